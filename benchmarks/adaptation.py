@@ -21,8 +21,8 @@ from promptcli.data.retrieval import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.models import loading
 from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
-from promptcli.plugins.domain.adapt_rows import compare, score_model
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
+from promptcli.plugins.domain.adapting import compare, score_model
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
 

@@ -13,8 +13,7 @@ from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.options import Json
 from promptcli.errors import UsageError
 from promptcli.plugins import analyze as library
-from promptcli.plugins.analyze import ANALYSES, Analysis, maps, pictures, plots
-from promptcli.plugins.analyze.plots import draw_bars
+from promptcli.plugins.analyze import ANALYSES, Analysis, maps, pictures
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE, typed_value
 
@@ -25,10 +24,16 @@ if TYPE_CHECKING:
     from promptcli.plugins.analyze.sentence_map import SentenceMap
     from promptcli.plugins.analyze.token_bias import TokenBias
 
+#: The default sentence.
+_SENTENCE = "A baker opens her shop before sunrise and lights the oven."
+#: All pairs of STS-B, on which alignment and uniformity are compared.
+_ALL_STS_B = ["STS-B:train", "STS-B:dev", "STS-B"]
+#: Names of the states of token embeddings.
+_EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
 #: What an analysis takes -> how it is written, and what is taken if it is not: in words, and as the
 #: library takes it.
 _TAKES: dict[str, tuple[str, str, str | list[str] | None]] = {
-    "sentence": ("[SENTENCE]", f"the sentence {plots.SENTENCE!r}", plots.SENTENCE),
+    "sentence": ("[SENTENCE]", f"the sentence {_SENTENCE!r}", _SENTENCE),
     "texts": ("SENTENCE...", "", None),
     "sentences": ("[FILE]", "the shipped demo sentences", BARE.corpus),
     "pairs": ("[TASK...]", "the shipped demo pairs", ["demo:dev", "demo"]),
@@ -88,7 +93,7 @@ class Shown:
         """The first model, with its token embeddings if the analysis is about them."""
         model = next(iter(self.results)).end
         return (
-            f"{model}, {plots.EMBEDDINGS[self.settings['states']]}"
+            f"{model}, {_EMBEDDINGS[self.settings['states']]}"
             if "states" in self.settings
             else model
         )
@@ -223,7 +228,7 @@ def _input(name: str, words: list[str], folder: Path | None) -> str | list[str] 
         if takes == "texts":
             raise UsageError(f"{name} takes sentences; give some, in quotes")
         if takes == "pairs" and folder is not None:
-            what, content = "STS-B", plots.ALL_STS_B
+            what, content = "STS-B", _ALL_STS_B
         if what:
             note(f"using {what}; give others after the name of the analysis")
         return content
@@ -266,13 +271,8 @@ def _vectors_of(shown: Shown) -> str:
 
 
 def _draw_anisotropy(path: Path, shown: Shown) -> None:
-    values = {name: result.value for name, result in shown.by_name.items()}
-    draw_bars(
-        path,
-        values,
-        "mean cosine over all pairs",
-        f"{shown.models}: anisotropy of {_vectors_of(shown)}",
-    )
+    title = f"{shown.models}: anisotropy of {_vectors_of(shown)}"
+    shown.only.draw(path, shown.by_name, title)
 
 
 def _uniformity(shown: Shown) -> Shape:

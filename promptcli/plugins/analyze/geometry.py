@@ -64,6 +64,20 @@ class Anisotropy:
     vectors: int  #: n
     truncated: int = 0  #: sentences that lost tokens to the longest input
 
+    @staticmethod
+    def draw(path: Path, results: "Mapping[str, Anisotropy]", title: str) -> None:
+        """Draw a horizontal bar with its value for each encoder, by their names, into a picture."""
+        values = [found.value for found in results.values()]
+        with pictures.drawing(path, 6.4, 1.3 + 0.34 * len(values)) as figure:
+            panel = figure.subplots()
+            bars = panel.barh(list(results), values, color=pictures.COLOURS.blue)
+            panel.bar_label(bars, [f"{value:.4f}" for value in values], padding=3)
+            panel.invert_yaxis()
+            panel.set(xlabel="mean cosine over all pairs")
+            pictures.figure_title(figure, title)
+            panel.margins(x=0.15)
+            panel.spines[["top", "right"]].set_visible(False)
+
 
 def sentence_anisotropy(
     encoders: Sequence[TorchEncoder], sentences: Sequence[str], **preparation: Any

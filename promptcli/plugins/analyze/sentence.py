@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,6 @@ from promptcli.errors import UsageError
 from promptcli.evaluation.statistics import Doubles
 from promptcli.notes import note
 from promptcli.plugins.analyze import pictures
-from promptcli.plugins.analyze.plots import colour_bar, draw_token_map
 from promptcli.recipe import Recipe
 from promptcli.select import tfidf_correlation
 
@@ -51,6 +51,16 @@ def tokenize(encoder: TorchEncoder, sentence: str) -> list[int]:
     return ids
 
 
+def _draw_tokens(
+    figure: Any, panel: Any, tokens: Sequence[str], matrix: Doubles, label: str
+) -> None:
+    """Draw (t, t) values from 0 on as an image with the tokens on both axes, and its scale."""
+    image = panel.imshow(matrix, cmap="cividis", vmin=0.0)
+    panel.set_xticks(range(len(tokens)), tokens, rotation=90)
+    panel.set_yticks(range(len(tokens)), tokens)
+    figure.colorbar(image, ax=panel, label=label)
+
+
 @dataclass(frozen=True)
 class Attention:
     """One head on one sentence."""
@@ -70,10 +80,9 @@ class Attention:
         side = 0.3 * max(count, 10)
         with pictures.drawing(path, 1.6 * side + 3.2, side + 1.8) as figure:
             matrix, bars = figure.subplots(1, 2, width_ratios=(1, 0.6))
-            drawn = draw_token_map(matrix, self.tokens, self.matrix.tolist())
+            _draw_tokens(figure, matrix, self.tokens, self.matrix, "attention")
             matrix.set(xlabel="token attended to", ylabel="token that attends", aspect="auto")
             matrix.set_title("attention", fontsize="medium")
-            colour_bar(figure, matrix, drawn, "attention")
             bars.barh(range(count), self.diagonal, color=pictures.COLOURS.red)
             bars.set(xlabel="attention to itself", ylim=matrix.get_ylim())
             bars.set_yticks(range(count), self.tokens)
@@ -126,10 +135,9 @@ class Impact:
         side = 1.6 + 0.26 * len(self.tokens)
         with pictures.drawing(path, max(side + 1.0, 5.0), max(side, 4.2)) as figure:
             panel = figure.subplots()
-            image = draw_token_map(panel, self.tokens, self.matrix.tolist())
+            _draw_tokens(figure, panel, self.tokens, self.matrix, "Euclidean distance")
             panel.set(xlabel="second masked token", ylabel="masked token whose state moves")
             pictures.figure_title(figure, f"Impact, {backbone}")
-            colour_bar(figure, panel, image, "Euclidean distance")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 from promptcli.plugins.analyze import pictures
-from promptcli.plugins.analyze.plots import colour_bar
 from promptcli.plugins.analyze.sentence import plain_encoder
 
 #: The input embeddings (figure 1), or the masked-LM head's output embeddings (figure 2 and table
@@ -110,7 +109,7 @@ def _draw_frequency(figure: Any, panel: Any, bias: "TokenBias") -> None:
     counts = bias.counts[seen][order]
     points = bias.points[seen][order]
     image = panel.scatter(*points.T, c=counts, norm="log", cmap="cividis_r", **_DOTS)
-    colour_bar(figure, panel, image, "occurrences (○: none)", "{x:,.0f}")
+    figure.colorbar(image, ax=panel, label="occurrences (○: none)", format="{x:,.0f}")
     panel.set_title("frequency", fontsize="medium")
 
 

@@ -1,9 +1,7 @@
 """``promptcli choose`` and ``adapt``: their tables, and what to type next."""
 
 import os
-import re
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,16 +106,15 @@ def _half(interval: Sequence[float]) -> str:
 
 
 def _names(chosen: "Chosen") -> dict[str | None, str]:
-    """Return short names of models: of a folder, a hub id or an endpoint the end, if no other model
-    has it.
-    """
-    models = {way.model for way in chosen.ways if way.model is not None}
-    short = {model: re.split("[#/]", model.rstrip("/"))[-1] for model in models}
-    counts = Counter(short.values())
-    names: dict[str | None, str] = {None: "-"}
-    for model, end in short.items():
-        names[model] = end if counts[end] == 1 else model
-    return names
+    """Return the names of models in a table, see ``table_names``."""
+    from promptcli.cli.tables import table_names
+    from promptcli.evaluation.scores import Label
+
+    models = {way.model: way.model or "-" for way in chosen.ways}
+    # the end of an endpoint's is the name behind its URL
+    labels = {model: Label(whole.replace("#", "/"), "") for model, whole in models.items()}
+    names = table_names(labels.values())
+    return {model: names[label] for model, label in labels.items()}
 
 
 def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from promptcli.backbones.published_backbones import published_name
 from promptcli.data import senteval, sources
 from promptcli.data.layouts import LAYOUTS
 from promptcli.data.tasks import STSTask, load_tasks
-from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.extensions import absent_plugin
 from promptcli.grammar import parse_ditto
 from promptcli.models import loading
 from promptcli.plugins.papers.published import Facts, Texts, short_name
@@ -200,6 +201,12 @@ class MeasurementContext:
         task: STSTask = loaded.content[0]
         return task
 
+    def analyze(self, name: str, on: str | Sequence[str] | None = None, **settings: Any) -> Any:
+        """Return the result of an analysis of the backbone, whatever the recipe."""
+        recipe = Recipe(backbone=self.backbone.name)
+        [found] = analyze_each(name, [TorchEncoder(recipe, self.backbone, {})], on, **settings)
+        return found
+
     def once(self, name: str, load: Callable[[], MeasureData]) -> MeasureData:
         """Return the data of a name, loaded the first time."""
         if name not in self._loaded:
@@ -212,6 +219,29 @@ def open_backbone(choice: Choice) -> Backbone:
     # the simplest recipe: any backbone has it
     recipe = Recipe(backbone=choice.model or choice.backbone, pooling="static/avg")
     return build_encoder(recipe, device=choice.device, dtype=choice.dtype or "stored").backbone
+
+
+def check_analyze(context: MeasurementContext) -> MeasureData:
+    """Return no data; refuse if analyses cannot be run here: the plug-in's folder may be absent."""
+    try:
+        from promptcli import analyze  # noqa: F401
+    except ImportError:
+        raise absent_plugin("analyze") from None
+    return MeasureData()
+
+
+def analyze_each(
+    name: str,
+    encoders: Sequence[TorchEncoder],
+    on: str | Sequence[str] | None,
+    **settings: Any,
+) -> list[Any]:
+    """Return an analysis's result for each encoder, in order."""
+    from promptcli import analyze
+
+    found = analyze(name, encoders, on, **settings)
+    assert isinstance(found, dict)
+    return list(found.values())
 
 
 #: Draws the figure of that name into a file, whose name it returns.

@@ -8,8 +8,7 @@ from typing import Any
 from promptcli import errors
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import NotFoundError
-from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each
-from promptcli.plugins.papers.contexts import Draw, MeasurementContext
+from promptcli.plugins.papers.contexts import Draw, MeasurementContext, analyze_each
 from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
 from promptcli.plugins.papers.report import backbone_stem, file_stem, heads
@@ -58,18 +57,18 @@ _DrawInto = Callable[[Path], None]
 
 
 def _impact(context: MeasurementContext) -> _DrawInto:
-    found = analyze_backbone("impact", context, _SENTENCE)
+    found = context.analyze("impact", _SENTENCE)
     return lambda path: found.draw(path, context.name)
 
 
 def _attention(context: MeasurementContext) -> _DrawInto:
-    found = analyze_backbone("attention", context, _SENTENCE, head=context.head or "")
+    found = context.analyze("attention", _SENTENCE, head=context.head or "")
     return lambda path: found.draw(path, context.name)
 
 
 def _token_bias(states: str, embeddings: str) -> Callable[[MeasurementContext], _DrawInto]:
     def measure(context: MeasurementContext) -> _DrawInto:
-        bias = analyze_backbone("token-bias", context, context.sentences, states=states)
+        bias = context.analyze("token-bias", context.sentences, states=states)
         return lambda path: bias.draw(path, f"{context.name}, {embeddings}")
 
     return measure

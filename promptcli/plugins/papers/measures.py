@@ -15,9 +15,13 @@ from promptcli.encoder.pooling.attention import KNOWN_HEADS
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label
-from promptcli.plugins.papers.analyses import analyze_backbone, analyze_each, check_analyze
 from promptcli.plugins.papers.classifier import FULL
-from promptcli.plugins.papers.contexts import MeasureData, MeasurementContext
+from promptcli.plugins.papers.contexts import (
+    MeasureData,
+    MeasurementContext,
+    analyze_each,
+    check_analyze,
+)
 from promptcli.plugins.papers.published import Facts, PublishedRow, Value, short_name
 from promptcli.plugins.papers.systems import (
     MeasuredSystem,
@@ -196,7 +200,7 @@ def measure_vocabulary(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
     """Yield the mean cosine of all rows of the word-embedding matrix (PromptBERT, table 2)."""
-    value = round(analyze_backbone("vocabulary", context).value, 4)
+    value = round(context.analyze("vocabulary").value, 4)
     yield from ({"vocabulary": cell(value)} for _ in systems)
 
 
@@ -239,7 +243,7 @@ def measure_impact(
 ) -> Iterator[Cells]:
     """Yield the correlation of tokens' impacts with their TF-IDF, x 100 (Ditto, table 3)."""
     settings = {"corpus": context.sentences, "first": _FIRST}
-    study = analyze_backbone("impact-tfidf", context, data.content, **settings).correlation
+    study = context.analyze("impact-tfidf", data.content, **settings).correlation
     for _ in systems:
         yield _correlations("impact", study.pearson, study.spearman, _CORPUS)
 

@@ -16,7 +16,7 @@ import promptcli as pc
 from promptcli import UsageError
 from promptcli.encoder.encoder import tuned_weights
 from promptcli.models import loading
-from promptcli.plugins.domain import adapt_rows, adapt_runs, adapting, pretrained_start
+from promptcli.plugins.domain import adapt_runs, adapting, pretrained_start
 from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
@@ -75,7 +75,7 @@ def quick(monkeypatch):
 
     def change(*names, **settings):
         attempts = quick_trials(*names, **settings)
-        for module in (adapt_rows, adapt_runs, adapting):
+        for module in (adapt_runs, adapting):
             monkeypatch.setattr(module, "ATTEMPTS", attempts)
 
     return change
@@ -95,7 +95,7 @@ def found_more(monkeypatch):
     """Let the runs score as if they found every passage, and lose so many points elsewhere."""
 
     def change(lost=0.0):
-        score = adapt_rows.score_model
+        score = adapting.score_model
 
         def changed(encoder, name, tasks):
             own, pairs, guides = score(encoder, name, tasks)
@@ -107,7 +107,7 @@ def found_more(monkeypatch):
                 guides = dataclasses.replace(guides, value=100.0)
             return [own, pairs, guides]
 
-        monkeypatch.setattr(adapt_rows, "score_model", changed)
+        monkeypatch.setattr(adapting, "score_model", changed)
 
     return change
 
@@ -249,12 +249,12 @@ def test_a_model_that_forgets_other_texts_is_not_saved(texts, start, quick, foun
 @pytest.mark.parametrize(
     ("own", "p_value", "lost", "best_step", "verdict"),
     [
-        (5.0, 0.01, 0.0, 4, adapt_rows.BETTER),
-        (5.0, 0.01, 2.0, 4, adapt_rows.BETTER),
-        (5.0, 0.01, 2.1, 4, adapt_rows.BETTER_HERE),
-        (5.0, 0.05, 0.0, 4, adapt_rows.UNCHANGED),
-        (-5.0, 0.01, 0.0, 4, adapt_rows.WORSE),
-        (0.0, 1.0, 0.0, 0, adapt_rows.NOTHING_LEARNED),
+        (5.0, 0.01, 0.0, 4, adapting.BETTER),
+        (5.0, 0.01, 2.0, 4, adapting.BETTER),
+        (5.0, 0.01, 2.1, 4, adapting.BETTER_HERE),
+        (5.0, 0.05, 0.0, 4, adapting.UNCHANGED),
+        (-5.0, 0.01, 0.0, 4, adapting.WORSE),
+        (0.0, 1.0, 0.0, 0, adapting.NOTHING_LEARNED),
     ],
 )
 def test_a_verdict_follows_from_chance_and_from_what_is_lost(
@@ -265,11 +265,11 @@ def test_a_verdict_follows_from_chance_and_from_what_is_lost(
         for change in (own, -lost, 3.0)
     ]
     trained = SimpleNamespace(facts={"best_step": best_step})
-    assert adapt_rows.Row("pairs", trained, [], changes).verdict(2.0) == verdict
+    assert adapting.Row("pairs", trained, [], changes).verdict(2.0) == verdict
 
 
 def dies_in_the_second_run():
-    adapt_rows.ATTEMPTS = adapt_runs.ATTEMPTS = adapting.ATTEMPTS = quick_trials("pairs", "simcse")
+    adapt_runs.ATTEMPTS = adapting.ATTEMPTS = quick_trials("pairs", "simcse")
     plain = Trainer.gradients
 
     def dying(trainer, step, *given):
