@@ -24,17 +24,15 @@ from promptcli.data.rows import open_from, open_rows
 from promptcli.data.vectors import (
     EmbedReport,
     EmbedSettings,
-    kind_of,
     output_of,
     part_folder,
     reusable_manifest,
 )
-from promptcli.data.vectors.formats import open_sink
-from promptcli.data.vectors.precision import PRECISIONS
+from promptcli.data.vectors.formats import VECTOR_FORMATS, closing_sink
 from promptcli.embedding.engines import ENGINES
 from promptcli.embedding.passages import look_wrapped
 from promptcli.embedding.splitting import Splitter
-from promptcli.errors import UsageError, counted, if_stopped, look_up
+from promptcli.errors import UsageError, counted, if_stopped
 from promptcli.notes import is_offline, note, stage
 from promptcli.storage.files import check_output, remove_leftovers
 from promptcli.storage.locks import in_use
@@ -161,7 +159,7 @@ def embed(
         stdin = source
     given = stored_options(csv)
     settings = EmbedSettings(text_field, id_field, normalize, precision, split, given)
-    target = _target(path, output, settings)
+    target = output_of(path, output, settings)
     before = None
     if target is not None and not force:
         before = reusable_manifest(target, path, settings)
@@ -191,7 +189,8 @@ def embed(
             if target is not None:
                 report = embed_file(encoder, rows, target, settings, force=force, **reading)
             else:
-                with open_sink(cast(BinaryIO, output), ".jsonl", encoder.width) as sink:
+                stream = VECTOR_FORMATS[".jsonl"].open(cast(BinaryIO, output), encoder.width)
+                with closing_sink(stream) as sink:
                     report = embed_stream(encoder, rows, sink, settings, **reading)
         return Embedded(target, encoder, report, time.perf_counter() - start)
 
@@ -212,35 +211,6 @@ def _embed_texts(
         return encoder.encode(
             texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
         )
-
-
-def _target(
-    path: Path,
-    output: str | Path | BinaryIO | None,
-    settings: EmbedSettings,
-) -> Path | None:
-    """Return the file of the vectors; None: a stream.
-
-    Refuse an output that cannot hold what is asked for.
-    """
-    ranged = look_up("precision", settings.precision, PRECISIONS).ranged
-    if output is not None and not isinstance(output, str | Path):
-        if ranged:
-            problem = f"{settings.precision} needs a manifest; give a file as output"
-            raise UsageError(problem, parameter="precision")
-        return None
-    target = output_of(
-        path,
-        None if output is None else Path(output),
-        text_field=settings.text_field,
-        id_field=settings.id_field,
-    )
-    if target is None:
-        raise UsageError("is missing: give a file, or a stream", parameter="output")
-    if settings.split and kind_of(target) == ".npy":
-        problem = f"needs ids, which {target} cannot hold; give a .parquet or .jsonl file as output"
-        raise UsageError(problem, parameter="split")
-    return target
 
 
 def _texts(path: Path, fields: ColumnChoice, csv: Mapping[str, Any] | None) -> Iterator[str]:

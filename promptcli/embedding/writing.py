@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import promptcli
 from promptcli.data.layouts import TEXT
@@ -22,10 +21,10 @@ from promptcli.data.vectors import (
     Manifest,
     VectorManifest,
     escape_name,
-    kind_of,
+    format_of,
     manifest_path,
 )
-from promptcli.data.vectors.formats import Sink, open_sink
+from promptcli.data.vectors.formats import Sink, closing_sink
 from promptcli.data.vectors.precision import PRECISIONS, Measured, unit
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
@@ -57,7 +56,7 @@ def embed_file(
     manifest = manifest_path(target)
     with atomic_path(manifest) as beside, atomic_path(target, replace=force) as temporary:
         with temporary.open("xb") as file:
-            with open_sink(file, kind_of(target), encoder.width) as sink:
+            with closing_sink(format_of(target).open(file, encoder.width)) as sink:
                 report = embed_stream(
                     encoder, source, sink, settings, batch_size=batch_size, progress=progress
                 )
@@ -118,66 +117,42 @@ def embed_stream(
     """
     rows = blank = zero = truncated = 0
     blank_rows = list[list[int]]()
-    measured = None
-    if settings.precision != "float32":
-        measured = Measured(settings.precision)
-    held = deque[tuple[Batch, list[str]]]()  # the windows that are not written
-    texts_read = _texts_of_windows(batches, held, encoder, is_start=first == 0)
-    for encoded in encoder.encode_windows(texts_read, progress=progress, batch_size=batch_size):
-        batch, texts = held.popleft()
+    measured = Measured(settings.precision)
+    held = deque[Batch]()  # the windows that are not written
+
+    def texts() -> Iterator[list[str]]:
+        for number, batch in enumerate(windows(batches, WINDOW, WINDOW_CHARACTERS)):
+            if first == number == 0:
+                note_unread(encoder, batch[TEXT])
+            held.append(batch)
+            yield list(batch[TEXT])
+
+    for encoded in encoder.encode_windows(texts(), progress=progress, batch_size=batch_size):
+        batch = held.popleft()
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
         if len(infinite):
             row = first + rows + infinite[0]
             raise PromptcliError(
                 f"row {row}: its vector is not finite; try dtype float32, or check the model"
             )
-        if settings.normalize:
-            vectors = unit(encoded.vectors)
-        else:
-            vectors = encoded.vectors
-        sink.write(batch, vectors if measured is None else measured(vectors))
-        empty = np.array([not text.strip() for text in texts])
-        _add_runs(blank_rows, empty, rows)
-        rows += len(texts)
+        vectors = unit(encoded.vectors) if settings.normalize else encoded.vectors
+        sink.write(batch, measured(vectors))
+        empty = np.array([not text.strip() for text in batch[TEXT]])
+        for row in np.flatnonzero(empty).tolist():
+            _add_row(blank_rows, rows + row)
+        rows += len(empty)
         blank += int(np.count_nonzero(empty))
         zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~empty))
         truncated += int(np.count_nonzero(encoded.truncated))
-    if measured is None:
-        return EmbedReport(rows, blank, zero, truncated, blank_rows=blank_rows)
     ranges = None
     if PRECISIONS[settings.precision].ranged and measured.ranges is not None:
         ranges = measured.ranges.tolist()
     return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges, blank_rows)
 
 
-def _texts_of_windows(
-    batches: Iterable[Batch],
-    held: deque[tuple[Batch, list[str]]],
-    encoder: Encoder,
-    *,
-    is_start: bool,
-) -> Iterator[list[str]]:
-    """Yield the texts of windows of rows, and keep both in ``held``.
-
-    At the start of the input, tell the user if they are not what the encoder has learned.
-    """
-    for number, batch in enumerate(windows(batches, WINDOW, WINDOW_CHARACTERS)):
-        texts = list(batch[TEXT])
-        if is_start and number == 0:
-            note_unread(encoder, texts)
-        held.append((batch, texts))
-        yield texts
-
-
-def _add_runs(runs: list[list[int]], chosen: NDArray[np.bool_], first: int) -> None:
-    """Add the runs (start, stop) of chosen rows, counted from ``first``, to those of the rows
-    before them.
-    """
-    edges = (
-        np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8))) + first
-    )
-    for start, stop in edges.reshape(-1, 2).tolist():
-        if runs and runs[-1][1] == start:
-            runs[-1][1] = stop
-        else:
-            runs.append([start, stop])
+def _add_row(runs: list[list[int]], row: int) -> None:
+    """Add a row to the runs (start, stop) of those before it."""
+    if runs and runs[-1][1] == row:
+        runs[-1][1] += 1
+    else:
+        runs.append([row, row + 1])

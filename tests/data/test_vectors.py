@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as st_numpy
 import promptcli as pc
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import VECTOR_FORMATS, holds_vectors, manifest_path, read_vectors
-from promptcli.data.vectors.formats import open_sink
+from promptcli.data.vectors.formats import closing_sink
 from promptcli.embedding.writing import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from tests.embed_fakes import FakeEncoder
@@ -163,7 +163,10 @@ TEXTS = ["one", "", 'three "quoted"', "vier \u2028 ü 😀", "five"]
 
 
 def write(path, rows, vectors, *, parts=2):
-    with path.open("wb") as file, open_sink(file, path.suffix, vectors.shape[1]) as sink:
+    with (
+        path.open("wb") as file,
+        closing_sink(VECTOR_FORMATS[path.suffix].open(file, vectors.shape[1])) as sink,
+    ):
         for part in np.array_split(np.arange(len(vectors)), parts):
             some = {name: [cells[row] for row in part] for name, cells in rows.items()}
             sink.write(some, vectors[part])
@@ -214,7 +217,7 @@ def test_parquet_columns(tmp_path):
 )
 def test_jsonl_numbers_come_back_exactly(vectors):
     file = io.BytesIO()
-    with open_sink(file, ".jsonl", 4) as sink:
+    with closing_sink(VECTOR_FORMATS[".jsonl"].open(file, 4)) as sink:
         sink.write(batch(["a", "b", "c"]), vectors)
     rows = [json.loads(line)["embedding"] for line in file.getvalue().splitlines()]
     assert np.array_equal(np.array(rows, dtype=np.float32), vectors)

@@ -10,7 +10,7 @@ import pytest
 
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import VECTOR_FORMATS, EmbedSettings, manifest_path, read_vectors
-from promptcli.data.vectors.formats import open_sink
+from promptcli.data.vectors.formats import closing_sink
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding import writing
 from promptcli.embedding.writing import embed_file, embed_stream
@@ -182,7 +182,7 @@ def _embed_and_print_peak(path, target):
     with (
         open_rows(path) as source,
         target.open("wb") as file,
-        open_sink(file, target.suffix, 256) as sink,
+        closing_sink(VECTOR_FORMATS[target.suffix].open(file, 256)) as sink,
     ):
         report = embed_stream(FakeEncoder(256), source, sink)
     print(report.rows, re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])

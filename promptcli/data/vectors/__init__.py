@@ -10,14 +10,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from promptcli.data.input_files import STANDARD, check_file
-from promptcli.data.vectors.formats import COLUMN, VECTOR_FORMATS, Floats, as_floats
+from promptcli.data.vectors.formats import (
+    COLUMN,
+    VECTOR_FORMATS,
+    Floats,
+    VectorFormat,
+    as_floats,
+)
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import CheckFailedError, UsageError, look_up
 from promptcli.recipe import LeadingTexts
 from promptcli.storage.files import sha256
 from promptcli.storage.typed_documents import read_document
@@ -153,11 +159,7 @@ def read_vectors(path: Path | str) -> Vectors:
     """
     path = Path(path)
     check_file(path, regular=True)
-    form = VECTOR_FORMATS.get(path.suffix.lower())
-    if form is None:
-        raise UsageError(
-            f"{path}: not a vector file; its name must end with one of: {', '.join(VECTOR_FORMATS)}"
-        )
+    form = format_of(path)
     manifest = read_manifest(path)
     if manifest is not None and manifest.output.sha256 != sha256(path):
         described = f"not the file that {manifest_path(path).name} describes: its sha256 differs"
@@ -205,15 +207,13 @@ def reusable_manifest(path: Path, file: Path, settings: EmbedSettings) -> Vector
     return None
 
 
-def kind_of(path: Path) -> str:
+def format_of(path: Path) -> VectorFormat:
     """Return the format of a vector file by its extension."""
-    kind = path.suffix.lower()
-    if kind not in VECTOR_FORMATS:
+    form = VECTOR_FORMATS.get(path.suffix.lower())
+    if form is None:
         endings = ", ".join(VECTOR_FORMATS)
-        raise UsageError(
-            f"cannot write vectors as {str(path)!r}; end its name with one of: {endings}"
-        )
-    return kind
+        raise UsageError(f"{path}: no format of vectors; end its name with one of: {endings}")
+    return form
 
 
 #: What the name of a column has, and that of a file had better not.
@@ -221,28 +221,31 @@ _OF_NO_NAME = re.compile(r"[^\w-]+")
 
 
 def output_of(
-    file: Path,
-    output: Path | None,
-    *,
-    text_field: str | None = None,
-    id_field: str | None = None,
+    file: Path, output: str | Path | BinaryIO | None, settings: EmbedSettings
 ) -> Path | None:
-    """Return the vector file to write for a file of sentences, or None for standard output.
+    """Return the vector file to write for a file of sentences, or None for a stream.
 
-    Without ``output`` it is FILE.npy, or FILE.COLUMN.npy if the column is named; for pipes standard
-    output; ``-`` is standard input or output.
+    Without ``output`` it is FILE.npy, or FILE.COLUMN.npy if the column is named. Refuse an output
+    that cannot hold what is asked for.
     """
-    if output == STANDARD or (output is None and (file == STANDARD or file.is_fifo())):
+    ranged = look_up("precision", settings.precision, PRECISIONS).ranged
+    if output is not None and not isinstance(output, str | Path):
+        if ranged:
+            problem = f"{settings.precision} needs a manifest; give a file as output"
+            raise UsageError(problem, parameter="precision")
         return None
-    column = "" if text_field is None else f".{_OF_NO_NAME.sub('_', text_field)}"
-    target = output or Path(f"{file}{column}.npy")
-    written = VECTOR_FORMATS[kind_of(target)]
-    if id_field is not None and written.columns is None:
-        with_ids = [kind for kind, form in VECTOR_FORMATS.items() if form.columns is not None]
-        raise UsageError(
-            f"{target.name} does not store ids; give an output of: {', '.join(with_ids)}",
-            parameter="id_field",
-        )
+    if str(output) == str(STANDARD) or (output is None and (file == STANDARD or file.is_fifo())):
+        raise UsageError("is missing: give a file, or a stream", parameter="output")
+    column = "" if settings.text_field is None else f".{_OF_NO_NAME.sub('_', settings.text_field)}"
+    target = Path(output or f"{file}{column}.npy")
+    written = format_of(target)
+    for option, is_given in (("id_field", settings.id_field), ("split", settings.split)):
+        if is_given and written.columns is None:
+            with_ids = [kind for kind, form in VECTOR_FORMATS.items() if form.columns is not None]
+            problem = f"needs ids, which {target.name} does not store"
+            raise UsageError(
+                f"{problem}; give an output of: {', '.join(with_ids)}", parameter=option
+            )
     if target.is_file() and file.exists() and target.samefile(file):
         raise UsageError(f"{target} is the input itself; give another output")
     return target

@@ -214,14 +214,15 @@ def _digits(vectors: NDArray[Any]) -> list[str]:
 
 def _read_parquet(path: Path) -> Content:
     rows = ParquetRows([path])
-    blocks = list(rows.blocks())
-    matrix = np.concatenate([block.vectors for block in blocks])
-    texts = None
-    if rows.has_texts:
-        texts = [text for block in blocks for text in block.texts or ()]
-    if all(isinstance(block.ids, range) for block in blocks):
-        return range(len(matrix)), texts, matrix
-    return [str(name) for block in blocks for name in block.ids], texts, matrix
+    matrix = np.empty(rows.shape, np.float32)
+    ids, texts = list[int | str](), list[str]()
+    for block in rows.blocks():
+        matrix[block.row : block.row + len(block.vectors)] = block.vectors
+        ids += block.ids
+        texts += block.texts or ()
+    numbers = range(len(matrix))
+    names = numbers if ids == list(numbers) else list(map(str, ids))
+    return names, texts if rows.has_texts else None, matrix
 
 
 class Block(NamedTuple):
@@ -385,11 +386,3 @@ def closing_sink(sink: AnySink) -> Iterator[AnySink]:
             sink.close()
         raise
     sink.close()
-
-
-def open_sink(file: BinaryIO, kind: str, width: int) -> AbstractContextManager[Sink]:
-    """Open a writer on an open binary file, seekable for .npy.
-
-    The file is complete when the block has ended well.
-    """
-    return closing_sink(VECTOR_FORMATS[kind].open(file, width))

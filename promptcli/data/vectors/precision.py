@@ -165,7 +165,7 @@ class Loss:
 
 class Measured:
     """Quantizes window after window by the ranges of the first, of which it keeps rows to measure
-    the loss.
+    the loss; float32 has none.
     """
 
     def __init__(self, precision: str) -> None:
@@ -175,6 +175,8 @@ class Measured:
 
     def __call__(self, vectors: Floats) -> NDArray[Any]:
         """Return one window (n, d) in its stored form."""
+        if self.precision == "float32":
+            return vectors
         quantized = quantize(vectors, self.precision, self.ranges)
         if self.ranges is None:
             self.ranges = quantized.ranges
