@@ -165,7 +165,7 @@ def truth(arguments: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
 def search(arguments: argparse.Namespace) -> None:
     """Search one by one and all at once, in turns with FAISS alone on the same files."""
     from promptcli.retrieval.sentence_index import SentenceIndex
-    from promptcli.retrieval.vectors import Effort, faiss
+    from promptcli.retrieval.vectors import faiss
 
     queries = np.load(arguments.folder / "queries.npy")
     exact = truth(arguments, queries)
@@ -173,13 +173,12 @@ def search(arguments: argparse.Namespace) -> None:
     with opened.store.reading():
         file = opened.snapshot().file
     assert file is not None
-    effort = Effort(**file.about["effort"])
 
     def ours_of(some: np.ndarray) -> list[Any]:
         return list(opened.answers(["x"] * len(some), 10, vectors=some, by="meaning"))
 
     def alone(some: np.ndarray) -> None:
-        file.candidates(some, 10, effort)
+        file.candidates(some, 10)
 
     ways = {"ours": ours_of, "alone": alone}
     took: dict[str, list[float]] = {name: [] for name in ways}

@@ -34,7 +34,8 @@ Engine = Callable[
 
 def ours(texts: Sequence[str], folder: Path) -> tuple[Any, Any]:
     all_texts = list(texts)
-    counts = WordCounts.of_texts([(range(len(texts)), texts)]).write(folder / "words.counts")
+    WordCounts.of_texts([(range(len(texts)), texts)]).write(folder / "words.counts")
+    counts = WordCounts.read(folder / "words.counts")
     parts = [counts]
 
     def opened() -> Bm25:

@@ -108,11 +108,10 @@ class WordCounts:
         rows = slice(self.starts[place], self.starts[place + 1])
         return self.places[rows], self.counts[rows]
 
-    def write(self, path: Path) -> "WordCounts":
-        """Write a file, and return it as it is read again."""
+    def write(self, path: Path) -> None:
+        """Write a file."""
         names = [each.name for each in fields(self) if each.name != "about"]
         write_derived(path, self.about, {name: getattr(self, name) for name in names})
-        return self.read(path)
 
     @classmethod
     def read(cls, path: Path) -> "WordCounts":

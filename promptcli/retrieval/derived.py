@@ -18,7 +18,7 @@ from promptcli.errors import CheckFailedError
 from promptcli.storage.files import atomic_path
 
 VECTORS, WORDS = "vectors.faiss", "words.counts"  #: names of the files
-_MAGIC = b"promptcli derived 2\n"
+_MAGIC = b"promptcli derived 3\n"
 _ALIGNED = 64
 
 

@@ -119,15 +119,6 @@ def exact_scores(vectors: Floats, unit: Floats) -> Floats:
     return scores
 
 
-def nearest_of(keys: Keys, vectors: Floats, unit: Floats, k: int) -> Ranking:
-    """Return the k nearest of rows with these unit vectors (m, d), best first."""
-    products = np.einsum("nd,d->n", vectors, unit)
-    if len(products) > k:  # the exact scores of those alone that may be among them
-        near = products >= np.partition(products, -k)[-k] - EQUAL
-        keys, vectors = keys[near], vectors[near]
-    return best(keys, exact_scores(vectors, unit), k)
-
-
 def best(keys: Keys, scores: Floats, k: int) -> Ranking:
     """Return the k highest scores and their keys, best first; equal ones by key."""
     order = np.lexsort((keys, -scores))[:k]

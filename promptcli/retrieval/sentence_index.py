@@ -28,6 +28,7 @@ from promptcli.notes import note, note_counts, stage
 from promptcli.recipe import is_named
 from promptcli.retrieval.conditions import Condition
 from promptcli.retrieval.derived import VECTORS
+from promptcli.retrieval.exact import EXACT
 from promptcli.retrieval.files import (
     Reading,
     are_vectors,
@@ -335,17 +336,13 @@ class SentenceIndex:
             settings = self.store.settings
             file = self._derived.get(VECTORS)
             origin = self.origin
-            recall = None if file is None else file.about["recall"]
-            if recall is not None:
-                effort = file.about["effort"].items()
-                recall = recall | {name: value for name, value in effort if value}
             return IndexInfo(
                 len(self.store),
                 settings["width"],
                 self.has_texts,
                 settings["lexical"],
-                "Flat" if file is None else file.about["factory"],
-                recall,
+                EXACT if file is None else file.about["factory"],
+                None if file is None else file.about["recall"],
                 self.store.types,
                 self.store.one("SELECT count(*) FROM files"),
                 origin.name,

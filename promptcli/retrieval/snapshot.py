@@ -15,7 +15,8 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError
 from promptcli.notes import note
 from promptcli.retrieval.bm25 import Bm25, WordCounts
-from promptcli.retrieval.derived import VECTORS, WORDS
+from promptcli.retrieval.derived import VECTORS, WORDS, read_derived
+from promptcli.retrieval.exact import EXACT, ExactFile, compares_all, in_blocks, nearest_of
 from promptcli.retrieval.ranking import (
     DEPTH,
     JoinedRanking,
@@ -24,7 +25,6 @@ from promptcli.retrieval.ranking import (
     best,
     exact_scores,
     join_rankings,
-    nearest_of,
 )
 from promptcli.retrieval.store import Keys, Store
 from promptcli.storage.files import is_writable
@@ -80,15 +80,18 @@ class Derived:
     def _opened(self, path: Path) -> Any:
         if path.name == WORDS:
             return WordCounts.read(path)
+        about, arrays = read_derived(path)
+        if about["factory"] == EXACT:
+            return ExactFile.read(about, arrays)
         from promptcli.retrieval.vectors import VectorFile
 
-        return VectorFile.read(path, self._store.vectors)
+        return VectorFile.read(path, about, arrays["keys"], self._store.vectors)
 
     def _wants(self, name: str) -> bool:
         settings = self._store.settings
         if name == WORDS and not settings["lexical"]:
             return False
-        return len(self._store) > FEW or bool(name == VECTORS and settings["factory"])
+        return len(self._store) > (0 if name == VECTORS and settings["factory"] else FEW)
 
     def update(self, *, always: bool = False) -> None:
         """Make the files again that lack too many changes, or any."""
@@ -116,12 +119,17 @@ class Derived:
     def _make(self, name: str) -> None:
         store = self._store
         with store.reading():
-            about = {"name": store.settings["name"], "generation": store.generation}
+            settings = store.settings
+            about = {"name": settings["name"], "generation": store.generation}
+            factory, target = settings["factory"], settings["target_recall"]
+            is_exact = compares_all(len(store), factory, target)
         made: Any
         if name == WORDS:
             blocks = store.blocks("SELECT key, coalesce(text, '') FROM rows")
             texts = (([key for key, _ in rows], [text for _, text in rows]) for rows in blocks)
             made = WordCounts.of_texts(texts, **about)
+        elif is_exact:
+            made = ExactFile.of_store(store, **about)
         else:
             from promptcli.retrieval.vectors import make_vector_file
 
@@ -211,15 +219,15 @@ class Snapshot:
         there are more, it looks further.
         """
         if allowed is not None and len(allowed) <= _FEW_ALLOWED:
-            vectors = self._store.vectors(allowed)
-            return [nearest_of(allowed, vectors, unit, k) for unit in units]
-        mask, newer_keys, newer_vectors = self._is_live, self._newer_keys, self._newer_vectors
+            rows = in_blocks(allowed, self._store.vectors(allowed), len(units))
+            return nearest_of(rows, units, k)
+        mask, newer_mask = self._is_live, None
         if allowed is not None:
-            inside = np.isin(newer_keys, allowed)
-            newer_keys, newer_vectors = newer_keys[inside], newer_vectors[inside]
+            newer_mask = np.isin(self._newer_keys, allowed)
             is_allowed = np.isin(self._keys, allowed)
             mask = is_allowed if mask is None else mask & is_allowed
-        newer = [nearest_of(newer_keys, newer_vectors, unit, k) for unit in units]
+        rows = in_blocks(self._newer_keys, self._newer_vectors, len(units), newer_mask)
+        newer = nearest_of(rows, units, k)
         if self.file is None:
             return newer
         older = self.file.nearest(units, k, mask)

@@ -34,6 +34,8 @@ _MOST_COLUMNS = 1900
 _LONGEST_NAME = 200  # characters of a column's name
 _BUSY = 60.0  # seconds to wait for another process
 _BLOCK = 8192
+_MAPPED = 1 << 40  # bytes of the database that are memory-mapped, or as many as SQLite allows
+_PAGE = 16_384  # bytes of a page of SQLite, which holds several vectors
 _SCHEMA = """
 CREATE TABLE settings(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rows(key INTEGER PRIMARY KEY AUTOINCREMENT, id, part INT NOT NULL, text, source TEXT);
@@ -90,6 +92,7 @@ class Store:
         self.path = path
         self.lock = threading.RLock()
         self.settings: dict[str, Any] = {}
+        self._stored: list[tuple[str, str]] = []  # the settings as they are written
         self._connect()
 
     @classmethod
@@ -119,6 +122,7 @@ class Store:
             self.sql = sqlite3.connect(
                 name, _BUSY, isolation_level=None, check_same_thread=False, uri=True
             )
+            self.sql.execute(f"PRAGMA mmap_size={_MAPPED}")
 
     def close(self) -> None:
         """Close the database."""
@@ -153,19 +157,21 @@ class Store:
 
     def _begin(self, kind: str) -> None:
         """Begin a transaction in the file that has the name now, and read the settings."""
-        if self.path is not None and self.path.exists():
-            if self.path.stat().st_ino != self._inode:  # built again
-                self.sql.close()
-                self._connect()
+        if self.path is not None and self.path.stat().st_ino != self._inode:  # built again
+            self.sql.close()
+            self._connect()
         self.sql.execute(f"BEGIN {kind}")
         rows = self.sql.execute("SELECT name, value FROM settings").fetchall()
-        self.settings = {name: json.loads(value) for name, value in rows}
+        if rows != self._stored:
+            self._stored = rows
+            self.settings = {name: json.loads(value) for name, value in rows}
 
     def keep(self, **settings: Any) -> None:
         """Write settings."""
         values = [(name, json.dumps(value)) for name, value in settings.items()]
         self.sql.executemany("REPLACE INTO settings VALUES(?, ?)", values)
         self.settings |= settings
+        self._stored = []  # they are read again, since this may be undone
 
     def __len__(self) -> int:
         return int(self.one("SELECT count(*) FROM rows"))
@@ -323,6 +329,12 @@ class Store:
             yield block
             first = block[-1][0]
 
+    def units(self, last: int = 1 << 62) -> Iterator[tuple[Keys, Floats]]:
+        """Yield keys (m,) and vectors (m, d) of the rows up to a key, in blocks."""
+        for block in self.blocks("SELECT key, vector FROM vectors", 0, last):
+            keys = np.array([key for key, _ in block], np.int64)
+            yield keys, self.matrix(vector for _, vector in block)
+
     def make_lookups(self) -> None:
         """Make SQLite's indexes of ids and files; refuse an id that is given twice."""
         try:
@@ -387,7 +399,7 @@ def _filling(store: Store) -> Iterator[None]:
     with _refusals(store.path):
         if store.path is not None:  # an unfinished file is deleted
             store.sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
-        store.sql.executescript(f"BEGIN; {_SCHEMA}")
+        store.sql.executescript(f"PRAGMA page_size={_PAGE}; BEGIN; {_SCHEMA}")
         store.keep(format=FORMAT, generation=0, oldest=0, name=uuid4().hex, types={})
         yield
         store.make_lookups()

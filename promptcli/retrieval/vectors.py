@@ -9,8 +9,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 from promptcli.notes import note, stage
-from promptcli.retrieval.derived import read_derived, write_derived
+from promptcli.retrieval.derived import write_derived
+from promptcli.retrieval.exact import Block, nearest_of
 from promptcli.retrieval.ranking import EQUAL, Ranking, best, exact_scores
 from promptcli.retrieval.store import Keys, Store
 
@@ -29,7 +30,6 @@ faiss: Any = _faiss  # its annotations do not know what it takes from NumPy
 if sys.platform == "darwin":  # two OpenMP runtimes that both start threads end the process
     faiss.omp_set_num_threads(1)
 
-EXACT = 100_000  #: up to this number of rows, all are compared
 #: Points that k-means needs for each centroid; below, FAISS complains on stderr and clusters badly.
 _POINTS = 39
 #: Bytes of fast-scan codes, which FAISS cannot memory-map, that may be read when an index is
@@ -43,7 +43,9 @@ _NEIGHBOURS = 10  # that recall counts
 #: Neighbours of a query whose exact scores are kept: any of several equal neighbours is right.
 _KNOWN = 100
 _MARGIN = 16  # candidates beyond k: FAISS rounds their scores
-_MOST_CANDIDATES = 512  # of a graph, when its effort is tuned
+#: How thoroughly an index is searched, from little to much: how many candidates are compared again.
+#: A graph (HNSW) looks for as many, and half as many lists of an inverted file (IVF) are read.
+_EFFORTS = [32 << step for step in range(9)]
 _WORTHWHILE = 0.1  # the effort grows while it adds this share of the recall that is missing
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -51,15 +53,6 @@ _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def set_search_threads(count: int) -> None:
     """Let searches of the calling thread use ``count`` processor threads."""
     faiss.omp_set_num_threads(count)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How thoroughly an approximate index is searched; None: FAISS's default."""
-
-    nprobe: int | None = None  #: Lists of an inverted file (IVF) to read.
-    ef: int | None = None  #: Candidates that a graph (HNSW) keeps.
-    factor: float = 1.0  #: Candidates compared again in finer precision, for each of 10 answers.
 
 
 @dataclass
@@ -71,17 +64,8 @@ class VectorFile:
     about: dict[str, Any]  #: factory, effort, recall, and what it was made of
     vectors_of: Callable[[Keys], Floats]  #: returns the vectors of rows
 
-    @property
-    def exact(self) -> bool:
-        """Whether every vector is compared, in full precision."""
-        return is_exact(self.index)
-
     def nearest(
-        self,
-        units: Floats,
-        k: int,
-        allowed: NDArray[np.bool_] | None = None,
-        effort: Effort | None = None,
+        self, units: Floats, k: int, allowed: NDArray[np.bool_] | None = None
     ) -> list[Ranking]:
         """Return the k nearest rows of each query, scored by their vectors.
 
@@ -89,58 +73,43 @@ class VectorFile:
             units: (q, d) of length 1.
             k: Rows of each query.
             allowed: (m,) which rows may be answers; None: all.
-            effort: Of the search; None: the one that was tuned, and more if it finds too few rows.
         """
-        available = len(self.keys) if allowed is None else int(np.count_nonzero(allowed))
-        wanted = min(k, available)
-        if not wanted:
-            return [(self.keys[:0], np.empty(0, np.float32))] * len(units)
-        tuned = Effort(**self.about["effort"])
-        fetched = min(available, k + _MARGIN)
-        places = self.candidates(units, fetched, effort or tuned, allowed)
-        if effort is None and not self.exact:
-            for greater in _greater_efforts(self.index, tuned, len(self.keys)):
-                short = [query for query, found in enumerate(places) if len(found) < wanted]
-                if not short:
-                    break
-                further = self.candidates(units[short], fetched, greater, allowed)
-                for query, found in zip(short, further, strict=True):
-                    places[query] = found
+        wanted = min(k, len(self.keys) if allowed is None else int(np.count_nonzero(allowed)))
         answers = []
-        for unit, found in zip(units, places, strict=True):
-            while True:
-                keys = self.keys[found]
-                keys, scores = best(keys, exact_scores(self.vectors_of(keys), unit), len(keys))
-                # ties may go beyond the fetched rows
-                is_whole = not self.exact or len(found) >= available
-                if is_whole or scores[k - 1] - scores[-1] >= EQUAL:
-                    break
-                fetched = min(available, 2 * len(found))
-                [found] = self.candidates(unit[None], fetched, tuned, allowed)
-            answers.append((keys[:k], scores[:k]))
+        for unit, found in zip(units, self.candidates(units, k, allowed), strict=True):
+            effort = self.about["effort"]
+            while len(found) < wanted and effort < 2 * len(self.keys):
+                effort *= 2
+                [found] = self.candidates(unit[None], k, allowed, effort)
+            keys = self.keys[found]
+            answers.append(best(keys, exact_scores(self.vectors_of(keys), unit), k))
         return answers
 
     def candidates(
-        self, units: Floats, k: int, effort: Effort, allowed: NDArray[np.bool_] | None = None
+        self,
+        units: Floats,
+        k: int,
+        allowed: NDArray[np.bool_] | None = None,
+        effort: int | None = None,
     ) -> list[NDArray[np.int64]]:
-        """Return the places of about k rows that may be the nearest of each query."""
+        """Return the places of rows that may be the k nearest of each query.
+
+        ``effort`` is one of ``_EFFORTS``, or more; None: the one that was tuned.
+        """
         selector = None
         if allowed is not None:
             selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        if isinstance(self.index, faiss.IndexRefine):
-            # the factor is for ten answers; for fewer, as many candidates are compared
-            effort = replace(effort, factor=max(effort.factor, 10 * effort.factor / k))
-        elif not self.exact:
-            k = round(max(k, 10) * effort.factor)
+        effort = effort or self.about["effort"]
         options = _parameters(self.index, effort, selector)
+        count = min(max(k + _MARGIN, effort), len(self.keys))
         try:
-            _, rows = self.index.search(units, min(k, len(self.keys)), params=options)
+            _, rows = self.index.search(units, count, params=options)
         except (RuntimeError, MemoryError) as error:
             raise PromptcliError(f"FAISS cannot search so: {_explain(error)}") from None
         return [found[found >= 0] for found in rows]
 
-    def write(self, path: Path) -> "VectorFile":
-        """Write the file, and return it as it is read again."""
+    def write(self, path: Path) -> None:
+        """Write a file."""
 
         def write(path: Path) -> None:
             try:
@@ -152,25 +121,25 @@ class VectorFile:
                 raise PromptcliError(f"{path}: {_explain(error)}") from None
 
         write_derived(path, self.about, {"keys": self.keys}, write)
-        return self.read(path, self.vectors_of)
 
     @classmethod
-    def read(cls, path: Path, vectors_of: Callable[[Keys], Floats]) -> "VectorFile":
+    def read(
+        cls, path: Path, about: dict[str, Any], keys: Keys, vectors_of: Callable[[Keys], Floats]
+    ) -> "VectorFile":
         """Open a file, memory-mapped.
 
         Raises:
             CheckFailedError: The file is damaged.
         """
-        about, arrays = read_derived(path)
         # IO_FLAG_MMAP, alone or added to this flag, ends in a crash for some indexes (FAISS 1.15.1)
         flag = faiss.IO_FLAG_MMAP_IFC if path.stat().st_size > _MAPPED else 0
         try:
             index = faiss.read_index(str(path), flag)
         except (RuntimeError, MemoryError) as error:
             raise CheckFailedError(f"{path} is damaged: {_explain(error)}") from None
-        if index.ntotal != len(arrays["keys"]):
+        if index.ntotal != len(keys):
             raise CheckFailedError(f"{path} is damaged: it has other rows")
-        return cls(_own_class(index), arrays["keys"], about, vectors_of)
+        return cls(_own_class(index), keys, about, vectors_of)
 
 
 def make_vector_file(store: Store, **about: Any) -> VectorFile:
@@ -181,31 +150,28 @@ def make_vector_file(store: Store, **about: Any) -> VectorFile:
     width, target, why = settings["width"], settings["target_recall"], ""
     factory = settings["factory"]
     if factory is None:
-        factory, why = choose_factory(rows, width, target)
+        factory, why = choose_factory(rows, width)
     index = make_index(factory, width)
     if not index.is_trained:
         index.train(_sample(store, training_size(factory, rows)))
-    truth = None
-    if not is_exact(index):
-        truth = _Truth(_sample(store, min(rows, max(_FEWEST, min(_MOST, _COMPARISONS // rows)))))
-    keys = [np.empty(0, np.int64)]
-    with stage("index", rows) as advance:
-        for block in store.blocks("SELECT key, vector FROM vectors", 0, last):
-            units = store.matrix(vector for _, vector in block)
-            keys.append(np.array([key for key, _ in block], np.int64))
-            index.add(units)
-            if truth is not None:
-                truth.add(units, keys[-1])
-            advance(len(block))
-    about |= {"factory": factory, "effort": asdict(Effort()), "recall": None}
-    file = VectorFile(index, np.concatenate(keys), about, store.vectors)
-    if truth is not None:
-        if why:
-            note(why)
-        recall, effort = _tune(truth, file, target)
-        about |= {"effort": asdict(effort), "recall": recall}
-        if recall["at_10"] < target:
-            note(f"recall@10 is below {target:g}; another factory reaches more")
+    queries = _sample(store, min(rows, max(_FEWEST, min(_MOST, _COMPARISONS // rows))))
+    all_keys = [np.empty(0, np.int64)]
+
+    def added() -> Iterator[Block]:
+        with stage("index", rows) as advance:
+            for keys, units in store.units(last):
+                index.add(units)
+                all_keys.append(keys)
+                yield keys, units, None
+                advance(len(keys))
+
+    nearest = nearest_of(added(), queries, _KNOWN + 1)
+    file = VectorFile(index, np.concatenate(all_keys), about, store.vectors)
+    if why:
+        note(why)
+    about |= {"factory": factory, "recall": _tune(file, queries, nearest, target)}
+    if about["recall"]["at_10"] < target:
+        note(f"recall@10 is below {target:g}; another factory reaches more")
     return file
 
 
@@ -217,14 +183,12 @@ def _sample(store: Store, count: int) -> Floats:
         return store.vectors(np.sort(np.random.default_rng(0).choice(keys, count, replace=False)))
 
 
-def choose_factory(rows: int, width: int, target: float) -> tuple[str, str]:
-    """Return the factory string for n vectors of d dimensions and a recall@10, and the reason."""
-    if rows < EXACT or target >= 1:
-        return "Flat", ""
+def choose_factory(rows: int, width: int) -> tuple[str, str]:
+    """Return the factory string for n vectors of d dimensions, and the reason."""
     lists = 1 << round(math.log2(1.3 * math.sqrt(rows)))
     # fast-scan codes are by far the fastest, but FAISS cannot map them
     if width % 2 == 0 and rows * width // 4 <= _IN_MEMORY:
-        factory = f"IVF{lists},PQ{width // 2}x4fsr,Refine(SQfp16)"
+        factory = f"IVF{lists},PQ{width // 2}x4fsr"
         codes = "two numbers in 4 bits"
     else:
         factory = f"IVF{lists},SQ4"
@@ -244,6 +208,8 @@ def make_index(factory: str, width: int) -> Any:
     else:
         try:
             index = _own_class(faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT))
+            if isinstance(index, faiss.IndexRefine):  # the vectors themselves do it
+                index = _own_class(index.base_index)
             if index.metric_type == faiss.METRIC_INNER_PRODUCT:
                 return index
         except RuntimeError as error:
@@ -273,11 +239,6 @@ def training_size(factory: str, rows: int) -> int:
     return max(256, _POINTS * centroids)
 
 
-def is_exact(index: Any) -> bool:
-    """Return whether every vector is compared, in full precision."""
-    return type(index) in (faiss.IndexFlat, faiss.IndexFlatIP)
-
-
 def _own_class(index: Any) -> Any:
     """Return an index as an object of its own class, which keeps it alive."""
     own = faiss.downcast_index(index)
@@ -285,21 +246,17 @@ def _own_class(index: Any) -> Any:
     return own
 
 
-def _parameters(index: Any, effort: Effort, selector: Any = None) -> Any:
+def _parameters(index: Any, effort: int, selector: Any) -> Any:
     """Return FAISS's parameters of a search for an index and the indexes inside it."""
     index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexRefine):
-        inner = _parameters(index.base_index, effort, selector)
-        return faiss.IndexRefineSearchParameters(k_factor=effort.factor, base_index_params=inner)
     if isinstance(index, faiss.IndexPreTransform):
         inner = _parameters(index.index, effort, selector)
         return faiss.SearchParametersPreTransform(index_params=inner)
     options = {} if selector is None else {"sel": selector}
     if isinstance(index, faiss.IndexIVF):
-        nprobe = min(effort.nprobe or index.nprobe, index.nlist)
-        return faiss.SearchParametersIVF(nprobe=nprobe, **options)
+        return faiss.SearchParametersIVF(nprobe=min(effort // 2, index.nlist), **options)
     if isinstance(index, faiss.IndexHNSW):
-        return faiss.SearchParametersHNSW(efSearch=effort.ef or index.hnsw.efSearch, **options)
+        return faiss.SearchParametersHNSW(efSearch=effort, **options)
     return faiss.SearchParameters(**options) if options else None
 
 
@@ -315,76 +272,41 @@ def _explain(error: Exception) -> str:
 # not count.
 
 
-class _Truth:
-    """The exact nearest rows of q queries, which are compared block by block as they pass."""
+def _tune(
+    file: VectorFile, queries: Floats, nearest: Sequence[Ranking], target: float
+) -> dict[str, Any]:
+    """Set the least effort that reaches a recall or is worth its cost; return the recall reached.
 
-    def __init__(self, units: Floats) -> None:
-        self.units = units  #: (q, d)
-        self.rows = 0
-        self._scores = np.empty((len(units), 0), np.float32)
-        self._keys = np.empty((len(units), 0), np.int64)
-
-    def add(self, units: Floats, keys: Keys) -> None:
-        """Compare with the next rows; of equal scores the earlier row is nearer."""
-        fetched = min(len(units), _KNOWN + 1)
-        scores, rows = faiss.knn(self.units, units, fetched, metric=faiss.METRIC_INNER_PRODUCT)
-        scores = np.hstack([self._scores, scores])
-        best = np.argsort(-scores, axis=1, kind="stable")[:, : _KNOWN + 1]
-        self._scores = np.take_along_axis(scores, best, axis=1)
-        self._keys = np.take_along_axis(np.hstack([self._keys, keys[rows]]), best, axis=1)
-        self.rows += len(units)
-
-    def recall(self, file: VectorFile, effort: Effort) -> float:
-        """Return the recall@10 of a file by an effort; the nearest row of a query is itself."""
-        wanted = min(_NEIGHBOURS, self.rows - 1)
-        hits = 0
-        found = file.nearest(self.units, wanted + 1, effort=effort)
-        for known, scores, (keys, _) in zip(self._keys, self._scores, found, strict=True):
-            right = known[scores >= scores[wanted] - EQUAL]
-            hits += min(np.isin(keys, right).sum(), wanted + 1) - 1
-        return float(hits / max(wanted * len(self.units), 1))
-
-
-def _tune(truth: _Truth, file: VectorFile, target: float) -> tuple[dict[str, Any], Effort]:
-    """Return the recall reached, and the least effort that reaches ``target`` or is worth its cost.
-
-    More lists, or more candidates of a graph, are searched while recall is too low and it helps;
-    then as few candidates as possible are compared again.
+    Args:
+        file: The index.
+        queries: (q, d) rows of it.
+        nearest: The exact nearest rows of each.
+        target: The recall.
     """
-    is_graph = isinstance(file.index, faiss.IndexHNSW)
-    best = Effort(factor=1.0 if is_graph else 10.0)
-    reached = truth.recall(file, best)
-    for effort in _greater_efforts(file.index, best, _MOST_CANDIDATES):
-        if reached >= target:
+    recalls: list[float] = []
+    for effort in _EFFORTS:
+        file.about["effort"] = effort
+        recalls.append(_recall(file, queries, nearest))
+        missing = 1 - max([target, *recalls[:-1]])
+        gained = recalls[-1] - max(recalls[:-1], default=-1)
+        if recalls[-1] >= target or gained < _WORTHWHILE * missing:
             break
-        before, now = reached, truth.recall(file, effort)
-        if now > before:
-            best, reached = effort, now
-        if now - before < _WORTHWHILE * (1 - max(target, before)):
-            break
-    factors = (2.0, 3.0, 5.0) if reached >= target else (20.0, 40.0)
-    for factor in () if is_graph else factors:
-        effort = replace(best, factor=factor)
-        now = truth.recall(file, effort)
-        if now >= target or now > reached:
-            best, reached = effort, now
-        if now >= target:
-            break
-    return {"at_10": reached, "queries": len(truth.units), "rows": truth.rows}, best
+    place = int(np.argmax(recalls))
+    file.about["effort"] = _EFFORTS[place]
+    return {
+        "at_10": recalls[place],
+        "queries": len(queries),
+        "rows": len(file.keys),
+        "effort": _EFFORTS[place],
+    }
 
 
-def _greater_efforts(index: Any, start: Effort, most_candidates: int) -> Iterator[Effort]:
-    """Yield efforts that grow by the factor two: to all lists of an inverted file, or candidates of
-    a graph.
-    """
-    lists = faiss.try_extract_index_ivf(index)
-    if lists is not None:
-        nprobe = start.nprobe or lists.nprobe
-        while nprobe < lists.nlist:
-            nprobe = min(lists.nlist, 2 * nprobe)
-            yield replace(start, nprobe=nprobe)
-    elif isinstance(index, faiss.IndexHNSW):
-        ef = start.ef or index.hnsw.efSearch
-        while ef < most_candidates:
-            ef = min(most_candidates, 2 * ef)
-            yield replace(start, ef=ef)
+def _recall(file: VectorFile, queries: Floats, nearest: Sequence[Ranking]) -> float:
+    """Return recall@10; the nearest row of a query is itself."""
+    wanted = min(_NEIGHBOURS, len(file.keys) - 1)
+    hits = 0
+    found = file.nearest(queries, wanted + 1)
+    for (known, scores), (keys, _) in zip(nearest, found, strict=True):
+        right = known[scores >= scores[wanted] - EQUAL]
+        hits += min(np.isin(keys, right).sum(), wanted + 1) - 1
+    return float(hits / max(wanted * len(queries), 1))

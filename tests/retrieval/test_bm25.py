@@ -128,7 +128,8 @@ def test_a_name_with_signs_comes_before_its_letters():
 
 def test_a_file_of_words_is_read_as_it_was_written(tmp_path):
     blocks = [([3, 5], ["cat dog", "dog dog"]), ([9], [""])]
-    again = WordCounts.of_texts(blocks, generation=7).write(tmp_path / "words")
+    WordCounts.of_texts(blocks, generation=7).write(tmp_path / "words")
+    again = WordCounts.read(tmp_path / "words")
     assert again.keys.tolist() == [3, 5, 9] and again.lengths.tolist() == [2, 2, 1]
     assert [part.tolist() for part in again.rows_with("dog")] == [[0, 1], [1, 2]]
     assert [part.tolist() for part in again.rows_with("bird")] == [[], []]

@@ -165,10 +165,11 @@ def test_columns_come_back_with_their_types():
     assert {hit.id: hit.columns for hit in index.search("cat", 5)}[0]["year"] == "2020"
 
 
-def test_what_is_derived_is_made_again(tmp_path, derive_all, caplog):
+@pytest.mark.parametrize("factory", [None, "HNSW8"])
+def test_what_is_derived_is_made_again(tmp_path, derive_all, caplog, factory):
     caplog.set_level("INFO", "promptcli")
     folder = tmp_path / "i"
-    index = built(folder, TEXTS * 3)
+    index = built(folder, TEXTS * 3, factory=factory)
     wanted = index.search("snow", 5)
     for name in (VECTORS, WORDS):
         content = (folder / name).read_bytes()
