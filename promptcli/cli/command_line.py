@@ -38,7 +38,8 @@ class Commands(TyperGroup):
 
     def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
         """Yield every command and group below, loaded, with the words that name it."""
-        for name, command in self.commands.items():
+        for name in self.list_commands(None):  # type: ignore[arg-type]
+            command = self.commands[name]
             if isinstance(command, Command):
                 command.load()
             yield (*path, name), command
@@ -58,10 +59,6 @@ class Program(Commands):
             if name not in self.commands:
                 row.rich_help_panel = "Plug-ins"
                 self.add_command(row, name)
-
-    def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-        self.add_plugins()
-        return super().walk(path)
 
     def list_commands(self, ctx: Any) -> list[str]:
         self.add_plugins()

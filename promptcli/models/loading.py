@@ -15,7 +15,7 @@ from promptcli.backbones.locating import hub_remedy, locate, similar_name
 from promptcli.backbones.names import words_only
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
-from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_you_mean
 from promptcli.extensions import recorded_extensions, table_named
 from promptcli.grammar import has_mask, parse_ditto
 from promptcli.models.entries import Entry
@@ -448,7 +448,8 @@ def _note_choice(choice: Choice, entry: Entry) -> None:
 
 
 def list_models() -> list[Entry]:
-    """Return all shipped and saved models, without their tensors.
+    """Return all shipped and saved models, without their tensors; a damaged one is left out with a
+    note.
 
     Example:
         >>> import promptcli as pc
@@ -456,7 +457,13 @@ def list_models() -> list[Entry]:
         'mini'
     """
     registry = open_registry()
-    return [registry.card(name) for name in registry.names()]
+    models = []
+    for name in registry.names():
+        try:
+            models.append(registry.card(name))
+        except CheckFailedError as error:
+            note(str(error))
+    return models
 
 
 def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:

@@ -16,7 +16,7 @@ from promptcli.cli.options import (
     takes_model,
     with_argument,
 )
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import UsageError
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
 
@@ -60,7 +60,9 @@ def list_models(
         others = len(RECIPES) - len(LISTED)
         console.note(f"{others} further ones of causal models: --json, and docs/causal.md")
         return
-    rows = _models()
+    from promptcli.models import loading
+
+    rows = list(map(_row, loading.list_models()))
     if json:
         console.result_json(rows)
         return
@@ -70,18 +72,6 @@ def list_models(
         row |= {"score": _score(row["score"]), "created": row["created"][:10]}  # the day
         cells.append([_cell(row[head]) for head in heads])
     console.result_table(heads, cells)
-
-
-def _models() -> list[dict[str, Any]]:
-    """Return the fields of every model that can be read."""
-    registry = _registry()
-    rows = []
-    for name in registry.names():
-        try:
-            rows.append(_row(registry.card(name)))
-        except CheckFailedError as error:  # one damaged entry does not hide the others
-            console.note(str(error))
-    return rows
 
 
 def show(
