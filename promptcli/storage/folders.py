@@ -5,6 +5,7 @@ A kill leaves the old one or the new.
 
 import contextlib
 import glob
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -133,13 +134,9 @@ def folders_with(marker: str, folder: Path) -> set[str]:
     """Return the names of the folders in a folder that hold a file ``marker``, those being replaced
     included.
     """
-    before: set[str] | None = None
-    while True:  # one that is renamed during a look may be seen by neither name
-        places = [*folder.iterdir(), *folder.glob(f"{_REPLACED}/*")]
-        found = {path.name for path in places if (path / marker).is_file()}
-        if found == before:
-            return found
-        before = found
+    # in this order, one that is replaced during the look is seen at one of its places
+    places = itertools.chain(folder.iterdir(), folder.glob(f"{_REPLACED}/*"), folder.iterdir())
+    return {path.name for path in places if (path / marker).is_file()}
 
 
 def list_files(folder: Path, *, hashed: bool = False) -> dict[str, StoredFile]:

@@ -82,11 +82,14 @@ def is_in_use(file: Path) -> bool:
 
 @contextlib.contextmanager
 def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
-    """Hold the lock file ``lock``, which is gone afterwards.
+    """Hold the lock file ``lock``. It is gone afterwards, and so is its folder if it is empty, and
+    those above that were made for it.
 
     Raises:
         UsageError: Another process holds it; the message names that process.
     """
+    made = [folder for folder in lock.parent.parents if not folder.exists()]
+    lock.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if try_lock(descriptor) is False:
@@ -102,6 +105,9 @@ def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
             return
     finally:
         os.close(descriptor)
+        with contextlib.suppress(OSError):  # not empty
+            for folder in (lock.parent, *made):
+                folder.rmdir()
     with claim(lock, what, remedy):  # the holder ended just now and removed the file
         yield
 

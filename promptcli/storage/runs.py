@@ -71,23 +71,9 @@ class RunFolder:
     def _read(self, path: Path) -> dict[str, Any]:
         return read_document(path, dict[str, Any], hint=f"delete {self.folder}", error=UsageError)
 
-    @contextlib.contextmanager
-    def claim(self, what: str, remedy: str) -> Iterator[None]:
-        """Let no other process work on the run while the block runs.
-
-        Refuse if one does, by its name. The folder of runs is removed if it is empty at the end, as
-        are the folders above that were made for it.
-        """
-        runs = self.lock.parent
-        made = [folder for folder in runs.parents if not folder.exists()]
-        runs.mkdir(parents=True, exist_ok=True)
-        try:
-            with claim(self.lock, what, remedy):
-                yield
-        finally:
-            with contextlib.suppress(OSError):  # not empty
-                for folder in (runs, *made):
-                    folder.rmdir()
+    def claim(self, what: str, remedy: str) -> contextlib.AbstractContextManager[None]:
+        """Let no other process work on the run while the block runs; see ``locks.claim``."""
+        return claim(self.lock, what, remedy)
 
     def open(
         self,

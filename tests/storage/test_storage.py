@@ -308,7 +308,8 @@ def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(
 
 
 def test_who_holds_a_claim_is_named_and_nothing_is_left_of_it(tmp_path):
-    lock = tmp_path / "lock"
+    lock = tmp_path / "runs" / "lock"
+    lock.parent.mkdir()
     lock.write_text("process 1 on a machine that lost power")  # nobody holds it
     with claim(lock, "the run", "REMEDY"):
         said = (
