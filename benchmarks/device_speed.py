@@ -27,7 +27,6 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from accelerate import Accelerator
 from shapes import random_backbone
 from torch.profiler import ProfilerActivity, profile
 
@@ -141,9 +140,7 @@ def training(
         find_objective(method),
     )
     mixed = choose_dtype("auto", device) == torch.bfloat16
-    trainer = Trainer(
-        learner, Processes(Accelerator(cpu=device == "cpu"), device=device, mixed=mixed)
-    )
+    trainer = Trainer(learner, Processes(device=device, mixed=mixed))
     trainer.optimizer = OPTIMIZERS["adamw"](trainer.parameters, 1e-5, 0.0)
 
     def run(steps: int) -> None:

@@ -19,8 +19,9 @@ from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.plugins.pretrain.batches import Step, chunks_of_phase, mask
 from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.start import new_model
 from promptcli.plugins.pretrain.trainer import Pretrainer
-from promptcli.plugins.pretrain.vocabulary import SPECIALS
+from promptcli.plugins.pretrain.vocabulary import SPECIALS, Vocabulary
 
 DROPOUT = 0.1
 
@@ -40,7 +41,7 @@ class _TransformersBert(torch.nn.Module):
 
 
 def trainer_of(plan, dtype, *, ours):
-    trainer = Pretrainer(plan, "cpu", dtype=dtype)
+    trainer = Pretrainer(plan, "cpu", new_model(plan, "cpu", dtype))
     if not ours:
         trainer.model._bert = _TransformersBert(trainer.model._stored)
     return trainer
@@ -50,7 +51,8 @@ def random_corpus(plan, lines):
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(3.1, 0.5, lines), 4, 120).astype(np.int64)
     tokens = rng.integers(len(SPECIALS), plan.vocab_size, lengths.sum()).astype(np.uint16)
-    return Corpus(tokens, np.cumsum(lengths), lines)
+    vocabulary = Vocabulary(lambda lines: [], plan.vocab_size)
+    return Corpus(tokens, np.cumsum(lengths), lines, vocabulary)
 
 
 def steps_of(plan, corpus, phase, count, dropout):

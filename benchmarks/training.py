@@ -42,8 +42,6 @@ def ours(
     name: str, folder: str, batch: int, mixed: bool
 ) -> tuple[Gradients, list, Callable[[list[str]], int]]:
     """Return what puts gradients in place, the parameters, and how many tokens a batch has."""
-    from accelerate import Accelerator
-
     from promptcli.backbones.by_name import load_backbone
     from promptcli.training.methods import find_method
     from promptcli.training.objectives import find_objective
@@ -59,7 +57,7 @@ def ours(
     )
     objective = find_objective(method)
     learner = TrainableEncoder(method, settings, load_backbone(folder), objective)
-    step = Trainer(learner, Processes(Accelerator(cpu=True), mixed=mixed))
+    step = Trainer(learner, Processes(mixed=mixed))
     view = learner.template_encoders[0]
 
     def tokens(lines: list[str]) -> int:

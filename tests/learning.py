@@ -6,7 +6,6 @@ import contextlib
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.training.methods import METHODS, find_method
@@ -55,7 +54,7 @@ def learner_of(method, folder, supervised=False, *, device="cpu", models=None, *
 
 def trainer_of(learner, *, mixed=False):
     device = learner.backbone.device.type
-    return Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, mixed=mixed))
+    return Trainer(learner, Processes(device=device, mixed=mixed))
 
 
 def gradients(learner, number=0, columns=COLUMNS, **options):

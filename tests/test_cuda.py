@@ -240,24 +240,25 @@ def test_a_killed_training_run_ends_at_the_same_numbers(
             name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2
         )
         folder.mkdir(exist_ok=True)
-        return learning.trainer_of(learner).fit(examples_of(SENTENCES), EVERY_PAIR, folder)
+        trainer = learning.trainer_of(learner)
+        return trainer, trainer.fit(examples_of(SENTENCES), EVERY_PAIR, folder)
 
     def kill(trainer, number, *given, whole=Trainer.gradients):
         if number == 4:
             raise KeyboardInterrupt
         return whole(trainer, number, *given)
 
-    whole = go(tmp_path / "whole")
+    whole, tensors = go(tmp_path / "whole")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Trainer, "gradients", kill)
         go(tmp_path / "killed")
-    resumed = go(tmp_path / "killed")
+    resumed, again = go(tmp_path / "killed")
     assert whole.steps == resumed.steps == 6
     assert [one.value for one in whole.dev_scores] == pytest.approx(
         [one.value for one in resumed.dev_scores], abs=1e-2
     )
-    for key, tensor in whole.tensors.items():
-        assert torch.allclose(tensor.cpu(), resumed.tensors[key].cpu(), atol=1e-5), key
+    for key, tensor in tensors.items():
+        assert torch.allclose(tensor.cpu(), again[key].cpu(), atol=1e-5), key
 
 
 def test_searches_find_the_processors_figures(cuda, tiny_folder):

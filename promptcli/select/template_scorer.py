@@ -4,20 +4,17 @@
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import promptcli
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.encoder.template import Inputs
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import check_rankable, row_of_sentences, spearman_score
-from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
+from promptcli.evaluation.evaluator import check_rankable, row_of_sentences
 from promptcli.notes import Advance
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe
 from promptcli.select.search import Ranked
@@ -65,17 +62,6 @@ class TemplateScorer:
         self._second = np.array([row_of[sentence] for sentence in pairs.second])
         self._ids: dict[str, list[int]] = {}  # of each prepared sentence
         self._cache = cache
-        # everything except template and pair that a cosine depends on
-        self._context: dict[str, Any] = {
-            "promptcli": promptcli.__version__,
-            "weights": backbone.provenance.weights_sha256,
-            "tokenizer": backbone.provenance.tokenizer_sha256,
-            "dtype": str(backbone.dtype),
-            "data": task.sha256(),
-            "protocol": {**recipe.to_dict(), "backbone": None, "prompt": None},
-        }
-        if backbone.extension is not None:
-            self._context["extension"] = vars(backbone.extension)
 
     def encoder(self, template: str) -> TorchEncoder:
         """Return the encoder of a template, sharing the sentences' tokens with every other one of
@@ -96,14 +82,20 @@ class TemplateScorer:
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all."""
         wanted = np.arange(self.size) if pairs is None else pairs
-        key = {**self._context, "template": template, "pairs": wanted.tolist()}
+        encoder = self.encoder(template)
+        key = {
+            "fingerprint": encoder.fingerprint,
+            "dtype": str(self.backbone.dtype),
+            "data": self.task.sha256(),
+            "pairs": wanted.tolist(),
+        }
         cached = self._cache.get(key) if self._cache is not None else None
         if cached is not None:
             return np.array(cached)
         first = self._first[wanted]
         second = self._second[wanted]
         rows = np.unique(np.concatenate([first, second]))
-        vectors = self._encode(self.encoder(template), rows, complete=pairs is None)
+        vectors = self._encode(encoder, rows, complete=pairs is None)
         cosines = statistics.cosine(
             vectors[np.searchsorted(rows, first)], vectors[np.searchsorted(rows, second)]
         )
@@ -146,18 +138,6 @@ class TemplateScorer:
             value = statistics.spearman(row, self.gold)
             ranked.append(Ranked(template, 100 * value, (100 * low, 100 * high), stage))
         return ranked
-
-    def full_score(self, scored: Ranked, model: str = "") -> SpearmanScore:
-        """Return a template's score as ``eval`` makes it and the registry keeps it."""
-        encoder = self.encoder(scored.choice)
-        cosines = self.cosines(scored.choice)
-        low, high = scored.ci95
-        names = {
-            "label": Label(model, recipe_name(encoder.recipe)),
-            "recipe": encoder.recipe.to_dict(),
-            "fingerprint": encoder.fingerprint,
-        }
-        return spearman_score(self.task, cosines, (low / 100, high / 100), names)
 
     def ids(self, texts: Sequence[str], encoder: TorchEncoder) -> RaggedIds:
         """Return the token ids of prepared sentences; each distinct one is tokenised once."""

@@ -203,19 +203,23 @@ def rank_templates(
         stages, compared = _race(scorer, settings, "Search for a demonstration", [plain, *drawn])
     # of equals the one tried first
     ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)
+    best = scorer.encoder(ranked[0].choice)
     averages = [
         TorchEncoder(RECIPES[name].replace(backbone=backbone.name), backbone, {})
         for name in AVERAGES
     ]
-    scores = zip(AVERAGES, score_encoders(averages, [task]), strict=True)
+    score, *others = score_encoders([best, *averages], [task])
     return Search(
-        encoder=scorer.encoder(ranked[0].choice),
+        encoder=best,
         task=task,
         ranked=ranked if len(stages) > 1 else ranked[: settings.top],
         about={"mode": mode, "compared": compared, "seed": settings.seed},
         stages=stages,
-        baseline={name: Ranked(name, score.value, score.ci95) for name, score in scores},
-        score=scorer.full_score(ranked[0]),
+        baseline={
+            name: Ranked(name, other.value, other.ci95)
+            for name, other in zip(AVERAGES, others, strict=True)
+        },
+        score=score,
     )
 
 

@@ -5,27 +5,18 @@ A launcher's variables stay behind in interactive shells and batch jobs; a proce
 some of them is alone.
 """
 
-import contextlib
-import itertools
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from promptcli.errors import UsageError
 
 #: The variables of each launcher: the number of processes, that of this one, from 0, and the same
 #: on its machine.
-FAMILIES = (
+_FAMILIES = (
     ("WORLD_SIZE", "RANK", "LOCAL_RANK"),
     ("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
-)
-_LOCAL_SIZES = (
-    "LOCAL_WORLD_SIZE",
-    "MPI_LOCALNRANKS",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MV2_COMM_WORLD_LOCAL_SIZE",
 )
 _ADDRESS = "MASTER_ADDR"
 _PORT = "MASTER_PORT"
@@ -43,7 +34,7 @@ class Launch:
 
 def launch(environ: Mapping[str, str]) -> Launch:
     """Return the processes that the environment declares; refuse values that are not numbers."""
-    for size, rank, local_rank in FAMILIES:
+    for size, rank, local_rank in _FAMILIES:
         number = _number(size, environ)
         if number < 2:
             continue
@@ -54,17 +45,6 @@ def launch(environ: Mapping[str, str]) -> Launch:
             raise UsageError(f"{rank}={index} is no process of {size}={number}; {_unset(rank)}")
         return Launch(number, index, f"{environ[_ADDRESS]}:{environ.get(_PORT, '29500')}")
     return Launch()
-
-
-@contextlib.contextmanager
-def environment_of(launched: Launch) -> Iterator[None]:
-    """If this is the only process, hide the variables from libraries that would look for others."""
-    names = [] if launched.number > 1 else [*itertools.chain(*FAMILIES), *_LOCAL_SIZES]
-    hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
 
 
 def _number(name: str, environ: Mapping[str, str]) -> int:

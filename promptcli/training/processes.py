@@ -18,21 +18,21 @@ from torch import Tensor, nn
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import note
-from promptcli.training.launch import environment_of, launch
+from promptcli.training.launch import launch
 
 
 class Processes:
-    """The processes of a run, usually one."""
+    """The processes of a run: this one alone, or those that its accelerator knows."""
 
     def __init__(
-        self, accelerator: Accelerator, *, device: str = "cpu", mixed: bool = False
+        self, accelerator: Accelerator | None = None, *, device: str = "cpu", mixed: bool = False
     ) -> None:
-        self.accelerator = accelerator  #: of this process; knows the others
+        self.accelerator = accelerator
         self.device = device  #: of this process
         self.mixed = mixed  #: products in bfloat16; weights and optimiser stay float32
-        self.number: int = accelerator.num_processes
-        self.index: int = accelerator.process_index
-        self.is_main: bool = accelerator.is_main_process
+        self.number: int = accelerator.num_processes if accelerator else 1
+        self.index: int = accelerator.process_index if accelerator else 0
+        self.is_main = self.index == 0
 
     def check(self, lengths: Sequence[int]) -> None:
         """Refuse an epoch's batches of those lengths if one has fewer examples than there are
@@ -54,7 +54,7 @@ class Processes:
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.mixed)
 
     def share(self, columns: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-        if self.number == 1:
+        if self.accelerator is None:
             return list(columns)
         start, stop = self._bounds(len(columns[0]))[self.index]
         return [column[start:stop] for column in columns]
@@ -64,7 +64,7 @@ class Processes:
 
         The rows of this process carry gradient.
         """
-        if self.number == 1:
+        if self.accelerator is None:
             return rows
         bounds = self._bounds(total)
         with _together(self.number):
@@ -78,7 +78,7 @@ class Processes:
 
     def total(self, value: Tensor) -> Tensor:
         """Return the sum over the processes, without gradient."""
-        if self.number == 1:
+        if self.accelerator is None:
             return value.detach()
         with _together(self.number):
             summed: Tensor = self.accelerator.reduce(value.detach().clone(), "sum")
@@ -88,7 +88,7 @@ class Processes:
         """Put the sum over the processes in place of each gradient; what has none in any process
         keeps none, as in a single process, so that the optimiser passes it over.
         """
-        if self.number == 1:
+        if self.accelerator is None:
             return
         learning = list(parameters)
         have = torch.tensor([float(one.grad is not None) for one in learning], device=self.device)
@@ -103,8 +103,9 @@ class Processes:
                 parameter.grad = self.accelerator.reduce(parameter.grad, "sum")
 
     def wait(self) -> None:
-        with _together(self.number):
-            self.accelerator.wait_for_everyone()
+        if self.accelerator is not None:
+            with _together(self.number):
+                self.accelerator.wait_for_everyone()
 
     def _bounds(self, total: int) -> list[tuple[int, int]]:
         edges = np.linspace(0, total, self.number + 1).astype(int).tolist()
@@ -117,7 +118,7 @@ def _together(number: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if number == 1 or is_out_of_memory(error):
+        if is_out_of_memory(error):
             raise
         said = one_line(error, 120)
         raise PromptcliError(
@@ -137,17 +138,16 @@ def start_processes(device: str | None, dtype: str | None) -> Processes:
             f"{launched.left_behind} is set, but no complete launch of several processes: this one"
             " trains alone"
         )
-    if launched.number > 1:
-        note(
-            f"process {launched.index} of {launched.number} meets the others at {launched.address}"
-        )
-    with environment_of(launched), _together(launched.number):
+    if launched.number == 1:
+        return Processes(device=device, mixed=mixed)
+    note(f"process {launched.index} of {launched.number} meets the others at {launched.address}")
+    with _together(launched.number):
         accelerator = Accelerator(cpu=device == "cpu", mixed_precision="no")
     if accelerator.num_processes != launched.number:
         raise UsageError(
             f"of {launched.number} processes only {accelerator.num_processes} would train together;"
             " start them with `accelerate launch` or `torchrun`, which set LOCAL_RANK"
         )
-    if accelerator.num_processes > 1 and device != "cpu":
+    if device != "cpu":
         device = str(accelerator.device)
     return Processes(accelerator, device=device, mixed=mixed)

@@ -69,7 +69,7 @@ from promptcli.training.teacher import (
 )
 from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trained import Trained
-from promptcli.training.trainer import TrainedWeights, Trainer
+from promptcli.training.trainer import Trainer
 from promptcli.training.watching import DevScore, WatchedRun, Watcher, make_trackers
 
 _SHOWN = 8  # words that a note names of those left out
@@ -238,18 +238,13 @@ class Run:
         """Say what the run begins with, open the backbone, and choose the examples for it."""
         config = self.config
         self.processes = processes
-        told = None
-        with contextlib.suppress(NotFoundError):  # of the hub, and not here yet
-            told = config.in_force(self.method)
-            note(told.summary())
         _note_defaults(config)
         self._note_learned_pairs()
         self.backbone = backbone = load_backbone(
             config.backbone_name, device=processes.device, dtype=torch.float32
         )
-        self.in_force = told or config.in_force(self.method)
-        if told is None:
-            note(self.in_force.summary())
+        self.in_force = config.in_force(self.method)
+        note(self.in_force.summary())
         self.settings: TrainingSettings = self.in_force.settings
         self.method = config.read_as_start(self.method, self.settings, backbone.provenance.family)
         self.examples = self.objective.choose(self.examples, self.settings, backbone)
@@ -354,8 +349,8 @@ class Run:
             guide = self.models.get("mine_guide", vectors)
             examples = mine_negatives(examples, vectors, guide, settings.mine_margin)
         trainer = Trainer(learner, self.processes, self.watchers)
-        weights = trainer.fit(examples, self.development, folder)
-        encoder = learner.trained(weights.tensors)
+        tensors = trainer.fit(examples, self.development, folder)
+        encoder = learner.trained(tensors)
         scores = score_tasks(encoder, tasks, Label(name, method.name), method)
         figures = {
             "tasks": [score.column for score in scores],
@@ -371,12 +366,10 @@ class Run:
         provenance = {
             **vars(backbone.provenance),
             "width": encoder.width,
-            "trained": self._record(weights, figures, encoder),
+            "trained": self._record(trainer, figures, encoder),
         }
         transfer = method.transfer_recipe(recipe)
-        return Entry(
-            name, portable(recipe), weights.tensors, provenance, documents_of(scores), transfer
-        )
+        return Entry(name, portable(recipe), tensors, provenance, documents_of(scores), transfer)
 
     def _make_models(self, folder: Path) -> None:
         """Make the vectors of models in the main process; the others map what it has made."""
@@ -400,11 +393,11 @@ class Run:
         return {}
 
     def _record(
-        self, weights: TrainedWeights, figures: Mapping[str, Any], encoder: TorchEncoder
+        self, trainer: Trainer, figures: Mapping[str, Any], encoder: TorchEncoder
     ) -> dict[str, Any]:
         """Return how the run went and what is needed to repeat it, JSON-ready."""
         config = self.config
-        best = weights.best
+        best = trainer.best
         with used_extensions() as of_tasks:
             for task in (self.development, *self.tests):
                 TASKS.get(task.name)
@@ -422,12 +415,12 @@ class Run:
             **record,
             "examples": len(self.examples),
             "chosen_by": self.development.label,
-            "steps": weights.steps,
+            "steps": trainer.position.step,
             "best_step": best.step,
-            "seconds": round(weights.seconds, 1),
+            "seconds": round(trainer.position.seconds, 1),
             "precision": "bfloat16" if self.processes.mixed else "float32",
             "processes": self.processes.number,
-            "curve": [dataclasses.asdict(score) for score in weights.dev_scores],
+            "curve": [dataclasses.asdict(score) for score in trainer.dev_scores],
             **figures,
             "nearest_words": [
                 {"word": word, "nearest": nearest}
@@ -599,7 +592,7 @@ def train_encoder(
     folder: Path,
     *,
     dtype: str = "float32",
-) -> tuple[TorchEncoder, TrainedWeights]:
+) -> tuple[TorchEncoder, dict[str, Tensor]]:
     """Train a method on an opened backbone, which is changed if the method tunes it.
 
     Args:
@@ -612,14 +605,14 @@ def train_encoder(
         dtype: Of matrix products.
 
     Returns:
-        The encoder of the best checkpoint, and its tensors with how the training went.
+        The encoder of the best checkpoint, and its tensors.
     """
     objective = find_objective(method)
     chosen = objective.choose(examples, settings, backbone)
     processes = start_processes(str(backbone.device), dtype)
     learner = TrainableEncoder(method, settings, backbone, objective)
-    weights = Trainer(learner, processes).fit(chosen, development, folder)
-    return learner.trained(weights.tensors), weights
+    tensors = Trainer(learner, processes).fit(chosen, development, folder)
+    return learner.trained(tensors), tensors
 
 
 def describe(config: TrainConfig) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class TrainableEncoder(nn.Module):
         longest = self.backbone.max_tokens
         states = []
         places = []
-        for indices in _groups(rows.lengths, self.chunk_tokens):
+        for indices in group_by_length(rows.lengths, self.chunk_tokens):
             batch = make_batch(rows.take(indices), slots[indices], tokenizer.pad, device, longest)
             states.append(self._pass(sides[0].encoder, batch, augment, read))
             places.append(indices)
@@ -526,10 +526,11 @@ def _mask_slots(sides: Sides) -> np.ndarray:
     return np.concatenate(filled)
 
 
-def _groups(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
+def group_by_length(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
     """Yield the numbers of rows of similar length, by the lengths (n,), so that little is padding.
 
-    Together they are all rows. Not by ``plan_batches``: a pass holds as many rows as fit, since
+    Each group has at most so many tokens, padding included, or one row. Together they are all rows.
+    Not by ``plan_batches``: a pass holds as many rows as fit, since
     each is gone through once and shapes do not recur.
     """
     order = np.argsort(lengths, kind="stable")

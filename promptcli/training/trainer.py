@@ -13,7 +13,6 @@ import math
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -53,20 +52,6 @@ _SECONDS_TO_SAVE = 300.0  # without a score, after which the state is written al
 _SHOWN = 160  # characters of a compiler's message
 
 
-@dataclass(frozen=True)
-class TrainedWeights:
-    """The result of a run's steps."""
-
-    tensors: dict[str, Tensor]  #: of the best development score, by name
-    dev_scores: list[DevScore]  #: all of the run, in order; the start first if it is scored
-    steps: int
-    seconds: float  #: spent in steps
-
-    @property
-    def best(self) -> DevScore:
-        return [score for score in self.dev_scores if score.best][-1]
-
-
 class Trainer:
     """Trains an encoder, alone or as one of several processes.
 
@@ -88,12 +73,17 @@ class Trainer:
             name: one for name, one in self.parameters.items() if one not in self.of_loss
         }
         self.optimizer = self._make_optimizer()
+        #: All of the run, in order; the start first if it is scored.
         self.dev_scores: list[DevScore] = []
         self._losses: list[float] = []  # since the last score
         self._scored_at = 0  # examples seen at the last score
-        self._position = Position()  # after the last complete step
+        self.position = Position()  #: after the last complete step
         self._resumed_at = 0  # the step after which this process began
         self._advance: Advance = lambda done: None
+
+    @property
+    def best(self) -> DevScore:
+        return [score for score in self.dev_scores if score.best][-1]
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimiser; the loss's parameters have their own rates, and do not decay."""
@@ -110,9 +100,9 @@ class Trainer:
 
     def fit(
         self, examples: TrainingExamples, development: DevelopmentTask, folder: Path
-    ) -> TrainedWeights:
+    ) -> dict[str, Tensor]:
         """Train until the last step, or until ``patience`` is at its end, from the state in
-        ``folder`` if there is one.
+        ``folder`` if there is one; return the tensors of the best development score.
         """
         settings = self.settings
         self.processes.check(batch_lengths(settings, examples.sizes))
@@ -120,7 +110,7 @@ class Trainer:
         self.development = development
         self.log = folder / "log.jsonl"
         self.state = folder / "state.safetensors"
-        self.best = folder / "best.safetensors"
+        self.best_weights = folder / "best.safetensors"
         self.start_again = f"delete {folder} and start again"
         self.steps = steps_of(settings, examples.sizes)
         self._note_cut()
@@ -131,7 +121,7 @@ class Trainer:
             stage(f"train {self.encoder.method.name}", self.steps) as self._advance,
             self._kept_if_interrupted(figures),
         ):
-            self._advance(self._position.step)
+            self._advance(self.position.step)
             began = saved = time.perf_counter()
             # another thread tokenises the next step's examples while this one computes
             for (step, rows), (columns, sides) in prefetch(self._tokenize, self._batches()):
@@ -144,8 +134,8 @@ class Trainer:
                     norm = self.apply_gradients()
                     figures.add(torch.stack([loss, norm]), step)
                     now = time.perf_counter()
-                    before = self._position
-                    self._position = Position(
+                    before = self.position
+                    self.position = Position(
                         step + 1, before.seen + len(rows), before.seconds + now - began
                     )
                 began = now
@@ -158,9 +148,7 @@ class Trainer:
                     began = saved = time.perf_counter()  # neither is counted
             figures.read()
         self.processes.wait()
-        best = load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
-        position = self._position
-        return TrainedWeights(best, self.dev_scores, position.step, position.seconds)
+        return load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
 
     def _note_cut(self) -> None:
         """Say how many sentences of all columns are longer than what the sides read."""
@@ -176,14 +164,14 @@ class Trainer:
         note_counts(texts, blank=0, truncated=cut, limit=limit)
 
     def _sealed_best(self) -> Path:
-        check_seal(self.best, hint=self.start_again, error=UsageError)
-        return self.best
+        check_seal(self.best_weights, hint=self.start_again, error=UsageError)
+        return self.best_weights
 
     def _save(self) -> None:
         """Write the state of the last complete step, from which a run is resumed."""
         if self.processes.is_main:
             position = dataclasses.replace(
-                self._position, scored_at=self._scored_at, losses=tuple(self._losses)
+                self.position, scored_at=self._scored_at, losses=tuple(self._losses)
             )
             save_state(self.state, self.parameters, self.optimizer, position)
 
@@ -194,10 +182,10 @@ class Trainer:
             yield
         except KeyboardInterrupt:
             with delay_interrupts():
-                if self._position.step > self._resumed_at:
+                if self.position.step > self._resumed_at:
                     figures.read()
                     self._save()
-                    note(f"the state after step {self._position.step} of {self.steps} is kept")
+                    note(f"the state after step {self.position.step} of {self.steps} is kept")
             raise
 
     def _begin_or_resume(self) -> None:
@@ -205,7 +193,7 @@ class Trainer:
         begun = self.state.exists()
         self.processes.wait()  # before the main process writes anything
         if begun:
-            self._position = position = load_state(self.state, self.parameters, self.optimizer)
+            self.position = position = load_state(self.state, self.parameters, self.optimizer)
             self._resumed_at = position.step
             self._scored_at = position.scored_at
             self._losses = list(position.losses)
@@ -214,7 +202,7 @@ class Trainer:
                 self._sealed_best()  # at once, not after the last step
             note(f"resumed after step {position.step} of {self.steps}")
         self.processes.wait()  # until all have read it
-        step = self._position.step
+        step = self.position.step
         if self.processes.is_main:
             truncate_log(self.log, step if begun else -1)
         is_due = self.settings.scored == "also-ends"  # the start and the last step are scored, too
@@ -226,7 +214,7 @@ class Trainer:
     def _batches(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the number and the rows of every step that is not done."""
         rows = batches(self.settings, self.examples.sizes, self.examples.lengths)
-        return itertools.islice(enumerate(rows), self._position.step, self.steps)
+        return itertools.islice(enumerate(rows), self.position.step, self.steps)
 
     def _tokenize(
         self, batch: tuple[int, np.ndarray]
@@ -248,9 +236,8 @@ class Trainer:
         self._losses.append(loss)
         self._advance(1)
         shown = f"loss {loss:.4f}"
-        best = [score.value for score in self.dev_scores if score.best]
-        if best:
-            shown += f"  best {best[-1]:.2f}"
+        if self.dev_scores:
+            shown += f"  best {self.best.value:.2f}"
         describe(self._advance, shown)
         rate = learning_rate(self.settings, step, self.steps, self.settings.learning_rate)
         for watcher in self.watchers:
@@ -360,7 +347,7 @@ class Trainer:
         best so far (ties keep the earlier).
         """
         encoder = self.encoder
-        position = self._position
+        position = self.position
         encoder.eval()
         value = value_on(encoder.as_encoder(selecting=True), self.development)
         if not math.isfinite(value):
@@ -384,7 +371,7 @@ class Trainer:
         if not self.processes.is_main:
             return
         if score.best:
-            with atomic_path(self.best) as temporary:
+            with atomic_path(self.best_weights) as temporary:
                 save_tensors(encoder.tensors(), temporary, sealed=True)
         with self.log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")

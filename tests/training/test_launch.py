@@ -13,7 +13,7 @@ import pytest
 import promptcli as pc
 from promptcli.cli import stopping
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.training.launch import Launch, environment_of, launch
+from promptcli.training.launch import Launch, launch
 from promptcli.training.processes import _together
 from tests.learning import COLUMNS
 from tests.processes import Program, ranks_of_two
@@ -97,14 +97,6 @@ def test_a_launchers_scales_of_the_loss_change_nothing(tiny_folder, monkeypatch)
     assert np.array_equal(*vectors)
 
 
-def test_the_variables_are_hidden_only_from_a_process_that_is_alone(monkeypatch):
-    monkeypatch.setenv("PMI_SIZE", "4")
-    with environment_of(Launch()):
-        assert "PMI_SIZE" not in os.environ
-    with environment_of(Launch(4)):
-        assert os.environ["PMI_SIZE"] == "4"
-
-
 def test_a_process_whose_others_have_ended_says_so():
     with pytest.raises(
         PromptcliError,
@@ -112,9 +104,8 @@ def test_a_process_whose_others_have_ended_says_so():
     ):
         with _together(2):
             raise RuntimeError("connection closed by peer")
-    for number, error in ((1, RuntimeError("a fault")), (2, RuntimeError("can't allocate memory"))):
-        with pytest.raises(RuntimeError, match=str(error)), _together(number):
-            raise error
+    with pytest.raises(RuntimeError, match="can't allocate memory"), _together(2):
+        raise RuntimeError("can't allocate memory")
 
 
 def _impatient():

@@ -367,7 +367,7 @@ def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(tiny_folder):
 
 
 def test_batches_smaller_than_the_processes_are_refused():
-    processes = Processes(Accelerator(cpu=True))
+    processes = Processes()
     processes.number = 4
     with pytest.raises(
         UsageError, match="10 examples in batches of 8 leave a batch of 2 for 4 processes"

@@ -177,10 +177,10 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
                 copy.tune(tuned)
             return TorchEncoder(recipe, copy, tensors)
         with context.cache.unfinished(identity) as folder:
-            encoder, trained = train_encoder(
+            encoder, tensors = train_encoder(
                 method, settings, examples, development, copy, folder, dtype=precision
             )
-            context.cache.put_tensors(identity, trained.tensors)
+            context.cache.put_tensors(identity, tensors)
         return encoder
 
     system = MeasuredSystem(

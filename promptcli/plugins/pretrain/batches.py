@@ -19,7 +19,8 @@ from promptcli.encoder import batching
 from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, Template
 from promptcli.plugins.pretrain.plan import BAGS, Plan
-from promptcli.plugins.pretrain.vocabulary import MASK, OWN_IDS, SPECIALS, SpecialIds, Vocabulary
+from promptcli.plugins.pretrain.vocabulary import MASK, Vocabulary
+from promptcli.training.trainable_encoder import group_by_length
 
 LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
 # of the tokens to predict (BERT); the others stay
@@ -120,31 +121,27 @@ def _batches(
     spans = spans[rng.permutation(len(spans))]
     for begin in range(0, len(spans), _POOL):
         pool = spans[begin : begin + _POOL]
-        pool = pool[np.argsort(pool[:, 1] - pool[:, 0], kind="stable")]
-        lengths = (pool[:, 1] - pool[:, 0] + 2 + extra).tolist()
-        starts = [0]
-        for row, length in enumerate(lengths):
-            if row > starts[-1] and (row - starts[-1] + 1) * length > plan.batch_tokens:
-                starts.append(row)
-        batches = np.split(pool, starts[1:])
+        lengths = pool[:, 1] - pool[:, 0] + 2 + extra
+        batches = [pool[rows] for rows in group_by_length(lengths, plan.batch_tokens)]
         for index in rng.permutation(len(batches)):
             yield batches[index]
 
 
 def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: a share of the real tokens is predicted, at least one."""
-    special = corpus.special
-    ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()], special)
-    words = np.flatnonzero(special.are_ordinary(plan.vocab_size)[ids.ravel()])
+    vocabulary = corpus.vocabulary
+    chunks = [corpus.tokens[start:end] for start, end in step.spans.tolist()]
+    ids, real = inputs(chunks, vocabulary)
+    words = np.flatnonzero(vocabulary.are_ordinary[ids.ravel()])
     if not len(words):  # a line of unknown characters only
         words = np.flatnonzero(real.ravel())
-    places, gold = hide(ids, words, step, plan, special)
+    places, gold = hide(ids, words, step, plan, vocabulary)
     starts = begins(step, plan, real.sum(axis=1))
     return MaskedBatch(ids, real, starts, places, gold, _NONE, _NONE, _NONE.astype(np.float32))
 
 
 def hide(
-    ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan, special: SpecialIds
+    ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan, vocabulary: Vocabulary
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hide a share of the places ``words`` of the flattened ids, in place.
 
@@ -159,24 +156,24 @@ def hide(
     gold = flat[places].copy()
     kind = rng.random(len(places))
     random = (kind >= _MASKED) & (kind < _MASKED + _RANDOM)
-    flat[places[kind < _MASKED]] = special.mask
-    ordinary = special.ordinary(plan.vocab_size)
-    flat[places[random]] = ordinary[rng.integers(len(ordinary), size=int(random.sum()))]
+    flat[places[kind < _MASKED]] = vocabulary.mask
+    drawn = rng.integers(len(vocabulary.ordinary), size=int(random.sum()))
+    flat[places[random]] = vocabulary.ordinary[drawn]
     return places, gold
 
 
 def inputs(
-    chunks: Sequence[Sequence[int] | np.ndarray], special: SpecialIds = OWN_IDS
+    chunks: Sequence[Sequence[int] | np.ndarray], vocabulary: Vocabulary
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return chunks between [CLS] and [SEP], padded at the end, (n, t), and which tokens are real,
     (n, t) bool.
     """
     lengths = np.array([len(chunk) + 2 for chunk in chunks])
-    ids = np.full((len(chunks), int(lengths.max())), special.pad, np.int64)
-    ids[:, 0] = special.start
+    ids = np.full((len(chunks), int(lengths.max())), vocabulary.pad, np.int64)
+    ids[:, 0] = vocabulary.start
     for row, chunk in zip(ids, chunks, strict=True):
         row[1 : len(chunk) + 1] = chunk
-        row[len(chunk) + 1] = special.end
+        row[len(chunk) + 1] = vocabulary.end
     return ids, np.arange(ids.shape[1]) < lengths[:, None]
 
 
@@ -224,13 +221,13 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
             masks.append(1 + before.index(MASK))
         else:
             masks.append(1 + len(before) + len(line) + after.index(MASK))
-    ids, real = inputs(rows)
+    ids, real = inputs(rows, corpus.vocabulary)
     starts = np.arange(len(ids)) * ids.shape[1]
     words = np.concatenate(
         [begin + places for begin, places in zip(starts, sentences, strict=True)]
     )
-    known = words[ids.ravel()[words] >= len(SPECIALS)]
-    places, gold = hide(ids, known if len(known) else words, step, plan, corpus.special)
+    known = words[corpus.vocabulary.are_ordinary[ids.ravel()[words]]]
+    places, gold = hide(ids, known if len(known) else words, step, plan, corpus.vocabulary)
     weighed = [_weighed(corpus, line) for line in lines]
     filled = [row for row, (content, _) in enumerate(weighed) if len(content)]
     contents = [weighed[row][0] for row in filled]

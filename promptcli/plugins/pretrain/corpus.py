@@ -16,9 +16,7 @@ from promptcli import errors, notes
 from promptcli.data import sources
 from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.vocabulary import (
-    OWN_IDS,
     SPECIALS,
-    SpecialIds,
     Vocabulary,
     token_dtype,
     train_vocabulary,
@@ -52,9 +50,8 @@ class Corpus:
     ends: np.ndarray  #: (lines,) where each line ends
     #: number of the first line of the files of unrelated lines, which come last
     unrelated_from: int
-    pieces: tuple[str, ...] = ()  #: the vocabulary's items by id
+    vocabulary: Vocabulary
     templates: tuple[Template, ...] = ()
-    special: SpecialIds = OWN_IDS
 
     @functools.cached_property
     def information(self) -> np.ndarray:
@@ -62,7 +59,7 @@ class Corpus:
 
         0 for the 150 most frequent pieces, for pieces without a letter and for special tokens.
         """
-        size = len(self.pieces)
+        size = self.vocabulary.size
         lines_with = np.zeros(size, np.int64)
         for first in range(0, len(self.ends), _LINES):
             ends = self.ends[first : first + _LINES]
@@ -73,7 +70,7 @@ class Corpus:
         information = np.log(len(self.ends) / (lines_with + 1)).clip(0).astype(np.float32)
         most_frequent = np.argsort(-lines_with, kind="stable")[:_FUNCTION_PIECES]
         information[most_frequent] = 0
-        for number, piece in enumerate(self.pieces):
+        for number, piece in enumerate(self.vocabulary.pieces):
             if not any(map(str.isalpha, piece)):
                 information[number] = 0
         information[: len(SPECIALS)] = 0
@@ -82,9 +79,9 @@ class Corpus:
     @property
     def unknown(self) -> float:
         """The share of tokens that are [UNK]; 0 if the vocabulary has none."""
-        if self.special.unk is None:
+        if self.vocabulary.unk is None:
             return 0.0
-        return float(np.mean(np.asarray(self.tokens) == self.special.unk))
+        return float(np.mean(np.asarray(self.tokens) == self.vocabulary.unk))
 
     def lines(self, longest: int) -> np.ndarray:
         """Return begin and end of each line of enough tokens, at most ``longest`` of them, (lines,
@@ -182,4 +179,4 @@ def make_corpus(
         raise UsageError(
             f"files in {folder} are damaged ({reason}); delete the folder and start again"
         ) from None
-    return Corpus(tokens, ends, related, vocabulary.pieces, templates, vocabulary.special)
+    return Corpus(tokens, ends, related, vocabulary, templates)

@@ -14,7 +14,6 @@ import torch
 
 from promptcli import __version__, errors, notes
 from promptcli.backbones import devices
-from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator
 from promptcli.notes import note
@@ -24,12 +23,10 @@ from promptcli.plugins.pretrain.corpus import (
     CorpusFile,
     Template,
     make_corpus,
-    make_vocabulary,
 )
 from promptcli.plugins.pretrain.plan import BAGS, Plan
-from promptcli.plugins.pretrain.start import ContinuedStart, OwnStart, open_start, ppmi_svd
+from promptcli.plugins.pretrain.start import NewBert, open_start
 from promptcli.plugins.pretrain.trainer import Pretrainer
-from promptcli.plugins.pretrain.vocabulary import Vocabulary, save_own_tokenizer
 from promptcli.retrieval.found_files import list_of_names
 from promptcli.storage import files as storage
 from promptcli.storage import runs
@@ -99,8 +96,8 @@ def pretrain(
     if not settings.get("tokens"):
         raise UsageError("must be given: the budget of the run", parameter="tokens")
     with notes.without_network(offline), evaluator.keep_random_states():
-        begun = open_start(start) if start else None
-        plan = begun.plan(settings) if begun else Plan(**settings)
+        begun = open_start(start) if start else NewBert()
+        plan = begun.plan(settings)
         if templates and plan.objective != BAGS:
             raise UsageError(f"needs the objective {BAGS}", parameter="templates")
         corpus = [CorpusFile(Path(file)) for file in list_of_names(files)]
@@ -128,7 +125,7 @@ class PretrainingRun:
     files: Sequence[CorpusFile]
     output: Path
     plan: Plan
-    start: OwnStart | ContinuedStart | None = None
+    start: NewBert
     templates: CorpusFile | None = None
 
     def run(self, device: str, *, command: str, resume: bool) -> dict[str, object]:
@@ -164,34 +161,19 @@ class PretrainingRun:
         plan = self.plan
         state = work / "state.safetensors"
         corpus = self._corpus(work)
-        vectors = None
-        if self.start is None and not state.exists():
-            with notes.stage("start vectors", None):
-                vectors = torch.from_numpy(ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed))
-        trainer = Pretrainer(plan, device, vectors, checkpoint=self._checkpoint)
-        if isinstance(self.start, OwnStart):
-            self.start.load(trainer.parameters)
+        model = self.start.model(plan, corpus, device, resumed=state.exists())
+        trainer = Pretrainer(plan, device, model)
         with (
             errors.if_stopped("resume continues the run from its last checkpoint"),
             notes.stage("pretrain", plan.tokens) as advance,
         ):
             return trainer, trainer.train(corpus, state, self.output / "log.jsonl", advance)
 
-    @property
-    def _checkpoint(self) -> MaskedCheckpoint | None:
-        """The model of others that the run goes on from."""
-        return self.start.checkpoint if isinstance(self.start, ContinuedStart) else None
-
     def _corpus(self, work: Path) -> Corpus:
+        vocabulary = self.start.vocabulary(work, self.files, self.plan.vocab_size)
         templates: tuple[Template, ...] = ()
-        if self._checkpoint is not None:
-            vocabulary = Vocabulary.of(self._checkpoint)
-        else:
-            if isinstance(self.start, OwnStart):
-                self.start.copy_vocabulary(work)
-            vocabulary = make_vocabulary(work, self.files, self.plan.vocab_size)
-            if self.templates:
-                templates = read_templates(self.templates, vocabulary)
+        if self.templates:
+            templates = read_templates(self.templates, vocabulary)
         corpus = make_corpus(work, self.files, vocabulary, templates)
         if len(corpus.tokens) < self.plan.batch_tokens:
             raise UsageError(
@@ -212,10 +194,7 @@ class PretrainingRun:
         self, trainer: Pretrainer, position: runs.Position, command: str
     ) -> dict[str, object]:
         output = self.output
-        if self._checkpoint is not None:
-            self._checkpoint.copy_tokenizer(output)
-        else:
-            save_own_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
+        self.start.save_tokenizer(output / "work", output, self.plan)
         trainer.model.save(output, dropout=self.plan.dropout)
         speed = round(position.seen / position.seconds) if position.seconds else None
         figures: dict[str, Any] = {
@@ -231,9 +210,7 @@ class PretrainingRun:
     def _card(self, figures: dict[str, Any], command: str) -> str:
         plan = self.plan
         lines = ["# A masked-LM backbone made by promptcli", "", f"- Command: `{command}`"]
-        if self._checkpoint is not None:
-            family = self._checkpoint.backbone.provenance.family
-            lines.append(f"- {family}, with the tokenizer and dropout of {self._checkpoint.name}")
+        lines += self.start.about()
         if plan.objective == BAGS:
             lines.append(
                 f"- {plan.templated:.0%} of the steps teach templates: their masks predict the"

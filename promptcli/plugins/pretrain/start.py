@@ -1,5 +1,5 @@
-"""The start of a pre-training run: vectors made from the corpus, or a model that an earlier run
-made.
+"""What a pre-training run starts from: random weights and the corpus, a model that an earlier run
+made, or one that others made.
 
 Tokens start from a truncated SVD of the corpus' positive pointwise mutual information (PPMI): words
 of similar contexts are close. Positions start from sinusoids: equal distances look the same
@@ -7,7 +7,7 @@ everywhere.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,16 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy.sparse.linalg import svds
-from torch import Tensor, nn
+from torch import Tensor
 
-from promptcli.backbones import checking, locating
-from promptcli.backbones.language_models import MaskedCheckpoint
+from promptcli import notes
+from promptcli.backbones import checking, devices, locating
+from promptcli.backbones.language_models import ContinuedMaskedLM, MaskedCheckpoint, MaskedLM
 from promptcli.backbones.names import words_only
 from promptcli.errors import UsageError
-from promptcli.plugins.pretrain.corpus import Corpus
+from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, make_vocabulary
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
-from promptcli.plugins.pretrain.vocabulary import SPECIALS
+from promptcli.plugins.pretrain.vocabulary import SPECIALS, Vocabulary, save_own_tokenizer
 from promptcli.storage import files, tensors
 
 _ENCODER = "mini"  # the shipped encoder, which is no language model
@@ -46,8 +47,34 @@ _SHAPE = {
 }
 
 
+class NewBert:
+    """A BERT from random weights: its vocabulary and its vectors are made from the corpus."""
+
+    def plan(self, settings: Mapping[str, Any]) -> Plan:
+        return Plan(**settings)
+
+    def vocabulary(self, work: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
+        return make_vocabulary(work, sources, size)
+
+    def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
+        """Return the model that is trained; one that is ``resumed`` gets its weights later."""
+        model = new_model(plan, device)
+        if not resumed:
+            with notes.stage("start vectors", None):
+                vectors = ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed)
+            model.start_from(torch.from_numpy(vectors))
+        return model
+
+    def save_tokenizer(self, work: Path, folder: Path, plan: Plan) -> None:
+        save_own_tokenizer(work / "vocab.txt", folder, plan.positions)
+
+    def about(self) -> list[str]:
+        """Return what the card says of it."""
+        return []
+
+
 @dataclass(frozen=True)
-class OwnStart:
+class OwnBert(NewBert):
     """A BERT that ``promptcli pretrain`` made."""
 
     name: str  #: as given
@@ -70,25 +97,26 @@ class OwnStart:
         begun_from = " ".join(map(files.sha256, self._weights()))
         return _plan_of(self.name, {**settings, "begun_from": begun_from}, shape)
 
-    def copy_vocabulary(self, folder: Path) -> None:
-        if not (folder / "vocab.txt").is_file():
-            with files.atomic_path(folder / "vocab.txt") as temporary:
-                shutil.copyfile(self.folder / "vocab.txt", temporary)
+    def vocabulary(self, work: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
+        with files.atomic_path(work / "vocab.txt") as temporary:
+            shutil.copyfile(self.folder / "vocab.txt", temporary)
+        return super().vocabulary(work, sources, size)
 
-    def load(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Set the parameters to its weights."""
+    def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
+        model = new_model(plan, device)
         stored: dict[str, Tensor] = {}
         for path in self._weights():
             stored |= tensors.load_tensors(path, hint="start from another", error=UsageError)
         with torch.no_grad():
-            for field, parameter in parameters.items():
+            for field, parameter in model.parameters.items():
                 if field not in stored or stored[field].shape != parameter.shape:
                     raise self._other()
                 parameter.copy_(stored[field])
+        return model
 
 
 @dataclass(frozen=True)
-class ContinuedStart:
+class OthersModel(NewBert):
     """A masked language model that others made."""
 
     checkpoint: MaskedCheckpoint
@@ -112,6 +140,28 @@ class ContinuedStart:
         wanted = {**CONTINUED, **settings, "begun_from": begun_from}
         return _plan_of(self.checkpoint.name, wanted, fixed)
 
+    def vocabulary(self, work: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
+        return Vocabulary.of(self.checkpoint)
+
+    def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
+        return self.checkpoint.model(device, devices.choose_dtype("auto", device))
+
+    def save_tokenizer(self, work: Path, folder: Path, plan: Plan) -> None:
+        self.checkpoint.copy_tokenizer(folder)
+
+    def about(self) -> list[str]:
+        family = self.checkpoint.backbone.provenance.family
+        return [f"- {family}, with the tokenizer and dropout of {self.checkpoint.name}"]
+
+
+def new_model(plan: Plan, device: str, dtype: torch.dtype | None = None) -> MaskedLM:
+    """Return a BERT of a plan's shape, from random weights and sinusoids."""
+    shape = {name: getattr(plan, name) for name in _SHAPE}
+    dtype = dtype or devices.choose_dtype("auto", device)
+    model = MaskedLM(**shape, seed=plan.seed, device=device, dtype=dtype)
+    model.position_rows.data.copy_(sinusoids(plan.positions, plan.width))
+    return model
+
 
 def _plan_of(name: str, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> Plan:
     """Return the plan of a run from a model, which fixes some of the settings."""
@@ -126,7 +176,7 @@ def _plan_of(name: str, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -
     return Plan(**{**settings, **fixed})
 
 
-def open_start(name: str) -> OwnStart | ContinuedStart:
+def open_start(name: str) -> NewBert:
     """Find a model, shipped, in a folder or on the hub: one that this command made, or that others
     made.
     """
@@ -136,8 +186,8 @@ def open_start(name: str) -> OwnStart | ContinuedStart:
         MaskedCheckpoint.open(name)  # which says what it is
     folder, _ = locating.locate(name)
     if _is_own(folder):
-        return OwnStart(name, folder)
-    return ContinuedStart(MaskedCheckpoint.open(name))
+        return OwnBert(name, folder)
+    return OthersModel(MaskedCheckpoint.open(name))
 
 
 def _is_own(folder: Path) -> bool:

@@ -12,35 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from promptcli import errors, notes
-from promptcli.backbones import devices
-from promptcli.backbones.language_models import ContinuedMaskedLM, MaskedCheckpoint, MaskedLM
+from promptcli.backbones.language_models import ContinuedMaskedLM
 from promptcli.encoder import batching
 from promptcli.encoder.prefetching import prefetch
 from promptcli.errors import PromptcliError
 from promptcli.plugins.pretrain.batches import MaskedBatch, Step, predict_words, steps
 from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import Plan
-from promptcli.plugins.pretrain.start import sinusoids
 from promptcli.storage import runs
 
-_SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
 _CLIP = 1.0  #: norm to which gradients are clipped
 _LOG_EVERY = 20  # steps; their mean is logged
 _SAVE_SECONDS = 60.0  # between two checkpoints
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 _BETAS = (0.9, 0.98)
 _EPSILON = 1e-6
-
-
-def _new_model(plan: Plan, device: str, start: Tensor | None, dtype: torch.dtype) -> MaskedLM:
-    """Return a BERT of a plan's shape, its word embeddings set to ``start`` (v, d)."""
-    shape = {name: getattr(plan, name) for name in _SHAPE}
-    model = MaskedLM(**shape, seed=plan.seed, device=device, dtype=dtype)
-    if start is not None:
-        model.start_from(start)
-    if not plan.begun_from:
-        model.position_rows.data.copy_(sinusoids(plan.positions, plan.width))
-    return model
 
 
 class Pretrainer:
@@ -50,22 +36,10 @@ class Pretrainer:
     with the same weights, bit by bit.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        device: str,
-        start: Tensor | None = None,
-        dtype: torch.dtype | None = None,
-        checkpoint: MaskedCheckpoint | None = None,
-    ) -> None:
+    def __init__(self, plan: Plan, device: str, model: ContinuedMaskedLM) -> None:
         self.plan = plan
         self.device = device
-        dtype = dtype or devices.choose_dtype("auto", device)
-        self.model: MaskedLM | ContinuedMaskedLM
-        if checkpoint is None:
-            self.model = _new_model(plan, device, start, dtype)
-        else:
-            self.model = checkpoint.model(device, dtype)
+        self.model = model
         self.parameters = self.model.parameters
         weights = self.parameters.values()
         groups: list[dict[str, Any]] = [

@@ -20,54 +20,51 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
 
 
-@dataclass(frozen=True)
-class SpecialIds:
-    """The ids of a vocabulary's special tokens."""
-
-    pad: int
-    unk: int | None  #: None if every text has tokens
-    start: int  #: before an input
-    end: int  #: after it
-    mask: int
-    others: tuple[int, ...] = ()
-
-    @functools.cache  # noqa: B019 - one of each run
-    def are_ordinary(self, size: int) -> np.ndarray:
-        """Return whether each token is not special, (size,)."""
-        special = {self.pad, self.unk, self.start, self.end, self.mask, *self.others}
-        return np.array([number not in special for number in range(size)])
-
-    @functools.cache  # noqa: B019 - one of each run
-    def ordinary(self, size: int) -> np.ndarray:
-        """Return the ids below ``size`` of all tokens that are not special, ascending."""
-        return np.flatnonzero(self.are_ordinary(size))
-
-
-#: Of the vocabularies that are made here.
-OWN_IDS = SpecialIds(PAD, UNK, CLS, SEP, MASK)
-
 _ALPHABET = 300  # characters kept: rarer ones become [UNK]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """A vocabulary: lines to ids, without those that are put around an input."""
 
     encode: Callable[[Sequence[str]], list[list[int]]]
     size: int
     pieces: tuple[str, ...] = ()  #: by id, of one that is made here
-    special: SpecialIds = OWN_IDS
+    pad: int = PAD
+    unk: int | None = UNK  #: None if every text has tokens
+    start: int = CLS  #: before an input
+    end: int = SEP  #: after it
+    mask: int = MASK
+    others: tuple[int, ...] = ()  #: of special tokens
+
+    @functools.cached_property
+    def are_ordinary(self) -> np.ndarray:
+        """Whether each token is not special, (size,) bool."""
+        special = {self.pad, self.unk, self.start, self.end, self.mask, *self.others}
+        return np.array([number not in special for number in range(self.size)])
+
+    @functools.cached_property
+    def ordinary(self) -> np.ndarray:
+        """The ids of all tokens that are not special, ascending."""
+        return np.flatnonzero(self.are_ordinary)
 
     @classmethod
     def of(cls, checkpoint: MaskedCheckpoint) -> "Vocabulary":
         """Return the vocabulary of a checkpoint's tokenizer."""
         tokenizer = checkpoint.backbone.tokenizer
         assert tokenizer.mask is not None
-        others = tuple(checkpoint.tokenizer.all_special_ids)
         [start] = tokenizer.start
         [end] = tokenizer.end
-        special = SpecialIds(tokenizer.pad, tokenizer.unk, start, end, tokenizer.mask, others)
-        return cls(checkpoint.encode, tokenizer.highest + 1, special=special)
+        return cls(
+            checkpoint.encode,
+            tokenizer.highest + 1,
+            pad=tokenizer.pad,
+            unk=tokenizer.unk,
+            start=start,
+            end=end,
+            mask=tokenizer.mask,
+            others=tuple(checkpoint.tokenizer.all_special_ids),
+        )
 
     @classmethod
     def of_pieces(cls, tokenizer: BertWordPieceTokenizer) -> "Vocabulary":

@@ -22,6 +22,7 @@ from promptcli.plugins.pretrain.batches import (
 )
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile
 from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.start import new_model
 from promptcli.plugins.pretrain.trainer import Pretrainer
 from promptcli.plugins.pretrain.vocabulary import MASK, SPECIALS, Vocabulary
 from tests.plugins.pretrain.test_pretraining import tiny_model
@@ -47,8 +48,9 @@ def made_corpus(lines=300, unrelated=60, seed=0, letters=True):
     ]
     pieces = (*SPECIALS, *("word" if letters and number % 7 else "7" for number in range(count)))
     ends = np.cumsum([len(row) for row in rows])
+    vocabulary = Vocabulary(lambda lines: [], SIZE, pieces)
     return Corpus(
-        np.concatenate(rows).astype(np.uint16), ends, lines - unrelated, pieces, TEMPLATES
+        np.concatenate(rows).astype(np.uint16), ends, lines - unrelated, vocabulary, TEMPLATES
     )
 
 
@@ -138,7 +140,8 @@ def test_lines_without_content_have_the_plain_loss():
     step = next(steps(plan(), corpus))
     batch = predict_words(step, plan(), corpus)
     assert not len(batch.words) and len(batch.places) == len(batch.gold)
-    assert math.isfinite(take_step(Pretrainer(plan(), "cpu", dtype=torch.float32), step, batch)[0])
+    trainer = Pretrainer(plan(), "cpu", new_model(plan(), "cpu", torch.float32))
+    assert math.isfinite(take_step(trainer, step, batch)[0])
 
 
 @pytest.fixture

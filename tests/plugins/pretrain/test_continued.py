@@ -18,7 +18,7 @@ from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.plugins.pretrain import trainer
 from promptcli.plugins.pretrain.batches import mask, steps
 from promptcli.plugins.pretrain.corpus import CorpusFile, make_corpus
-from promptcli.plugins.pretrain.start import ContinuedStart
+from promptcli.plugins.pretrain.start import OthersModel
 from promptcli.plugins.pretrain.trainer import Pretrainer
 from promptcli.plugins.pretrain.vocabulary import Vocabulary
 from tests.embed_running import refused
@@ -36,7 +36,7 @@ def text(tmp_path):
 def masked_batch(checkpoint, text, folder):
     """Return the first masked batch of a run that has padding."""
     vocabulary = Vocabulary.of(checkpoint)
-    plan = ContinuedStart(checkpoint).plan({"tokens": 2000, "batch_tokens": 256})
+    plan = OthersModel(checkpoint).plan({"tokens": 2000, "batch_tokens": 256})
     folder.mkdir()
     files = [CorpusFile(text, True)]
     corpus = make_corpus(folder, files, vocabulary)

@@ -7,6 +7,7 @@ import torch
 
 from promptcli.plugins.pretrain.batches import predict_words, steps
 from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.start import new_model
 from promptcli.plugins.pretrain.trainer import Pretrainer
 from tests.plugins.pretrain.test_pretraining_steps import random_corpus, take_step
 from tests.pretend_cuda import RealCuda
@@ -20,7 +21,7 @@ def test_pretraining_has_the_processors_loss(cuda):
     plan = Plan(tokens=600, batch_tokens=256, dropout_from=1.0, **shape)
     losses = []
     for device in ("cpu", "cuda"):
-        trainer = Pretrainer(plan, device, dtype=torch.float32)
+        trainer = Pretrainer(plan, device, new_model(plan, device, torch.float32))
         taken = itertools.islice(steps(plan, corpus), 2)
         losses.append(
             [take_step(trainer, step, predict_words(step, plan, corpus))[0] for step in taken]

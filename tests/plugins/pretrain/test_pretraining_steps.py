@@ -17,7 +17,7 @@ from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.plugins.pretrain.batches import mask, steps
 from promptcli.plugins.pretrain.corpus import Corpus, make_corpus
 from promptcli.plugins.pretrain.plan import LONG, SHORT, Plan
-from promptcli.plugins.pretrain.start import ppmi_svd
+from promptcli.plugins.pretrain.start import new_model, ppmi_svd
 from promptcli.plugins.pretrain.trainer import Pretrainer
 from promptcli.plugins.pretrain.vocabulary import (
     CLS,
@@ -30,12 +30,14 @@ from promptcli.plugins.pretrain.vocabulary import (
     train_vocabulary,
 )
 
+VOCABULARY = Vocabulary(lambda lines: [], size=500)
+
 
 def random_corpus(seed=0, lines=300, unrelated=60):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 30, lines)
     tokens = rng.integers(len(SPECIALS), 500, lengths.sum()).astype(np.uint16)
-    return Corpus(tokens, np.cumsum(lengths), lines - unrelated)
+    return Corpus(tokens, np.cumsum(lengths), lines - unrelated, VOCABULARY)
 
 
 def take_step(trainer, step, batch):
@@ -57,7 +59,7 @@ def take_step(trainer, step, batch):
 def test_chunks_are_runs_of_whole_lines(lengths, related, target, longest):
     ends = np.cumsum(lengths)
     related = min(related, len(lengths))
-    corpus = Corpus(np.zeros(int(ends[-1]), np.uint16), ends, related)
+    corpus = Corpus(np.zeros(int(ends[-1]), np.uint16), ends, related, VOCABULARY)
     spans = corpus.chunks(target, longest, np.random.default_rng(0))
     bounds = {0, *ends.tolist()}
     starts = spans[:, 0].tolist()
@@ -156,7 +158,7 @@ def test_chunks_begin_anywhere_in_the_position_table():
 
 def test_vectors_have_no_weight_decay():
     plan = Plan(tokens=9, width=32, layers=1, vocab_size=700, weight_decay=0.1)
-    trainer = Pretrainer(plan, "cpu")
+    trainer = Pretrainer(plan, "cpu", new_model(plan, "cpu"))
     matrices, vectors = trainer.optimizer.param_groups
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
     assert {one.dim() for one in matrices["params"]} == {2} and {
@@ -168,7 +170,7 @@ def test_vectors_have_no_weight_decay():
 def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
     corpus = random_corpus()
     plan = Plan(tokens=600, batch_tokens=4096, positions=64, vocab_size=500, width=16, heads=1)
-    step, trainer = next(steps(plan, corpus)), Pretrainer(plan, "cpu")
+    step, trainer = next(steps(plan, corpus)), Pretrainer(plan, "cpu", new_model(plan, "cpu"))
     monkeypatch.setattr(
         trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )
@@ -223,9 +225,8 @@ def test_the_learning_rate_rises_and_falls():
 def test_start_vectors_are_the_svd_of_the_ppmi():
     rng = np.random.default_rng(5)
     lines = [rng.integers(5, 20, rng.integers(2, 12)).tolist() for _ in range(80)]
-    corpus = Corpus(
-        np.concatenate(lines).astype(np.uint16), np.cumsum([len(line) for line in lines]), 80
-    )
+    tokens = np.concatenate(lines).astype(np.uint16)
+    corpus = Corpus(tokens, np.cumsum([len(line) for line in lines]), 80, VOCABULARY)
     counts = np.zeros((20, 20))
     for line in lines:
         for (i, one), (j, other) in itertools.permutations(enumerate(line), 2):
