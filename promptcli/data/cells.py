@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.given import is_unicode
-from promptcli.data.layouts import ID, TEXT, is_optional
+from promptcli.data.layouts import ID, NUMERIC, TEXT, is_optional
 from promptcli.data.tables import MISSING, IsoDate
 from promptcli.errors import shorten
 
@@ -21,6 +21,7 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?")
 #: What may have a point between thousands as well as a decimal point.
 _DOUBTFUL = re.compile(r"-?[1-9]\d{0,2}\.\d{3}")
+_NONE = ("", "nan", "none", "null")
 
 
 def finite_number(text: str) -> float | None:
@@ -81,9 +82,9 @@ class CellReader:
         word = str(cell).strip()
         if word.lower() in ("true", "false"):
             return str(int(word.lower() == "true"))
-        return (
-            self._plain(word) if self._point and self._number.fullmatch(word) else label_text(cell)
-        )
+        if self._point and self._number.fullmatch(word):
+            return self._plain(word)
+        return text_of("score", cell)
 
     def number(self, cell: Any) -> int | float | None:
         """Return the number that a cell is, else None."""
@@ -168,9 +169,7 @@ def stripped(cell: Any) -> Any:
     """Return a cell without the space around a text, None if it is empty."""
     if type(cell) is str:
         return cell.strip() or None
-    if cell is MISSING or (isinstance(cell, float) and math.isnan(cell)):
-        return None
-    return cell
+    return None if cell is MISSING or is_missing(cell) else cell
 
 
 def cell_text(cell: Any) -> str:
@@ -182,65 +181,41 @@ def cell_text(cell: Any) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def id_text(value: Any) -> str:
-    """Return an id as text; ``ValueError`` unless it is text or a whole number."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"is {_shown(value)}; an id is text or a whole number")
-    return _sentence_text(str(value))
-
-
-def _shown(value: Any) -> str:
-    return "missing" if value is MISSING else shorten(value)
-
-
-def _sentence_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"is {_shown(value)}; a sentence is text")
-    if "\0" in value:
-        raise ValueError("holds a NUL character")
-    if not is_unicode(value):
-        raise ValueError("holds half a surrogate pair")
-    return value
-
-
 def is_missing(value: Any) -> bool:
     """Return whether a sentence is null or NaN, which is blank, like an empty cell of a CSV."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _text_or_blank(value: Any) -> str:
-    return "" if is_missing(value) else _sentence_text(value)
+_SENTENCE = (str, "a sentence is text")
+#: Role -> the types of its cells, and what messages say of them.
+_ALLOWED: dict[str, tuple[Any, str]] = {
+    ID: (str | int, "an id is text or a whole number"),
+    **dict.fromkeys(NUMERIC, (str | int | float, "a label or a score is text or a number")),
+}
 
 
-def _optional_text(value: Any) -> str:
-    """Return a sentence that may be missing as pandas writes it, too."""
-    text = "" if value is MISSING else _text_or_blank(value)
-    return "" if text.strip().lower() in ("", "nan", "none", "null") else text
+def text_of(role: str, value: Any, *, blank: bool = False) -> str:
+    """Return a cell of a chosen column as text; ``ValueError`` if it is none.
 
-
-def label_text(value: Any) -> str:
-    """Return a label or a score as text."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not isinstance(value, str) and not (is_number and math.isfinite(value)):
-        raise ValueError(f"is {_shown(value)}; a label or a score is text or a number")
-    return _sentence_text(str(value))
-
-
-def reader_of(role: str, cells: CellReader, *, blank: bool = True) -> Callable[[Any], str]:
-    """Return how a cell of a chosen column becomes text; ``ValueError`` if it cannot.
-
-    With ``blank`` a missing sentence is blank.
+    With ``blank`` a missing sentence is blank. A hard negative may be missing as pandas writes it,
+    too.
     """
-    if is_optional(role):
-        return _optional_text
-    readers = {
-        TEXT: _text_or_blank if blank else _sentence_text,
-        ID: id_text,
-        "label": label_text,
-        "score": cells.score,
-        "grade": cells.score,
-    }
-    return readers.get(role, _sentence_text)
+    if is_optional(role) and (value is MISSING or str(value).strip().lower() in _NONE):
+        return ""
+    if type(value) is not str:
+        if blank and role == TEXT and is_missing(value):
+            return ""
+        types, said = _ALLOWED.get(role, _SENTENCE)
+        fits = isinstance(value, types) and not isinstance(value, bool)
+        if not fits or (isinstance(value, float) and not math.isfinite(value)):
+            shown = "missing" if value is MISSING else shorten(value)
+            raise ValueError(f"is {shown}; {said}")
+        value = str(value)
+    if "\0" in value:
+        raise ValueError("holds a NUL character")
+    if not is_unicode(value):
+        raise ValueError("holds half a surrogate pair")
+    return cast(str, value)
 
 
 def _iso(day: datetime.date) -> str:

@@ -7,6 +7,7 @@ Batches of another layout (see ``layouts``) have its columns, all of them text.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from promptcli.data.bad_rows import REFUSED, BadRows
-from promptcli.data.cells import CellReader, common_kind, reader_of, type_of
+from promptcli.data.cells import CellReader, common_kind, text_of, type_of
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.file_arguments import PROSE, extension_of, split_columns
@@ -27,11 +28,10 @@ from promptcli.data.input_files import (
     is_remote,
     open_text,
 )
-from promptcli.data.layouts import ID, NONE, NUMERIC, SENTENCES, TEXT, Columns, is_optional
+from promptcli.data.layouts import ID, NONE, NUMERIC, SENTENCES, TEXT, Columns
 from promptcli.data.parquet_files import CHARACTERS, open_parquet
 from promptcli.data.tables import (
     INPUT_FORMATS,
-    MISSING,
     CsvTable,
     JsonTable,
     ParquetTable,
@@ -258,7 +258,10 @@ def _batches(
     }
     wanted = list(dict.fromkeys([*itertools.chain(*roles.values()), *others]))
     places = [table.header.index(column) for column in wanted]
-    readers = {role: reader_of(role, cells, blank=table.has_blanks) for role in roles}
+    readers: dict[str, Callable[[Any], str]] = {
+        role: functools.partial(text_of, role, blank=table.has_blanks) for role in roles
+    }
+    readers |= dict.fromkeys(("score", "grade"), cells.score)
     is_first = True
     for numbers, rows in _blocks(table.rows(places, start)):
         held = dict(zip(wanted, zip(*rows, strict=True), strict=True))
@@ -268,11 +271,7 @@ def _batches(
             is_text = role not in (TEXT, ID, *NUMERIC)
             if is_text and is_first and None not in map(cells.number, held[parts[0]]):
                 raise UsageError(f"{name}: column {parts[0]!r} holds numbers, and {role} is text")
-            optional = is_optional(role)
-            texts = [
-                _texts(held[column], readers[role], column, wrong, optional=optional)
-                for column in parts
-            ]
+            texts = [_texts(held[column], readers[role], column, wrong) for column in parts]
             batch[role] = texts[0]
             if len(texts) > 1:
                 batch[role] = [" ".join(filter(None, row)) for row in zip(*texts, strict=True)]
@@ -290,12 +289,7 @@ def _batches(
 
 
 def _texts(
-    cells: Sequence[Any],
-    read: Callable[[Any], str],
-    column: str,
-    wrong: dict[int, str],
-    *,
-    optional: bool,
+    cells: Sequence[Any], read: Callable[[Any], str], column: str, wrong: dict[int, str]
 ) -> list[str]:
     """Return cells as texts; those that cannot be read are blank, and the reasons go to ``wrong``
     by their place.
@@ -303,8 +297,6 @@ def _texts(
     texts = list[str]()
     for place, cell in enumerate(cells):
         try:
-            if cell is MISSING and not optional:
-                raise ValueError("is missing")
             texts.append(read(cell))
         except ValueError as problem:
             wrong.setdefault(place, f"{column!r} {problem}")

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.cells import id_text
+from promptcli.data.cells import text_of
 from promptcli.data.input_files import read_lines
 from promptcli.data.parquet_files import open_parquet, read_batches, values_of
 from promptcli.data.rows import Batch
@@ -73,7 +73,7 @@ def _ids_of(values: list[Any], first: int, path: Path) -> Sequence[int | str]:
     ids: list[str] = []
     for row, value in zip(numbers, values, strict=True):
         try:
-            ids.append(id_text(value))
+            ids.append(text_of("id", value))
         except ValueError as problem:
             raise UsageError(f"{path}: row {row + 1}: 'id' {problem}") from None
     return ids
