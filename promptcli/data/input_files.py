@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.bad_rows import REFUSED, BadRows
 from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import (
     NoColumnError,
@@ -34,6 +33,7 @@ from promptcli.errors import (
     did_you_mean,
     one_line,
 )
+from promptcli.notes import note
 
 #: The longest line in characters. Longer "lines" come from files that are not text, and would fill
 #: the memory.
@@ -76,7 +76,11 @@ COMPRESSED: dict[str, Callable[[Any], Any]] = {
     ".xz": lzma.LZMAFile,
     ".zst": _open_zstd,
 }
+#: Extensions of Markdown, and of texts that are prose whatever their first lines look like.
+MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
+PROSE = (*MARKDOWN, ".rst")
 _WILDCARDS = "*?["
+_WORKBOOK = re.compile(r"(?s)(.*?\.xlsx):(.+)", re.IGNORECASE)
 #: A word that is more likely the misspelt name of a file than a sentence.
 _NAME_OF_FILE = re.compile(r"^\S[^\s/]*/\S*$|^\S+\.[a-z][a-z0-9]+(:[^\s/]+)?$")
 #: File systems of fsspec on this machine.
@@ -145,6 +149,120 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
         file = Path(name).open("rb")
     with file:
         yield file
+
+
+def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
+    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
+
+    In ``FILE.xlsx:SHEET:first,second`` the sheet comes before the first column, with its colon.
+
+    Example:
+        >>> split_columns("pairs.csv:question,answer,gold")[1]
+        ('question', 'answer', 'gold')
+    """
+    workbook = _WORKBOOK.match(word)
+    if workbook is not None and os.path.exists(workbook[1]) and not os.path.exists(word):
+        sheet, colon, listed = workbook[2].rpartition(":")
+        first, *others = listed.split(",")
+        return workbook[1], (f"{sheet}{colon}{first.strip()}", *map(str.strip, others))
+    name, colon, listed = word.rpartition(":")
+    if (
+        colon
+        and not os.path.exists(word)
+        and (os.path.exists(name) or ("," in listed and "/" not in listed))
+    ):
+        return name, tuple(column.strip() for column in listed.split(","))
+    return word, ()
+
+
+def names_file(word: str) -> bool:
+    """Return whether a word of the command line is a file that exists, or ``FILE:COLUMN`` of one.
+
+    A sentence may begin with the name of a file, too, but has a space after its colon.
+    """
+    if os.path.exists(word):
+        return not os.path.isdir(word)
+    name, columns = split_columns(word)
+    return bool(columns) and ": " not in word and os.path.exists(name) and not os.path.isdir(name)
+
+
+def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[list[str], str | None]:
+    """Return files, and the column of their sentences: ``FILE:COLUMN`` names it, or ``text_field``;
+    several, ``FILE:FIRST,SECOND``, are joined.
+
+    Example:
+        >>> split_text_column(["notes.txt"], None)
+        (['notes.txt'], None)
+    """
+    files = list[str]()
+    chosen = dict[str | None, None]()  # in order
+    for word in words:
+        file = word
+        columns: tuple[str, ...] = ()
+        if not is_remote(word):
+            file, columns = split_columns(word)
+        if columns and text_field is not None:
+            raise UsageError(f"{word!r} names a column, too; leave one out", parameter="text_field")
+        files.append(file)
+        chosen[",".join(columns) or text_field] = None
+    if len(chosen) > 1:
+        raise UsageError("all files have one column of sentences", parameter="text_field")
+    return files, next(iter(chosen), text_field)
+
+
+def extension_of(name: str | Path) -> tuple[str, str]:
+    """Return the extension of a file in small letters, and the ending of a compressed one.
+
+    Example:
+        >>> extension_of("notes/Alps.TXT.gz")
+        ('.txt', '.gz')
+    """
+    path = Path(name)
+    ending = ""
+    if path.suffix.lower() in COMPRESSED:
+        ending = path.suffix.lower()
+        path = Path(path.stem)
+    return path.suffix.lower(), ending
+
+
+# Reading
+
+
+class BadRows:
+    """What is done with the rows of a file that cannot be read: the first is refused, or all are
+    skipped; None: refused where the user cannot choose.
+    """
+
+    def __init__(self, skip: bool | None = None, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self.skips = bool(skip)
+        self._hint = "; skip-bad leaves such rows out" if skip is not None else ""
+        self.count = 0
+        self._reasons = list[str]()
+
+    def add(self, name: str, kind: str, number: int, reason: str, *, parameter: str = "") -> None:
+        """Take a row of the file ``name``; ``number`` counts its lines or rows (``kind``)."""
+        told = f"{kind} {number}: {reason}"
+        if not self.skips:
+            raise UsageError(f"{name}: {told}{self._hint}", parameter=parameter)
+        if self.count < 3:
+            self._reasons.append(told)
+        self.count += 1
+
+    def forget(self) -> None:
+        """Begin again: the file is read once more."""
+        self.count = 0
+        self._reasons.clear()
+
+    def tell(self, name: str, done: str = "left out") -> None:
+        """Say how many rows were skipped, and why the first three."""
+        if self.count and not self._quiet:
+            rows = counted(self.count, "row")
+            more = "; ..." if self.count > 3 else ""
+            note(f"{name}: {done} {rows} that cannot be read: {'; '.join(self._reasons)}{more}")
+
+
+REFUSED = BadRows()
 
 
 class _HashedBytes(io.RawIOBase):

@@ -14,19 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from promptcli.data.bad_rows import REFUSED, BadRows
 from promptcli.data.cells import CellReader, common_kind, text_of, type_of
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import CsvOptions
-from promptcli.data.file_arguments import PROSE, extension_of, split_columns
 from promptcli.data.input_files import (
+    PROSE,
+    REFUSED,
     STANDARD,
+    BadRows,
     OpenText,
     check_file,
     count_lines,
     display_name,
+    extension_of,
     is_remote,
     open_text,
+    split_columns,
 )
 from promptcli.data.layouts import ID, NONE, NUMERIC, SENTENCES, TEXT, Columns
 from promptcli.data.parquet_files import CHARACTERS, open_parquet

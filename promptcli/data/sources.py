@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from promptcli.data import demo
 from promptcli.data.cells import cell_text, finite_number
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import check_rows
 from promptcli.data.hub_sets import FILE_OF_SET, hub_file
+from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import (
     DEFINITIONS,
     GRADED_PAIRS,

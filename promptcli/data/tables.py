@@ -18,10 +18,8 @@ from typing import Any
 from promptcli import extensions
 from promptcli.children import python_command
 from promptcli.data import workbook
-from promptcli.data.bad_rows import BadRows
 from promptcli.data.csv_options import CsvOptions
-from promptcli.data.file_arguments import extension_of
-from promptcli.data.input_files import LONGEST_LINE, OpenText, without_end
+from promptcli.data.input_files import LONGEST_LINE, BadRows, OpenText, extension_of, without_end
 from promptcli.data.parquet_files import groups_from, read_few, values_of
 from promptcli.errors import UsageError, counted, did_you_mean, one_line, require, shorten
 from promptcli.notes import note

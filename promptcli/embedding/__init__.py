@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.bad_rows import BadRows
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.counted_files import InputFile, read_range
 from promptcli.data.csv_options import stored_options
-from promptcli.data.file_arguments import names_file, split_text_column
 from promptcli.data.given import check_texts
-from promptcli.data.input_files import STANDARD, check_sentence, find_inputs, needs_network
+from promptcli.data.input_files import (
+    STANDARD,
+    BadRows,
+    check_sentence,
+    find_inputs,
+    names_file,
+    needs_network,
+    split_text_column,
+)
 from promptcli.data.layouts import TEXT
 from promptcli.data.rows import open_from, open_rows
 from promptcli.data.vectors import (
@@ -29,6 +34,7 @@ from promptcli.data.vectors import (
     reusable_manifest,
 )
 from promptcli.data.vectors.formats import VECTOR_FORMATS, closing_sink
+from promptcli.data.vectors.part_folder import InputFile, read_range
 from promptcli.embedding.engines import ENGINES
 from promptcli.embedding.passages import look_wrapped
 from promptcli.embedding.splitting import Splitter

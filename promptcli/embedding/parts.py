@@ -22,10 +22,16 @@ import torch
 from promptcli.backbones.devices import choose_device
 from promptcli.backbones.names import portable_name
 from promptcli.children import safe_path
-from promptcli.data.counted_files import InputFile, read_range
 from promptcli.data.input_files import is_remote
 from promptcli.data.vectors.formats import ParquetSink, closing_sink
-from promptcli.data.vectors.part_folder import PartsManifest, about_part, part_name, parts_in
+from promptcli.data.vectors.part_folder import (
+    InputFile,
+    PartsManifest,
+    about_part,
+    part_name,
+    parts_in,
+    read_range,
+)
 from promptcli.embedding.writing import embed_stream
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder

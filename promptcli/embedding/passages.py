@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from semantic_text_splitter import TextSplitter
 
-from promptcli.data.file_arguments import MARKDOWN, PROSE, extension_of
+from promptcli.data.input_files import MARKDOWN, PROSE, extension_of
 from promptcli.embedding.markdown import Heading, TextLine, outline, read_front_matter
 from promptcli.embedding.splitting import Splitter
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.data.file_arguments import split_columns
+from promptcli.data.input_files import split_columns
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS
 from promptcli.data.tasks import AnyTask, Loaded, OtherTask, any_task_names, load_any

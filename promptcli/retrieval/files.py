@@ -17,9 +17,8 @@ import numpy as np
 from promptcli.data.cells import CellReader, common_kind, type_of
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import CsvOptions
-from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import check_ids, check_texts
-from promptcli.data.input_files import STANDARD
+from promptcli.data.input_files import STANDARD, split_columns
 from promptcli.data.layouts import ID, TEXT
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors

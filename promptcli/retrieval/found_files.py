@@ -15,8 +15,7 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from promptcli.data.file_arguments import split_columns
-from promptcli.data.input_files import check_file, skipped_files
+from promptcli.data.input_files import check_file, skipped_files, split_columns
 from promptcli.data.vectors import escape_name
 from promptcli.errors import NotFoundError, UsageError, counted, one_line
 from promptcli.notes import note

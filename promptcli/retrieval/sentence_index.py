@@ -15,8 +15,8 @@ import numpy as np
 
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import stored_options
-from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import check_texts
+from promptcli.data.input_files import split_columns
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted, unknown

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.data.csv_options import stored_options
-from promptcli.data.file_arguments import split_columns
 from promptcli.data.given import is_unicode
+from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import NONE
 from promptcli.data.vectors import escape_name
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.data.file_arguments import split_columns
+from promptcli.data.input_files import split_columns
 from promptcli.data.sources import TrainingData, is_sources
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.errors import UsageError

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.counted_files import check_same, count_input, has_text_ids, read_range
 from promptcli.data.input_files import find_inputs, needs_network
 from promptcli.data.rows import open_rows
+from promptcli.data.vectors.part_folder import check_same, count_input, has_text_ids, read_range
 from promptcli.errors import NotFoundError, UsageError
 from tests.reading import records
 

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.file_arguments import split_columns
+from promptcli.data.input_files import split_columns
 from promptcli.data.rows import open_rows
 from promptcli.data.sources import sentences_with_column
 from promptcli.data.task_table import read_graded_pairs

@@ -188,8 +188,7 @@ def _source(words: list[str]) -> str | BinaryIO:
     """Return the file that the words of the command line name, or a stream of them: standard
     input, or the words as sentences, if no file has any of their names.
     """
-    from promptcli.data.file_arguments import names_file
-    from promptcli.data.input_files import check_file, check_sentence
+    from promptcli.data.input_files import check_file, check_sentence, names_file
 
     if words == ["-"]:
         return sys.stdin.buffer
@@ -213,7 +212,7 @@ def _source(words: list[str]) -> str | BinaryIO:
 
 
 def _is_stream(source: str | BinaryIO) -> bool:
-    from promptcli.data.file_arguments import split_columns
+    from promptcli.data.input_files import split_columns
 
     return not isinstance(source, str) or Path(split_columns(source)[0]).is_fifo()
 

@@ -345,7 +345,7 @@ def search(
     """Print the k rows of an index that are nearest to each query, best first, with their
     cosine.
     """
-    from promptcli.data.file_arguments import names_file
+    from promptcli.data.input_files import names_file
     from promptcli.models.language import note_unread
     from promptcli.retrieval.files import queries_of
 
