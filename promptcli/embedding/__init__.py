@@ -9,9 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import stored_options
 from promptcli.data.given import check_texts
@@ -26,15 +23,6 @@ from promptcli.data.input_files import (
 )
 from promptcli.data.layouts import TEXT
 from promptcli.data.rows import open_from, open_rows
-from promptcli.data.vectors import (
-    EmbedReport,
-    EmbedSettings,
-    output_of,
-    part_folder,
-    reusable_manifest,
-)
-from promptcli.data.vectors.formats import VECTOR_FORMATS, closing_sink
-from promptcli.data.vectors.part_folder import InputFile, read_range
 from promptcli.embedding.engines import ENGINES
 from promptcli.embedding.passages import look_wrapped
 from promptcli.embedding.splitting import Splitter
@@ -44,6 +32,10 @@ from promptcli.storage.files import check_output, remove_leftovers
 from promptcli.storage.locks import in_use
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from promptcli.data.vectors import EmbedReport, part_folder
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
@@ -54,7 +46,7 @@ class Embedded:
 
     output: Path | None  #: the vector file; None: a stream
     encoder: "Encoder"
-    report: EmbedReport
+    report: "EmbedReport"
     seconds: float | None  #: None: the same call had made the file before
 
 
@@ -68,7 +60,7 @@ def embed(
     dtype: str | None = None,
     normalize: bool = False,
     batch_size: int | None = None,
-) -> NDArray[np.float32]: ...
+) -> "NDArray[np.float32]": ...
 @overload
 def embed(
     source: str | Path | BinaryIO,
@@ -103,7 +95,7 @@ def embed(
     force: bool = False,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
-) -> Embedded | NDArray[np.float32]:
+) -> "Embedded | NDArray[np.float32]":
     """Encode sentences: a list into an array, a file into a vector file.
 
     Row i of the vectors is sentence i of a list, or line i of a file, from 0; blank lines keep
@@ -157,6 +149,8 @@ def embed(
             raise UsageError("texts in a list give an array; leave out what only files take")
         return _embed_texts(source, model, opening, normalize=normalize, batch_size=batch_size)
 
+    from promptcli.data import vectors
+
     path, stdin = STANDARD, None
     if isinstance(source, str | Path):
         (name,), text_field = split_text_column([str(source)], text_field)
@@ -164,11 +158,11 @@ def embed(
     else:
         stdin = source
     given = stored_options(csv)
-    settings = EmbedSettings(text_field, id_field, normalize, precision, split, given)
-    target = output_of(path, output, settings)
+    settings = vectors.EmbedSettings(text_field, id_field, normalize, precision, split, given)
+    target = vectors.output_of(path, output, settings)
     before = None
     if target is not None and not force:
-        before = reusable_manifest(target, path, settings)
+        before = vectors.reusable_manifest(target, path, settings)
     fields = ColumnChoice(text_field, id_field)
     with open_rows(path, fields, csv=csv, skip_bad=skip_bad, stdin=stdin) as rows:
         if target is not None:
@@ -195,6 +189,8 @@ def embed(
             if target is not None:
                 report = embed_file(encoder, rows, target, settings, force=force, **reading)
             else:
+                from promptcli.data.vectors.formats import VECTOR_FORMATS, closing_sink
+
                 stream = VECTOR_FORMATS[".jsonl"].open(cast(BinaryIO, output), encoder.width)
                 with closing_sink(stream) as sink:
                     report = embed_stream(encoder, rows, sink, settings, **reading)
@@ -208,7 +204,7 @@ def _embed_texts(
     *,
     normalize: bool,
     batch_size: int | None,
-) -> NDArray[np.float32]:
+) -> "NDArray[np.float32]":
     from promptcli.models import loading
 
     texts = check_texts(sentences)
@@ -230,7 +226,7 @@ class EmbeddedParts:
     """The result of ``embed_parts``."""
 
     folder: Path
-    manifest: part_folder.PartsManifest
+    manifest: "part_folder.PartsManifest"
     made: list[int]  #: the shards made by this call
     parts: int  #: that exist
     seconds: float
@@ -286,6 +282,8 @@ def embed_parts(
         UsageError: Options that do not go together, or a folder that was begun with others.
         PromptcliError: A part could not be made; those that exist stay.
     """
+    from promptcli.data.vectors import EmbedSettings, part_folder
+
     ENGINES.find("engine", engine)
     for name, number in (("shards", shards), ("workers", workers)):
         if number is not None and not 1 <= number <= 99_999:
@@ -319,9 +317,9 @@ def embed_parts(
     from promptcli.models import loading
 
     rows = sum(file.rows for file in inputs)
-    encoder = loading.open_model(
-        model, dtype="auto", rows=rows, calibration=_texts_of_inputs(inputs, folder, given)
-    )
+    batches = part_folder.read_range(inputs, 0, rows, str(folder), given)
+    texts = (text for batch in batches for text in batch[TEXT])
+    encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
     manifest = part_folder.PartsManifest(
         **vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs
     )
@@ -346,14 +344,6 @@ def embed_parts(
         remove_leftovers(folder)  # of processes that were killed
     existing = len(part_folder.parts_in(folder, shards))
     return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
-
-
-def _texts_of_inputs(
-    inputs: list[InputFile], folder: Path, csv: dict[str, str] | None
-) -> Iterator[str]:
-    """Yield the texts of the inputs, which are read once they are asked for."""
-    for batch in read_range(inputs, 0, sum(file.rows for file in inputs), str(folder), csv):
-        yield from batch[TEXT]
 
 
 def embed_dataset(
