@@ -15,7 +15,7 @@ from promptcli.notes import note
 from promptcli.retrieval.files import LINES, Reading, read_file
 from promptcli.retrieval.found_files import find_files, list_of_names
 from promptcli.retrieval.ranking import Explanation, Hit, Way
-from promptcli.retrieval.sentence_index import SentenceIndex
+from promptcli.retrieval.sentence_index import SentenceIndex, prepared
 from promptcli.retrieval.store import NewRows, creating
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ def search(
                     columns[file] = [name for each in of_file for name in each.columns]
                 yield from of_file
 
-        for block, given in index.encode(documents, blocks(), split, "search"):
+        new = prepared(documents, blocks(), split)
+        for block, given in index.encode(documents, new, "search"):
             store.append(block)
             count += given
     skipped = found.note(verbose=verbose)

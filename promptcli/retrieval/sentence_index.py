@@ -175,11 +175,12 @@ class SentenceIndex:
                 opened = ended.enter_context(given)
                 reading = replace(reading, text_field=opened.text_field, id_field=opened.id_field)
                 documents = index.begin_with(model, reading, **settings)
-                blocks = index.encode(documents, opened.blocks(documents), split)
+                new = prepared(documents, opened.blocks(documents), split)
+                blocks = index.encode(documents, new)
             numbered = 0
-            for new, count in blocks:
-                store.append(new)
-                numbered = max(numbered + count, 1 + highest_number(new.ids))
+            for each, count in blocks:
+                store.append(each)
+                numbered = max(numbered + count, 1 + highest_number(each.ids))
             if not len(store):
                 raise UsageError("every text is blank; give at least one sentence")
             store.keep(numbered=numbered, lexical=lexical and index.has_texts)
@@ -237,26 +238,23 @@ class SentenceIndex:
         return made_by
 
     def encode(
-        self, documents: "Encoder", blocks: Iterator[NewRows], split: bool, label: str = "index"
+        self,
+        documents: "Encoder",
+        prepared: Iterable[tuple[NewRows, int]],
+        label: str = "index",
     ) -> Iterator[tuple[NewRows, int]]:
-        """Yield rows with their vectors, without blank ones, and how many they were before."""
+        """Yield prepared rows with their vectors."""
         held: list[tuple[NewRows, int]] = []
-        blank = total = truncated = 0
+        total = truncated = 0
 
         def windows() -> Iterator[list[str]]:
-            nonlocal blank, total
-            given = 0
-            for rows in _in_windows(blocks):
-                kept = rows.filled()
-                given += len(rows)
-                total += len(rows)
-                blank += len(rows) - len(kept)
-                if len(kept):
-                    if total == len(rows):
-                        note_unread(documents, list(kept.texts))
-                    held.append((split_rows(kept, documents) if split else kept, given))
-                    given = 0
-                    yield list(held[-1][0].texts)
+            nonlocal total
+            for rows, given in prepared:
+                if not total:
+                    note_unread(documents, list(rows.texts))
+                total += given
+                held.append((rows, given))
+                yield list(rows.texts)
 
         with stage(label, None) as advance:
             for encoded in documents.encode_windows(windows(), progress=advance):
@@ -264,8 +262,6 @@ class SentenceIndex:
                 rows.vectors = unit_rows(encoded.vectors)
                 truncated += int(np.count_nonzero(encoded.truncated))
                 yield rows, given
-        if blank and blank < total:
-            note(f"{blank:,} of {total:,} rows are blank and were left out")
         note_counts(total, blank=0, truncated=truncated)
 
     @classmethod
@@ -395,16 +391,12 @@ class SentenceIndex:
         if allow_duplicates is None:
             allow_duplicates = is_list(sentences)
 
-        def checked(new: Iterable[NewRows]) -> Iterator[NewRows]:
-            for rows in new:
-                if replace and rows.are_numbered:
-                    raise UsageError("the rows have no ids to replace by", parameter="id_field")
-                yield rows
-
+        checks = {"replace": replace, "allow_duplicates": allow_duplicates}
         if are_vectors(sentences):
             found, manifest, _ = open_vectors(Path(str(sentences)))
             self.check_made_by(Path(str(sentences)), manifest)
-            blocks = [(each, len(each)) for each in checked(found)]
+            blocks = [(each, len(each)) for each in found]
+            self._check_new(blocks, **checks)
         else:
             with self._open_like(
                 sentences,
@@ -415,37 +407,57 @@ class SentenceIndex:
                 csv=csv,
                 skip_bad=skip_bad,
                 report=True,
-            ) as (documents, new, split):
-                blocks = list(self.encode(documents, checked(new), split))
+            ) as (documents, new):
+                blocks = list(new)
+            self._check_new(blocks, **checks)
+            blocks = list(self.encode(documents, blocks))
         fingerprint = self.origin.fingerprint
         replaced: set[str] = set()
         with self.store.changing():
             if self.store.settings["origin"]["fingerprint"] != fingerprint:
                 raise UsageError("the index has another model in the meantime; try again")
             first = numbered = self.store.settings["numbered"]
-            last = self.store.one("SELECT max(key) FROM rows")
             for rows, count in blocks:
                 replaced |= self._append(rows, first, replace=replace)
                 numbered = max(numbered + count, 1 + highest_number(rows.ids))
-            if not allow_duplicates:
-                self._check_repeats(last, replaced)
             self.store.keep(numbered=numbered)
         self._derived.update()
         return len(replaced)
 
-    def _check_repeats(self, last: int | None, replaced: Collection[str]) -> None:
-        """Refuse new rows, those behind a key, that repeat a text under another id."""
-        query = (
-            "SELECT id, text FROM rows WHERE key>?1 AND text IN (SELECT text FROM rows WHERE"
-            " key<=?1)"
-        )
-        found = self.store.sql.execute(query, (last or 0,)).fetchall()
-        texts = [text for name, text in found if str(name) not in replaced]
-        if texts:
-            rows = self.store.one("SELECT count(*) FROM rows WHERE key>?", last or 0)
+    def _check_new(
+        self, blocks: Iterable[tuple[NewRows, int]], *, replace: bool, allow_duplicates: bool
+    ) -> None:
+        """Refuse rows that are not as ``add`` takes them, before they are encoded."""
+        names: list[str] = []
+        texts: list[Any] = []
+        for rows, _ in blocks:
+            if replace and rows.are_numbered:
+                raise UsageError("the rows have no ids to replace by", parameter="id_field")
+            names += [""] * len(rows) if rows.are_numbered else map(str, rows.ids)
+            texts += rows.texts
+        with self.store.reading():
+            if texts and (texts[0] is None) == self.has_texts:
+                raise UsageError(
+                    "one of the index and the new rows has texts, the other none; build it again"
+                )
+            known = self.store.keys_of(filter(None, names))
+            if known and not replace:
+                raise UsageError(
+                    f"the index has the id {next(iter(known))!r}; replace its row, or give another"
+                    " id",
+                    parameter="replace",
+                )
+            if allow_duplicates:
+                return
+            query = "SELECT id, text FROM rows WHERE text IN (SELECT value FROM json_each(?))"
+            same = self.store.sql.execute(query, (json.dumps(texts),)).fetchall()
+        found = {text for name, text in same if str(name) not in known}
+        rows_of_texts = zip(names, texts, strict=True)
+        repeated = [text for name, text in rows_of_texts if text in found and name not in known]
+        if repeated:
             raise UsageError(
-                f"{len(texts):,} of {counted(rows, 'text')} are in the index under other ids, e.g."
-                f" {texts[0]!r:.60}; name the column of their ids, or allow them",
+                f"{len(repeated):,} of {counted(len(texts), 'text')} are in the index under other"
+                f" ids, e.g. {repeated[0]!r:.60}; name the column of their ids, or allow them",
                 parameter="allow_duplicates",
             )
 
@@ -461,10 +473,10 @@ class SentenceIndex:
         csv: Mapping[str, Any] | None,
         skip_bad: bool,
         report: bool = False,
-    ) -> "Iterator[tuple[Encoder, Iterator[NewRows], bool]]":
+    ) -> "Iterator[tuple[Encoder, Iterator[tuple[NewRows, int]]]]":
         """Open sentences as those of the index were read, except for what is given.
 
-        It yields the encoder, the rows, and whether they are split.
+        It yields the encoder and the prepared rows.
         """
         before = self.reading
         documents = self.origin.documents(self.encoder, report=report)
@@ -473,7 +485,7 @@ class SentenceIndex:
         )
         reading = replace(before, csv=stored_options(csv) or before.csv)
         with open_given(sentences, ids, columns, reading, fields, skip_bad) as opened:
-            yield documents, opened.blocks(documents), reading.split
+            yield documents, prepared(documents, opened.blocks(documents), reading.split)
 
     def read_like(
         self, file: Any, csv: Mapping[str, Any] | None, *, skip_bad: bool
@@ -481,11 +493,10 @@ class SentenceIndex:
         """Return ids and texts of the rows that a file would add."""
         ids: list[Any] = []
         texts: list[str] = []
-        with self._open_like(file, csv=csv, skip_bad=skip_bad) as (documents, blocks, split):
-            for rows in blocks:
-                kept = split_rows(rows.filled(), documents) if split else rows.filled()
-                ids += kept.ids
-                texts += kept.texts
+        with self._open_like(file, csv=csv, skip_bad=skip_bad) as (_, blocks):
+            for rows, _ in blocks:
+                ids += rows.ids
+                texts += rows.texts
         return ids, texts
 
     def check_made_by(self, path: Path, manifest: "Manifest | None") -> None:
@@ -501,16 +512,7 @@ class SentenceIndex:
         """
         if rows.are_numbered:
             rows.ids = [first + number for number in rows.ids]  # type: ignore[operator]
-        if len(rows) and (rows.texts[0] is None) == self.has_texts:
-            raise UsageError(
-                "one of the index and the new rows has texts, the other none; build it again"
-            )
-        known = self.store.keys_of(rows.ids)
-        if known and not replace:
-            raise UsageError(
-                f"the index has the id {next(iter(known))!r}; replace its row, or give another id",
-                parameter="replace",
-            )
+        known = self.store.keys_of(rows.ids) if replace else {}
         self.store.remove(key for keys in known.values() for key in keys)
         self.store.append(rows)
         return set(known)
@@ -523,7 +525,7 @@ class SentenceIndex:
         """
         names = list(dict.fromkeys(map(str, ids)))
         with self.store.changing():
-            known = self.store.keys_of(names)
+            known = self.store.keys_of(filter(None, names))
             if missing := [name for name in names if name not in known]:
                 shown = ", ".join(repr(name[:40]) for name in missing[:5])
                 raise UsageError(
@@ -807,11 +809,23 @@ class SentenceIndex:
         return find_index_leaks(self, against, threshold, **options)
 
 
-def _in_windows(blocks: Iterator[NewRows]) -> Iterator[NewRows]:
-    """Yield rows in blocks of up to ``_WINDOW``."""
-    for rows in blocks:
-        for start in range(0, len(rows), _WINDOW):
-            yield rows.take(range(start, min(start + _WINDOW, len(rows))))
+def prepared(
+    documents: "Encoder", blocks: Iterable[NewRows], split: bool
+) -> Iterator[tuple[NewRows, int]]:
+    """Yield rows in windows, without blank ones, split if they are long, and how many they were."""
+    blank = total = given = 0
+    for block in blocks:
+        for start in range(0, len(block), _WINDOW):
+            rows = block.take(range(start, min(start + _WINDOW, len(block))))
+            kept = rows.filled()
+            given += len(rows)
+            total += len(rows)
+            blank += len(rows) - len(kept)
+            if len(kept):
+                yield split_rows(kept, documents) if split else kept, given
+                given = 0
+    if blank and blank < total:
+        note(f"{blank:,} of {total:,} rows are blank and were left out")
 
 
 def highest_number(ids: Iterable[int | str]) -> int:

@@ -23,7 +23,12 @@ from promptcli.notes import note
 from promptcli.recipe import is_named
 from promptcli.retrieval.files import LINES, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files, list_of_names
-from promptcli.retrieval.sentence_index import SentenceIndex, file_hash, split_rows
+from promptcli.retrieval.sentence_index import (
+    SentenceIndex,
+    file_hash,
+    prepared,
+    split_rows,
+)
 from promptcli.retrieval.store import DATABASE, NewRows, creating, row_name
 
 if TYPE_CHECKING:
@@ -365,7 +370,8 @@ class _Sync:
             by_block = itertools.groupby(self._fresh, lambda row: id(row[0]))
             groups = [list(group) for _, group in by_block]
             blocks = (group[0][0].take([place for _, place in group]) for group in groups)
-            for rows, _ in self.index.encode(self._documents(), blocks, split=False):
+            documents = self._documents()
+            for rows, _ in self.index.encode(documents, prepared(documents, blocks, split=False)):
                 store.append(rows)
         store.sql.execute("DELETE FROM files")
         records = [(name, *state) for name, state in self._files.items()]

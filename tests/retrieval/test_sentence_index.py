@@ -300,11 +300,17 @@ def test_vectors_of_a_file_and_who_made_them(tmp_path):
         pc.SentenceIndex.build(tmp_path / "bare.npy")
 
 
-def test_texts_that_the_index_has_are_refused_of_files(tmp_path):
+def test_texts_and_ids_that_the_index_has_are_refused_before_anything_is_encoded(
+    tmp_path, monkeypatch
+):
     index = built(tmp_path / "i")
     (tmp_path / "more.txt").write_text("Rain falls.\nThe sun shines.\n")
-    with pytest.raises(pc.UsageError, match="1 of 2 texts"):
-        index.add(tmp_path / "more.txt")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(index), "encode", None)
+        with pytest.raises(pc.UsageError, match="1 of 2 texts"):
+            index.add(tmp_path / "more.txt")
+        with pytest.raises(pc.UsageError, match="id '3'"):
+            index.add(["The sun shines."], [3])
     assert len(index) == 4
     index.add(tmp_path / "more.txt", allow_duplicates=True)
     assert len(index) == 6
