@@ -1,9 +1,10 @@
 """The grammar of recipes: a text such as ``first-last/ditto:1-10`` to its parts, and back again.
 
 ``parse_prompt``, ``parse_pooling``, ``parse_transform`` and ``parse_denoise`` read a text;
-``str`` of what they return prints it. The tables say which argument a name takes. A name that is
-in none of them has a plain argument: a row of ``extensions`` may have added it. Whether a name
-exists, and whether a number fits the backbone, is checked where the part is built.
+``str`` of what they return is that text, and the part that is built spells it in full. The tables
+say which argument a name takes. A name that is in none of them has a plain argument: a row of
+``extensions`` may have added it. Whether a name exists, and whether a number fits the backbone, is
+checked where the part is built.
 docs/grammar.md shows the rules.
 """
 
@@ -96,9 +97,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 def _parse(forms: Mapping[str, _Form], text: str, name: str, argument: str | None) -> Spec:
-    """Parse a text whose name and argument are told apart, with its numbers in their shortest
-    form.
-    """
+    """Parse a text whose name and argument are told apart."""
     if name not in forms:
         return Spec(text, name, argument, {"text": text})
     form = forms[name]
@@ -108,20 +107,7 @@ def _parse(forms: Mapping[str, _Form], text: str, name: str, argument: str | Non
     values = {}
     for key, found in match.groupdict().items():
         values[key] = None if found is None else _READ.get(key, str)(found)
-    start = len(text) - len(argument or "")
-    for key in reversed(values):
-        if values[key] is not None:
-            first, last = (start + place for place in match.span(key))
-            text = f"{text[:first]}{_text_of(values[key])}{text[last:]}"
-    return Spec(text, name, None if argument is None else text[start:], values)
-
-
-def _text_of(value: Any) -> str:
-    if isinstance(value, float):
-        return decimal_text(value)
-    if isinstance(value, tuple) and not isinstance(value, Pair):
-        return _BETWEEN.join(map(str, value))
-    return str(value)
+    return Spec(text, name, argument, values)
 
 
 def decimal_text(value: float) -> str:

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli import grammar
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.encoder.prompts import build_prompt
 from promptcli.errors import UsageError
 from promptcli.grammar import (
     Pair,
@@ -113,17 +115,25 @@ def test_the_named_recipes_are_printed_as_they_are_written(name):
 
 
 @pytest.mark.parametrize(
-    ("text", "printed"),
+    ("text", "spelled"),
     [
-        ("kv:2-9;0.50:prompteol", "kv:2-9;0.5:prompteol"),
-        ("kv:2-9;1.0:prompteol", "kv:2-9;1:prompteol"),
-        ("kv:2-9;0.00000001:prompteol", "kv:2-9;0.00000001:prompteol"),
-        ("contrastive:04:0.5:norm:a || b", "contrastive:4:0.5:norm:a || b"),
-        ("instruct:Find [X]", "instruct:Find [X]"),
+        ("kv:1-2;0.50:[X]", "kv:1-2;0.5:[X]"),
+        ("kv:1-2;1.0:[X]", "kv:1-2;1:[X]"),
+        ("kv:1-2;0.00000001:[X]", "kv:1-2;0.00000001:[X]"),
+        ("contrastive:01:0.50:norm:a [X] || b [X]", "contrastive:1:0.5:norm:a [X] || b [X]"),
+        ("contrastive:1:1.0:kv:1-2;2.0:[X] || b [X]", "contrastive:1:1:kv:1-2;2:[X] || b [X]"),
     ],
 )
-def test_numbers_are_printed_in_their_shortest_form_without_an_exponent(text, printed):
-    assert str(parse_prompt(text)) == printed
+def test_a_built_part_spells_numbers_in_their_shortest_form_without_an_exponent(
+    text, spelled, tiny_backbone
+):
+    backbone = tiny_backbone("llama")
+    assert build_prompt(parse_prompt(text), backbone, {}).spec == spelled
+    built = [
+        TorchEncoder(Recipe(prompt=each, pooling="last/last-token"), backbone, {})
+        for each in (text, spelled)
+    ]
+    assert built[0].fingerprint == built[1].fingerprint
 
 
 def test_a_recipe_keeps_the_text_and_gives_its_parts():
