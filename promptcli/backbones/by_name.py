@@ -5,13 +5,12 @@ Safetensors only, no remote code.
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from promptcli.backbones import attention_hook, checking
@@ -25,7 +24,6 @@ from promptcli.backbones.locating import (
     SHIPPED,
     TABLE_MARKS,
     check_marks,
-    known_digest,
     locate,
     own_tokenizer,
     weight_files,
@@ -139,7 +137,8 @@ def _open(
     family = FAMILIES[name_of_family]
     weights = weight_files(what, folder)
     checking.check_model_folder(what, folder, config)
-    names = checking.check_model_files(what, weights, config)
+    dtypes = checking.check_model_files(what, weights, config)
+    names = frozenset(dtypes)
     tokens = own_tokenizer(folder)
     tokenizer: Any = None
     if folder in SHIPPED.values():
@@ -151,7 +150,7 @@ def _open(
             tokenizer = checking.load_tokenizer(tokens)
         pieces = PieceTokenizer(tokenizer, what, causal=family.causal)
     if family.causal and dtype is None:
-        dtype = _stored_dtype(weights, device)
+        dtype = _stored_dtype(dtypes, device)
     dtype = dtype or torch.float32
     plain = read_bert_config(name_of_family, config)
     if plain is not None:
@@ -168,7 +167,7 @@ def _open(
         model.to(device)
     checking.check_loaded(what, model, info)
     checking.check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
-    digest = known_digest(folder, weights_digest(folder))
+    digest = weights_digest(folder)
     backbone = Backbone(
         model=with_fast_products(model.eval()),
         tokenizer=pieces,
@@ -240,13 +239,10 @@ def _known_family(what: str, config: Mapping[str, Any]) -> str:
     return family
 
 
-def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
-    """Return the dtype of most tensors of the files if the device computes in it, else float32."""
-    dtypes: Counter[str] = Counter()
-    for path in weights:
-        with safe_open(path, framework="pt") as file:
-            dtypes.update(file.get_slice(name).get_dtype() for name in file.keys())
-    stored = _DTYPES.get(dtypes.most_common(1)[0][0], torch.float32)
+def _stored_dtype(dtypes: Mapping[str, str], device: str) -> torch.dtype:
+    """Return the dtype of most tensors if the device computes in it, else float32."""
+    [(most, _)] = Counter(dtypes.values()).most_common(1)
+    stored = _DTYPES.get(most, torch.float32)
     return stored if computes(stored, device) else torch.float32
 
 

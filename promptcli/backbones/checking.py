@@ -6,7 +6,6 @@ many ways on a faulty one. Here the former is refused and the latter becomes one
 """
 
 import contextlib
-import itertools
 import json
 import sys
 from collections import Counter
@@ -238,17 +237,21 @@ def is_table(folder: Path) -> bool:
 
 def check_model_files(
     what: str, weights: Sequence[Path], config: Mapping[str, Any]
-) -> frozenset[str]:
+) -> dict[str, str]:
     """Compare config.json with the safetensors headers before memory is taken.
 
-    Return the tensors' names.
+    Return the type of every tensor, as safetensors calls it.
     """
-    shapes: dict[str, list[int]] = {}
+    dtypes: dict[str, str] = {}
+    sides: set[int] = set()
     for path in weights:
         try:
             with safe_open(path, framework="pt") as file:
                 form = (file.metadata() or {}).get("format", "pt")
-                shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}
+                for name in file.keys():
+                    stored = file.get_slice(name)
+                    dtypes[name] = stored.get_dtype()
+                    sides.update(stored.get_shape())
         except (SafetensorError, OSError) as error:
             raise UsageError(f"weights {path.name} of {what} are broken: {reason(error)}") from None
         if form != "pt":
@@ -263,7 +266,6 @@ def check_model_files(
             f"config.json of {what} has pad_token_id {pad}; its ids go from 0 to {rows - 1}"
         )
     has = f"config.json of {what} has"
-    sides = set(itertools.chain(*shapes.values()))
     sizes = {name: size for name, size in config.items() if isinstance(size, int)}
     for name in sizes.keys() & _SIDES:
         if sizes[name] not in sides:
@@ -271,7 +273,7 @@ def check_model_files(
     for name in sizes.keys() & _MOST.keys():
         if sizes[name] > _MOST[name]:
             raise UsageError(f"{has} {name} {sizes[name]}, which no model of its family has")
-    return frozenset(shapes)
+    return dtypes
 
 
 def check_tensors(

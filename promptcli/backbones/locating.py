@@ -16,10 +16,10 @@ from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.notes import is_offline, note, warn
 from promptcli.storage.files import sha256
 
-_SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
+SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 #: Language models inside the package, by name, and tables of words.
-SHIPPED: dict[str, Path] = {"mini-bert": _SHIPPED_FOLDER / "mini-bert"}
-SHIPPED_TABLES: dict[str, Path] = {"mini-multi": _SHIPPED_FOLDER / "mini-multi"}
+SHIPPED: dict[str, Path] = {"mini-bert": SHIPPED_FOLDER / "mini-bert"}
+SHIPPED_TABLES: dict[str, Path] = {"mini-multi": SHIPPED_FOLDER / "mini-multi"}
 
 _WAYS = f"give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}"
 _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, before the hub is asked
@@ -154,21 +154,17 @@ def similar_name(name: str, known: Iterable[str]) -> str:
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the hash of a folder's configuration and weights."""
+    """Return the hash of a folder's configuration and weights; of those that were written in
+    another form than they were loaded from, the hash by which they are known, as the folder says.
+    """
     digest = hashlib.sha256()
     for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
         if path.name != _NUMBERS:
             digest.update(sha256(path).encode())
-    return digest.hexdigest()
-
-
-def known_digest(folder: Path, digest: str) -> str:
-    """Return the hash by which a folder's weights are known: that of the form they were loaded
-    from, if the folder says so, else their own.
-    """
     record = checking.json_field(folder / "promptcli.json", "backbone")
-    is_of_this = isinstance(record, dict) and record.get("written") == digest
-    return str(record["weights"]) if is_of_this else digest
+    if isinstance(record, dict) and record.get("written") == digest.hexdigest():
+        return str(record["weights"])
+    return digest.hexdigest()
 
 
 def own_tokenizer(folder: Path) -> Path:

@@ -30,7 +30,6 @@ from promptcli.backbones.locating import (
     SHIPPED,
     SHIPPED_TABLES,
     TABLE_MARKS,
-    known_digest,
     locate,
     weights_digest,
 )
@@ -233,7 +232,7 @@ def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
     if rows.shape != (config["vocab_size"], config["hidden_size"]):
         return None
     longest = config["max_position_embeddings"]
-    digest = known_digest(folder, weights_digest(folder))
+    digest = weights_digest(folder)
     provenance = Provenance(name, config["model_type"], None, digest, tokenizer.sha256)
     return WordTable(tokenizer, rows, provenance, folder, longest, of_language_model=True)
 

@@ -76,27 +76,16 @@ def write_card(
 
 def _training_section(facts: Mapping[str, Any]) -> str:
     """Return how a model was trained: enough to do it again, and what to cite for it."""
-    settings = facts.get("settings", facts)
-    chosen_by = facts["chosen_by"]
-    runs = len(facts.get("runs", []))
-    choice = f"of the run that is the best of {runs} on {chosen_by}" if runs > 1 else "the only run"
-    versions = facts.get("versions", {})
     code = [str(Extension(**each)) for each in facts.get("extensions", [])]
-    source = Path(str(facts["source"])).name
-    rows = {
-        "method": f"{facts['method']}, {'' if facts['supervised'] else 'un'}supervised",
-        "data": f"{source}, {facts['examples']:,} examples, SHA-256 {facts['data']}",
-        "development pairs": f"{chosen_by}, SHA-256 {facts['development']}",
-        "seed": f"{settings['seed']}, {choice}",
-        "checkpoint": f"step {facts['best_step']}, the best on {chosen_by}",
-        "precision": facts["precision"],
-        "processes": facts["processes"],
-        "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
-        "code of other packages": "; ".join(dict.fromkeys(code)),
-        "command": facts.get("command"),
+    several = {
+        "versions": ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
+        "extensions": "; ".join(dict.fromkeys(code)),
+        "runs": len(facts.get("runs", [])),
     }
     lines = ["", "## Training", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items() if value]
+    for name, value in {**facts, **several}.items():
+        if isinstance(value, str | int | float) and value != "":
+            lines.append(f"| {name.replace('_', ' ')} | {_cell(value)} |")
     lines += ["", *_settings_table(facts), "", "## Citation", "", "```bibtex"]
     lines += [bibtex(facts["method"]), "```", ""]
     return "\n".join(lines)

@@ -209,8 +209,8 @@ def _entry_named(registry: Registry, text: str) -> Entry:
     """
     if text in registry.names():
         return registry.load(text)
-    if is_recipe(registry, text):
-        return _read_recipe(text)
+    if not os.path.isdir(text) and (recipe := _recipe_named(text)):
+        return recipe
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
     if os.path.isdir(text) or "/" in text:
@@ -246,10 +246,8 @@ def _similar(registry: Registry, text: str) -> str:
 
 def is_recipe(registry: Registry, text: str) -> bool:
     """Return whether a text is a recipe: its name, JSON or TOML, or a file of it."""
-    if text in registry.names() or os.path.isdir(text):
-        return False
-    other = text.endswith((".json", ".toml")) or "{" in text or "=" in text
-    return text in RECIPES or parse_ditto(text) is not None or other
+    is_model = text in registry.names() or os.path.isdir(text)
+    return not is_model and _recipe_named(text) is not None
 
 
 def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
@@ -294,24 +292,27 @@ def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
         note(f"the prompt has a mask, but {own}; to read the mask give the pooling last/mask")
 
 
-def _read_recipe(text: str) -> Entry:
+def _recipe_named(text: str) -> Entry | None:
+    """Return the recipe of a name, of JSON or TOML, or of a file of it; None for any other text."""
     if text in RECIPES:
         return Entry(text, RECIPES[text])
     if parse_ditto(text) is not None:
         return Entry(text, Recipe(pooling=text))
     path = Path(text)
-    if "{" not in text and path.suffix in (".json", ".toml") and os.path.isfile(path):
-        try:
-            return Entry(path.stem, Recipe.from_text(path.read_text(encoding="utf-8-sig")))
-        except (UnicodeDecodeError, PermissionError) as error:
-            raise UsageError(f"recipe file {text!r} cannot be read: {error}") from None
-    if "{" in text or "=" in text:
+    if "{" in text or ("=" in text and path.suffix not in (".json", ".toml")):
         return Entry("recipe", Recipe.from_text(text))
-    near = did_you_mean(text, RECIPES)
-    raise UsageError(
-        f"unknown recipe {text!r}{near or ';'} give JSON or TOML text, an existing .json or .toml"
-        " file, or a name: `promptcli models list --recipes`"
-    )
+    if path.suffix not in (".json", ".toml"):
+        return None
+    if not os.path.isfile(path):
+        near = did_you_mean(text, RECIPES)
+        raise UsageError(
+            f"unknown recipe {text!r}{near or ';'} give JSON or TOML text, an existing .json or"
+            " .toml file, or a name: `promptcli models list --recipes`"
+        )
+    try:
+        return Entry(path.stem, Recipe.from_text(path.read_text(encoding="utf-8-sig")))
+    except (UnicodeDecodeError, PermissionError) as error:
+        raise UsageError(f"recipe file {text!r} cannot be read: {error}") from None
 
 
 def backbone_model(model: Model) -> Model:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-import promptcli
+from promptcli.backbones.locating import SHIPPED_FOLDER
 from promptcli.backbones.names import portable_name
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models import entries
@@ -32,7 +32,6 @@ from promptcli.storage.locks import hold
 #: Read-only. ``mini`` is distilled from two teachers; ``mini-static`` has word vectors, and so has
 #: ``mini-multi``, of eleven languages.
 SHIPPED_MODELS = ("mini", "mini-static", "mini-multi")
-_SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 #: Recipes that are also methods: a model that is trained has its method's name by default.
 _ALSO_METHODS = ("prompteol",)
@@ -143,7 +142,7 @@ class Registry:
             yield
 
     def folder(self, name: str) -> Path:
-        return (_SHIPPED_FOLDER if name in SHIPPED_MODELS else self._models) / name
+        return (SHIPPED_FOLDER if name in SHIPPED_MODELS else self._models) / name
 
     def _check_known(self, name: str) -> str:
         is_saved = _NAME.fullmatch(name) and read_folder(

@@ -248,8 +248,10 @@ def test_the_card_of_a_trained_model_is_enough_to_train_and_to_cite_it(run, tmp_
     assert "default" not in facts and "mini is better" not in ran.err
     write_card(tmp_path, entry, entry.recipe, use="")
     card = (tmp_path / "README.md").read_text()
-    for told in ("simcse, unsupervised", facts["data"], facts["development"], "best of 2"):
-        assert told in card
+    for name in ("method", "supervised", "data", "development", "source", "chosen_by", "best_step"):
+        value = facts[name] if name != "source" else texts.name
+        assert f"| {name.replace('_', ' ')} | `{value}` |" in card
+    assert "| runs | `2` |" in card
     for setting in facts["settings"]:
         assert f"| {setting.replace('_', '-')} |" in card
     assert "| temperature | `0.07` | given | `0.05` |" in card
