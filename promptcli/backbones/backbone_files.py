@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
@@ -81,6 +82,19 @@ def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
         tokenizer = backbone.tokenizer_of_transformers()
         definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
     return {**definition, "truncation": None, "padding": None}
+
+
+def put_around(definition: dict[str, Any], left: Sequence[int], right: Sequence[int]) -> None:
+    """Let a ``tokenizer.json`` put ids around every input, so that truncation leaves them."""
+    texts = {token["id"]: token["content"] for token in definition["added_tokens"]}
+    tokens = [
+        {"id": name, "ids": [*ids], "tokens": [texts.get(each, str(each)) for each in ids]}
+        for name, ids in (("<left>", left), ("<right>", right))
+    ]
+    around = TemplateProcessing(
+        single="<left> $A <right>", pair="<left> $A $B:0 <right>", special_tokens=tokens
+    )
+    definition["post_processor"] = json.loads(around.__getstate__())
 
 
 def vocabulary_of(definition: Mapping[str, Any]) -> dict[str, int]:

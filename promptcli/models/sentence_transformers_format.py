@@ -1,16 +1,15 @@
 """An encoder as modules of sentence-transformers, as a table, and as a ``tokenizer.json``."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone_files import (
+    put_around,
     save_tokenizer,
     save_weights,
     tokenizer_definition,
@@ -126,21 +125,11 @@ def with_template(
         steps.append(_replace(_START, AROUND * marks + before))
     changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
     remove_blanks(changed.get("pre_tokenizer"))  # the template has the spaces
-    sides = {
-        "<left>": template.prefix if left is None else left,
-        "<right>": template.suffix if right is None else right,
-    }
-    texts = {token["id"]: token["content"] for token in changed["added_tokens"]}
-
-    around = TemplateProcessing(
-        single="<left> $A <right>",
-        pair="<left> $A $B:0 <right>",
-        special_tokens=[
-            {"id": name, "ids": [*ids], "tokens": [texts.get(each, str(each)) for each in ids]}
-            for name, ids in sides.items()
-        ],
+    put_around(
+        changed,
+        template.prefix if left is None else left,
+        template.suffix if right is None else right,
     )
-    changed["post_processor"] = json.loads(around.__getstate__())
     return changed
 
 
