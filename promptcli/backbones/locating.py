@@ -11,12 +11,12 @@ from pathlib import Path
 from promptcli.backbones import checking
 from promptcli.backbones.adapter_files import ADAPTER_CONFIG
 from promptcli.backbones.file_formats import MODEL_FILES, folder_of_file
+from promptcli.backbones.names import SHIPPED_FOLDER
 from promptcli.backbones.provenance import OWN_TOKENIZER
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.notes import is_offline, note, warn
 from promptcli.storage.files import sha256
 
-SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 #: Language models inside the package, by name, and tables of words.
 SHIPPED: dict[str, Path] = {"mini-bert": SHIPPED_FOLDER / "mini-bert"}
 SHIPPED_TABLES: dict[str, Path] = {"mini-multi": SHIPPED_FOLDER / "mini-multi"}

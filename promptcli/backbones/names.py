@@ -4,6 +4,8 @@ from pathlib import Path
 
 from promptcli.backbones.file_formats import MODEL_FILES, WORD_FILES
 
+SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"  #: of the models inside the package
+
 
 def words_only(name: str) -> bool:
     """Return whether a backbone of that name is word vectors, which are only averaged, and no

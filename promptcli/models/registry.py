@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from promptcli.backbones.locating import SHIPPED_FOLDER
-from promptcli.backbones.names import portable_name
+from promptcli.backbones.names import SHIPPED_FOLDER, portable_name
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models import entries
 from promptcli.models.entries import BACKBONE, MODEL_MANIFEST, TENSORS, Entry
