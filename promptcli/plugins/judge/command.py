@@ -1,0 +1,169 @@
+"""``promptcli judge``: hits are shown without the names of those that found them, and a key says
+how good each is.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.padding import Padding
+from rich.text import Text
+
+from promptcli.cli import console, options
+from promptcli.cli.hits import one_line
+from promptcli.cli.visible import visible
+from promptcli.errors import UsageError, counted, if_stopped
+from promptcli.plugins.judge.judgements import GRADES
+
+if TYPE_CHECKING:
+    from promptcli.plugins.judge.judging import Judging, Standing
+
+_KEYS = {name[0]: grade for name, grade in GRADES.items()}
+_PROMPT = f"{', '.join(f'{name[0]} {name}' for name in GRADES)}, u undo, s stop: "
+_MOST = 1000  #: a higher number of questions says nothing
+
+
+def judge(
+    queries: Annotated[
+        str, typer.Argument(metavar="QUERIES", help="Your questions: a text or a table.")
+    ],
+    folder: Annotated[str, typer.Argument(metavar="INDEX", help="Index of your texts.")],
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A model that ranks by meaning; repeatable. Its vectors are"
+            " computed from the texts of the index.",
+        ),
+    ] = None,
+    ways: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--way",
+            help="A way in which the index itself ranks: words, meaning or both; repeatable."
+            " Default: all three if no model is named.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the judgements.")
+    ] = Path("judged"),
+    k: Annotated[int, typer.Option("-k", min=1, max=100, help="Hits of each to judge.")] = 5,
+    seed: Annotated[int, typer.Option(help="Random seed of the order of hits.")] = 0,
+    template: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Table to fill in instead of keys: written first, then read back."
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Judge the hits of several models and ways of ranking, by one key each, and see which answers
+    your questions better.
+
+    Hits are mixed and have no names. The same command goes on where it was stopped, and asks
+    nothing twice. The folder is a retrieval set for `eval --task retrieval:DIR`.
+    """
+    from promptcli.plugins.judge.judging import Judging
+    from promptcli.retrieval.sentence_index import SentenceIndex
+
+    named = {name: options.choice_of(name) for name in models or ()}
+    usual = () if models else ("words", "meaning", "both")
+    judging = Judging(
+        queries, SentenceIndex.open(folder), output, named, ways or usual, k=k, seed=seed
+    )
+    if template is not None:
+        if not template.exists():
+            judging.judged.write_template(template, judging.left)
+            console.say(
+                f"write {', '.join(GRADES)} into the first column of {template}, and type the same"
+                " command again"
+            )
+            return
+        judging.judged.read_template(template, judging.pairs)
+        judging.write()
+    elif judging.left:
+        if not sys.stdin.isatty() or not console.err.is_terminal:
+            raise UsageError("keys need a terminal; `--template out.tsv` writes a table to fill in")
+        with if_stopped("what was judged is kept; the same command goes on"):
+            _ask(judging)
+    _show(judging, as_json=json)
+
+
+def _ask(judging: "Judging") -> None:
+    """Show hits, and keep what the keys say, until all are judged or the user stops."""
+    while judging.left:
+        query, text = judging.left[0]
+        pool = judging.pools[query]
+        open_hits = sum(pair[0] == query for pair in judging.left)
+        about = f"question {[*judging.queries].index(query) + 1} of {len(judging.queries)}"
+        console.err.print()
+        console.say(f"{about}, hit {len(pool) - open_hits + 1} of {len(pool)}: {query}")
+        shown = Text(visible(one_line(" ".join(text.split()))))
+        console.err.print(Padding(shown, (0, 0, 0, 4)), soft_wrap=False)
+        key = _key()
+        if key == "s":
+            break
+        if key == "u":
+            judging.judged.undo()
+            continue
+        judging.judged.add((query, text), _KEYS[key])
+        if open_hits == 1:
+            judging.write()
+            for standing in judging.standings()[1:]:
+                console.say(_so_far(judging.standings()[0], standing, len(judging.done)))
+    judging.write()
+
+
+def _key() -> str:
+    console.err.print(_PROMPT, end="")
+    while True:
+        try:
+            key = typer.getchar().lower()
+        except EOFError:
+            key = "s"
+        if key in (*_KEYS, "u", "s"):
+            console.err.print(key)
+            return key
+
+
+def _so_far(best: "Standing", other: "Standing", queries: int) -> str:
+    low, high = (-bound for bound in other.to_best_ci95[::-1])
+    ahead = f"{best.way} is {-other.to_best:.1f} points ahead of {other.way}"
+    verdict = _verdict(other)
+    return f"{counted(queries, 'question')}: {ahead} ({low:.1f} to {high:.1f}), {verdict}"
+
+
+def _verdict(standing: "Standing") -> str:
+    if standing.more is None:
+        return "no difference so far"
+    if not standing.more:
+        return "worse"
+    number = f"about {standing.more}" if standing.more <= _MOST else f"over {_MOST:,}"
+    return f"open: {number} more questions"
+
+
+def _show(judging: "Judging", *, as_json: bool) -> None:
+    """Print the ways, best first."""
+    standings = judging.standings()
+    if as_json:
+        about = {"queries": len(judging.done), "left": len(judging.left)}
+        console.result_json({**about, "ways": list(map(vars, standings))})
+        return
+    rows = []
+    for number, each in enumerate(standings):
+        cells = [each.way, f"{each.ndcg:.1f}", _half(each.ci95)]
+        if number:
+            rows.append([*cells, f"{each.to_best:+.1f}", _half(each.to_best_ci95), _verdict(each)])
+        else:
+            rows.append([*cells, "", "", "best"])
+    if rows:
+        console.result_table(("way", f"nDCG@{judging.k}", "", "to the best", "", "verdict"), rows)
+    left = counted(len(judging.left), "hit")
+    console.note(f"{counted(len(judging.done), 'question')} judged, {left} left")
+
+
+def _half(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"±{(high - low) / 2:.1f}"

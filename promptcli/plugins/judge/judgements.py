@@ -1,0 +1,96 @@
+"""Grades of documents for queries, kept in a file to which each is appended at once."""
+
+import csv
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from promptcli.errors import CheckFailedError, UsageError, counted
+from promptcli.notes import note
+from promptcli.storage.files import write_text
+
+#: What a person says of a document -> its grade.
+GRADES = {"right": 2, "partly": 1, "wrong": 0}
+_HEADS = ("grade", "query", "document")
+
+Pair = tuple[str, str]  #: a query and a document, by their texts
+
+
+class Judgements:
+    """Grades by pair, in the order in which they were given; the last line of the file may be
+    missing after a kill.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.grades: dict[Pair, int] = {}
+        whole = b""
+        if path.is_file():
+            content = path.read_bytes()
+            whole = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                query, text, grade = json.loads(line)
+                self._take((query, text), grade)
+            except (ValueError, TypeError, KeyError):
+                raise CheckFailedError(f"{path}: line {number} is damaged; delete it") from None
+        self._length = len(whole)
+
+    def _take(self, pair: Pair, grade: int | None) -> None:
+        self.grades.pop(pair, None)
+        if grade is not None:
+            self.grades[pair] = grade
+
+    def add(self, pair: Pair, grade: int | None) -> None:
+        """Keep a grade; None takes it back."""
+        line = json.dumps([*pair, grade]).encode() + b"\n"
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
+        with os.fdopen(descriptor, "wb") as file:
+            file.seek(self._length)
+            file.truncate()  # a line that a kill has cut
+            file.write(line)
+            file.flush()
+            os.fsync(descriptor)
+        self._length += len(line)
+        self._take(pair, grade)
+
+    def undo(self) -> None:
+        """Take the last grade back, if there is one."""
+        if self.grades:
+            self.add(next(reversed(self.grades)), None)
+
+    def write_template(self, path: Path, pairs: Iterable[Pair]) -> None:
+        """Write a table of pairs, whose first column is to be filled."""
+        rows = [_HEADS, *(("", *map(on_one_line, pair)) for pair in pairs)]
+        write_text(path, "".join("\t".join(row) + "\n" for row in rows))
+
+    def read_template(self, path: Path, pairs: Iterable[Pair]) -> None:
+        """Keep the grades of a table that ``write_template`` wrote; empty ones are left open."""
+        named = {tuple(map(on_one_line, pair)): pair for pair in pairs}
+        others = 0
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, dialect=csv.excel_tab)
+            if not {*_HEADS} <= {*(reader.fieldnames or ())}:
+                raise UsageError(f"{path} must have the columns {', '.join(_HEADS)}")
+            for row in reader:
+                written = (row["grade"] or "").strip().lower()
+                if not written:
+                    continue
+                if written not in GRADES:
+                    raise UsageError(
+                        f"{path}: line {reader.line_num}: grade {written!r}; write"
+                        f" {', '.join(GRADES)} or nothing"
+                    )
+                pair = named.get((row["query"], row["document"]))
+                if pair is None:
+                    others += 1
+                elif self.grades.get(pair) != GRADES[written]:
+                    self.add(pair, GRADES[written])
+        if others:
+            note(f"{path}: {counted(others, 'row')} of no hit of this comparison left out")
+
+
+def on_one_line(cell: object) -> str:
+    """Return a cell of a table whose cells end at tabs."""
+    return " ".join(str(cell).replace('"', "'").split())

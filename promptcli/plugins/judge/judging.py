@@ -1,0 +1,234 @@
+"""``judge``: hits of several models and ways of ranking, pooled; what is judged of them, and what
+follows.
+"""
+
+import json
+import math
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.layouts import ID, TEXT
+from promptcli.errors import UsageError, unknown
+from promptcli.evaluation import statistics
+from promptcli.evaluation.statistics import Doubles
+from promptcli.models import loading
+from promptcli.models.loading import Model
+from promptcli.notes import note
+from promptcli.plugins.judge.judgements import Judgements, Pair, on_one_line
+from promptcli.retrieval.files import open_texts
+from promptcli.retrieval.sentence_index import WAYS, SentenceIndex
+from promptcli.retrieval.store import row_name
+from promptcli.storage.files import write_text
+
+#: Fewest queries that can decide: five that all say the same are chance in 1 of 16 cases.
+FEWEST = 6
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A way of ranking, by the queries that are judged."""
+
+    way: str
+    ndcg: float  #: x 100, mean over queries
+    ci95: tuple[float, float]
+    to_best: float = 0.0  #: mean difference to the best way
+    to_best_ci95: tuple[float, float] = (0.0, 0.0)
+    #: about how many more queries would decide whether it differs from the best, if the difference
+    #: stays: 0 if it is decided; None: it is the best, or there is no difference so far
+    more: int | None = None
+
+
+class Judging:
+    """Queries, the documents that several ways of ranking found, and grades of these pairs.
+
+    Its folder is a retrieval set as BEIR's, of the queries whose documents are all judged.
+
+    Args:
+        queries: File of them.
+        index: Where documents are looked for.
+        folder: Of judgements.
+        models: By name; each ranks by meaning.
+        ways: How the index itself ranks.
+        k: Documents of each way.
+        seed: Of the order in which documents are shown.
+    """
+
+    def __init__(
+        self,
+        queries: str,
+        index: SentenceIndex,
+        folder: str | Path,
+        models: Mapping[str, Model],
+        ways: Sequence[str],
+        *,
+        k: int = 5,
+        seed: int = 0,
+    ) -> None:
+        if not index.has_texts:
+            raise UsageError("the index has no texts to judge; build it from texts")
+        for way in ways:
+            if way not in WAYS:
+                raise unknown("way", way, WAYS)
+            index.way(way)
+        names = [*models, *ways]
+        if len({*names}) < max(2, len(names)):
+            raise UsageError("give two different ones or more: -m MODEL, --way words")
+        self._folder = Path(folder)
+        self.k = k  #: documents of each way
+        self.queries = _read_queries(queries)  #: text -> id
+        self.documents: dict[str, str] = {}  #: text -> id, the first one of equal texts
+        text_of = {}
+        for block in index.store.blocks("SELECT key, id, part, text FROM rows"):
+            for _, name, part, text in block:
+                text_of[str(row_name(name, part))] = text
+                self.documents.setdefault(text, on_one_line(row_name(name, part)))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        found = self._found(index, models, ways)
+        #: way -> query -> its documents, best first
+        self._ranked = {
+            way: {
+                query: list(dict.fromkeys(map(text_of.__getitem__, ids)))
+                for query, ids in zip(self.queries, of_way, strict=True)
+            }
+            for way, of_way in found.items()
+        }
+        self.pools: dict[str, list[str]] = {}  #: query -> documents as they are shown
+        for query in self.queries:
+            of_ways = [text for of_way in self._ranked.values() for text in of_way[query]]
+            self.pools[query] = sorted(set(of_ways))
+            random.Random(f"{seed} {query}").shuffle(self.pools[query])
+        self.judged = Judgements(self._folder / "judgements.jsonl")
+        self._write_texts("corpus.jsonl", self.documents)
+        self._write_texts("queries.jsonl", self.queries)
+        self.write()
+
+    def _found(
+        self, index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]
+    ) -> dict[str, list[list[str]]]:
+        """Return for each way the ids of the documents of each query; they are kept."""
+        encoders = {
+            name: loading.open_encoder(model, dtype="auto") for name, model in models.items()
+        }
+        prints = {name: encoder.fingerprint for name, encoder in encoders.items()}
+        with index.store.reading():
+            state = [*index.store.state, index.origin.fingerprint]
+        about = {"index": state, "queries": list(self.queries), "k": self.k}
+        about |= {"models": prints, "ways": list(ways)}
+        path = self._folder / "rankings.json"
+        if path.is_file():
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["about"] == about:
+                return dict(kept["found"])
+        found = {}
+        for name, encoder in encoders.items():
+            if index.origin.is_made_by(encoder):
+                found[name] = self._hits(index, "meaning")
+                continue
+            note(f"the texts of the index are encoded by {name}")
+            with tempfile.TemporaryDirectory() as temporary:
+                index.save(f"{temporary}/index")
+                other = SentenceIndex.open(f"{temporary}/index")
+                other.migrate(encoder)
+                found[name] = self._hits(other, "meaning")
+        for way in ways:
+            found[way] = self._hits(index, way)
+        write_text(path, json.dumps({"about": about, "found": found}))
+        return found
+
+    def _hits(self, index: SentenceIndex, by: Any) -> list[list[str]]:
+        answers = index.search(list(self.queries), self.k, by=by)
+        return [[str(hit.id) for hit in hits] for hits in answers]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """All queries with their documents, in the order in which they are asked."""
+        return [(query, text) for query, pool in self.pools.items() for text in pool]
+
+    @property
+    def left(self) -> list[Pair]:
+        """Those that are not judged."""
+        return [pair for pair in self.pairs if pair not in self.judged.grades]
+
+    @property
+    def done(self) -> list[str]:
+        """The queries whose documents are all judged."""
+        left = {query for query, _ in self.left}
+        return [query for query in self.queries if query not in left]
+
+    def standings(self) -> list[Standing]:
+        """Return the ways, best first; none before a query is judged."""
+        done = self.done
+        if not done:
+            return []
+        values = {way: 100 * self._ndcg(way, done) for way in self._ranked}
+        best, *others = sorted(values, key=lambda way: -values[way].mean())
+        standings = [Standing(best, float(values[best].mean()), _interval(values[best]))]
+        for way in others:
+            differences = values[way] - values[best]
+            low, high = _interval(differences)
+            mean = float(differences.mean())
+            more = None
+            if mean:
+                # the width of an interval falls with the root of the number of queries
+                needed = len(done) * ((high - low) / 2 / mean) ** 2
+                more = max(0, math.ceil(needed) - len(done), FEWEST - len(done))
+                if low <= 0 <= high:
+                    more = max(more, 1)
+            own = float(values[way].mean()), _interval(values[way])
+            standings.append(Standing(way, *own, mean, (low, high), more))
+        return standings
+
+    def _ndcg(self, way: str, queries: Sequence[str]) -> Doubles:
+        """Return nDCG@k of each query; 0 without any good document."""
+        ranked = np.full((len(queries), self.k), -1)
+        grades = []
+        for row, query in enumerate(queries):
+            place = {text: number for number, text in enumerate(self.pools[query])}
+            found = [place[text] for text in self._ranked[way][query]]
+            ranked[row, : len(found)] = found
+            of_query = {number: self.judged.grades[query, text] for text, number in place.items()}
+            grades.append({number: float(grade) for number, grade in of_query.items() if grade})
+        has = np.array([bool(of_query) for of_query in grades])
+        values = np.zeros(len(queries))
+        values[has] = statistics.ndcg(ranked[has], [each for each in grades if each], self.k)
+        return values
+
+    def write(self) -> None:
+        """Write the judgements of the queries that are done."""
+        lines = ["query-id\tcorpus-id\tscore\n"]
+        for query in self.done:
+            for text in self.pools[query]:
+                grade = self.judged.grades[query, text]
+                lines.append(f"{self.queries[query]}\t{self.documents[text]}\t{grade}\n")
+        (self._folder / "qrels").mkdir(exist_ok=True)
+        write_text(self._folder / "qrels" / "test.tsv", "".join(lines))
+
+    def _write_texts(self, name: str, texts: dict[str, str]) -> None:
+        rows = [json.dumps({"_id": number, "text": text}) for text, number in texts.items()]
+        write_text(self._folder / name, "\n".join(rows) + "\n")
+
+
+def _read_queries(file: str) -> dict[str, str]:
+    """Return the distinct queries of a file with their ids."""
+    queries: dict[str, str] = {}
+    with open_texts(file, ColumnChoice()) as source:
+        for batch in source:
+            for number, text in zip(batch[ID], batch[TEXT], strict=True):
+                if text.strip():
+                    queries.setdefault(text.strip(), on_one_line(number))
+    if not queries:
+        raise UsageError(f"{file} has no query; write one a line")
+    if len({*queries.values()}) < len(queries):
+        raise UsageError(f"{file} gives several queries one id; give each its own")
+    return queries
+
+
+def _interval(values: Doubles) -> tuple[float, float]:
+    return statistics.interval(statistics.resampled_mean(values))

@@ -1,0 +1,292 @@
+"""``promptcli judge``: what is shown, kept after each key, gone on with, compared and written."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import termios
+import time
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli.errors import CheckFailedError, UsageError
+from promptcli.plugins.judge import command
+from promptcli.plugins.judge.judgements import Judgements
+from promptcli.plugins.judge.judging import Judging, Standing
+from promptcli.retrieval.sentence_index import SentenceIndex
+from tests.processes import Program
+
+TEXTS = [
+    "A fisherman mends his nets.",
+    "The market opens at nine.",
+    "Die Katze schläft.",
+    "A cat sleeps on the sofa.",
+    "Prices rose in May.",
+    "A cat sleeps on the sofa.",
+    "The nets dry in the sun.",
+]
+QUESTIONS = [
+    "Who repairs nets?",
+    "Where is the cat?",
+    "Who repairs nets?",
+    "",
+    "Was macht die Katze?",
+]
+WAYS = ("--way", "words", "--way", "meaning")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    SentenceIndex.build(TEXTS, "mini-static", output="index")
+    (tmp_path / "questions.txt").write_text("\n".join(QUESTIONS))
+    return tmp_path
+
+
+def judging(ways=("words", "meaning"), models=(), **options):
+    index = SentenceIndex.open("index")
+    named = {model: model for model in models}
+    return Judging("questions.txt", index, "judged", named, ways, **options)
+
+
+@contextlib.contextmanager
+def at_a_terminal(*words):
+    """Yield a program at a terminal, what it writes there until a text, and what types keys."""
+    ours, theirs = pty.openpty()
+    program = Program(
+        *("judge", "questions.txt", "index", *WAYS, *words),
+        environment={"TERM": "xterm", "COLUMNS": "100"},
+        stdin=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = bytearray()
+    typed = []
+
+    def until(text, times=1):
+        limit = time.monotonic() + 60
+        while shown.count(text.encode()) < times and time.monotonic() < limit:
+            if not select.select([ours], [], [], 1)[0]:
+                continue
+            try:
+                shown.extend(os.read(ours, 4096))
+            except OSError:  # the program has ended
+                break
+        assert shown.count(text.encode()) >= times, shown.decode()
+        return shown.decode()
+
+    def type_keys(keys):
+        for key in keys:
+            typed.append(key)
+            until("s stop: ", len(typed))
+            while termios.tcgetattr(ours)[3] & termios.ICANON:
+                time.sleep(0.01)  # until then a terminal's line is waited for
+            os.write(ours, key.encode())
+
+    try:
+        yield program, until, type_keys
+    finally:
+        if program.poll() is None:
+            program.send_signal(signal.SIGKILL)
+        program.wait()
+        os.close(ours)
+
+
+def test_keys_are_kept_taken_back_and_gone_on_with(folder):
+    log = folder / "judged" / "judgements.jsonl"
+    with at_a_terminal() as (program, until, type_keys):
+        type_keys("rwRups")
+        program.wait()
+        shown = until("")
+        assert program.returncode == 0
+    assert "mini-static" not in shown and "meaning" not in shown
+    grades = [json.loads(line)[2] for line in log.read_text().splitlines()]
+    assert grades == [2, 0, 2, None, 1]
+    kept = judging()
+    first = [text for _, text in kept.pairs if (kept.pairs[0][0], text) in kept.judged.grades]
+    assert len(kept.judged.grades) == 3 and first
+    with at_a_terminal() as (program, until, type_keys):
+        shown = until("s stop: ")
+        assert f"hit 4 of {len(kept.pools[kept.pairs[0][0]])}" in shown
+        type_keys("w" * len(kept.left))
+        shown = until("questions judged, 0 hits left")
+        program.wait()
+        assert program.returncode == 0
+    assert shown.count("question: ") == 1 and "2 questions: " in shown
+    asked = [tuple(json.loads(line)[:2]) for line in log.read_text().splitlines()]
+    assert len(asked) == len(kept.pairs) + 2  # the one that was taken back
+
+
+def test_a_key_that_means_nothing_is_passed_over(monkeypatch):
+    keys = iter("x W\r")
+    monkeypatch.setattr(command.typer, "getchar", lambda: next(keys))
+    assert command._key() == "w"
+
+
+def test_a_kill_loses_at_most_the_last_key(folder):
+    log = folder / "judged" / "judgements.jsonl"
+    with at_a_terminal() as (program, until, type_keys):
+        type_keys("rw")
+        until("s stop: ", 3)
+        program.send_signal(signal.SIGKILL)
+    assert [json.loads(line)[2] for line in log.read_text().splitlines()] == [2, 0]
+    whole = log.read_bytes()
+    for length in range(len(whole)):
+        log.write_bytes(whole[:length])
+        assert len(Judgements(log).grades) == whole[:length].count(b"\n")
+    log.write_bytes(whole[:-3])
+    cut = Judgements(log)
+    cut.add(("q", "d"), 1)
+    assert list(Judgements(log).grades.values()) == [2, 1]
+
+
+def grade_all(kept, good):
+    for query, text in kept.left:
+        kept.judged.add((query, text), good(query, text))
+    kept.write()
+
+
+def in_common(query, text):
+    return min(2, len(set(query.lower().strip("?").split()) & set(text.lower().strip(".").split())))
+
+
+def test_figures_are_those_of_eval_on_the_folder(folder):
+    kept = judging(k=10)
+    grade_all(kept, in_common)
+    standings = {standing.way: standing for standing in kept.standings()}
+    for way, standing in standings.items():
+        by = {"words": "words"}.get(way, "meaning")
+        [score] = pc.evaluate("mini-static", ["retrieval:judged"], by=by)
+        assert score.queries == 3 and standing.ndcg == pytest.approx(score.value, abs=1e-3)
+    lines = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()
+    assert lines[0] == "query-id\tcorpus-id\tscore" and len(lines) == 1 + len(kept.pairs)
+
+
+def test_equal_texts_and_equal_questions_are_asked_once(folder):
+    kept = judging()
+    assert list(kept.queries) == [text for text in dict.fromkeys(QUESTIONS) if text]
+    assert len(kept.documents) == len(set(TEXTS)) and len(set(kept.pairs)) == len(kept.pairs)
+    corpus = (folder / "judged" / "corpus.jsonl").read_text().splitlines()
+    assert {json.loads(line)["text"] for line in corpus} == set(TEXTS)
+
+
+def test_another_model_ranks_as_its_own_index_and_only_new_hits_are_asked(folder, monkeypatch):
+    kept = judging(k=3)
+    grade_all(kept, in_common)
+    more = judging(("words", "meaning"), ["mini-multi", "mini-static"], k=3)
+    assert set(kept.judged.grades) == set(more.judged.grades)
+    assert not set(more.left) & set(kept.pairs)
+    own = SentenceIndex.build(TEXTS, "mini-multi")
+    for query, found in more._ranked["mini-multi"].items():
+        hits = own.search(query, 3, by="meaning")
+        assert found == list(dict.fromkeys(hit.text for hit in hits))
+    assert more._ranked["mini-static"] == more._ranked["meaning"]
+    monkeypatch.setattr(SentenceIndex, "search", None)  # what was ranked is kept
+    again = judging(("words", "meaning"), ["mini-multi", "mini-static"], k=3)
+    assert again._ranked == more._ranked and again.pools == more.pools
+
+
+def test_hits_are_shuffled_by_the_seed(folder):
+    pools = [judging(seed=seed).pools for seed in (0, 0, 1)]
+    assert pools[0] == pools[1] != pools[2]
+    assert all(sorted(one) == sorted(pools[2][query]) for query, one in pools[0].items())
+
+
+def test_parts_of_split_rows_are_documents(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = " ".join(f"Sentence {number} is about boats." for number in range(300))
+    SentenceIndex.build([text, "A cat."], "mini", output="index", split=True)
+    (tmp_path / "questions.txt").write_text("boats\ncat")
+    kept = judging(k=2)
+    assert "0#1" in kept.documents.values() and "1" in kept.documents.values()
+    assert kept.left
+
+
+def test_how_many_more_questions_would_decide(folder, monkeypatch):
+    kept = judging()
+    grade_all(kept, in_common)
+    values = {"words": np.array([40.0, 60, 50, 70, 30, 50]), "meaning": np.full(6, 45.0)}
+    monkeypatch.setattr(Judging, "_ndcg", lambda self, way, done: values[way] / 100)
+    monkeypatch.setattr(Judging, "done", property(lambda self: ["q"] * len(values["words"])))
+    [best, other] = kept.standings()
+    low, high = other.to_best_ci95
+    assert (best.way, best.more, other.to_best) == ("words", None, pytest.approx(-5))
+    assert low < 0 < high and other.more == np.ceil(6 * ((high - low) / 2 / 5) ** 2) - 6 > 0
+    values |= {"words": np.full(3, 60.0), "meaning": np.full(3, 45.0)}  # alike, but few
+    assert kept.standings()[1].more == 3
+    values |= {"words": np.array([60.0, 61] * 4), "meaning": np.full(8, 45.0)}
+    assert command._verdict(kept.standings()[1]) == "worse"
+    values["words"] = values["meaning"]
+    assert command._verdict(kept.standings()[1]) == "no difference so far"
+    far = Standing("words", 1, (0, 2), -0.1, (-9, 9), 50_000)
+    assert command._verdict(far) == "open: over 1,000 more questions"
+
+
+def test_a_table_is_filled_instead_of_keys(folder, run):
+    words = ("judge", "questions.txt", "index", *WAYS)
+    refused = run(*words)
+    assert refused.code == 2 and "keys need a terminal; `--template out.tsv`" in refused.err
+    assert "into the first column of fill.tsv" in run(*words, "--template", "fill.tsv").err
+    head, *rows = (folder / "fill.tsv").read_text().splitlines()
+    assert head == "grade\tquery\tdocument" and all(row.startswith("\t") for row in rows)
+    filled = [head, f"Right{rows[0]}", *(f"wrong{row}" for row in rows[1:-1]), rows[-1]]
+    (folder / "fill.tsv").write_text("\ufeff" + "\n".join([*filled, "wrong\tno\tsuch row"]))
+    ran = run(*words, "--template", "fill.tsv", "--json")
+    assert ran.code == 0 and (ran.json["queries"], ran.json["left"]) == (2, 1)
+    assert "1 row of no hit of this comparison left out" in ran.err
+    assert {way["way"] for way in ran.json["ways"]} == {"words", "meaning"}
+    shown = run(*words, "--template", "fill.tsv")
+    assert re.search(r"way +nDCG@5 +to the best +verdict\n", shown.out) and "best\n" in shown.out
+    assert len(judging().judged.grades) == len(rows) - 1
+    for text, said in (
+        (f"{head}\ngood{rows[0]}\n", "line 2: grade 'good'; write right, partly, wrong"),
+        ("a\tb\n", "must have the columns grade, query, document"),
+    ):
+        (folder / "fill.tsv").write_text(text)
+        ran = run(*words, "--template", "fill.tsv")
+        assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1
+    (folder / "rest.tsv").unlink(missing_ok=True)
+    run(*words, "--template", "rest.tsv")
+    assert (folder / "rest.tsv").read_text().splitlines()[1:] == [rows[-1]]
+
+
+def test_what_cannot_be_judged_is_refused(folder, run):
+    words = ("judge", "questions.txt", "index")
+    for more, said in (
+        (("--way", "words"), "give two different ones or more"),
+        (("--way", "words", "--way", "words"), "give two different ones or more"),
+        (("--way", "word", "--way", "words"), "unknown way 'word'; valid: both, meaning, words"),
+        (("-m", "mini-static", "-m", "no-such-model"), "no-such-model"),
+    ):
+        ran = run(*words, *more)
+        assert ran.code in (2, 3) and said in ran.err and ran.err.count("\n") == 1, ran.err
+    (folder / "blank.txt").write_text("\n \n")
+    assert "blank.txt has no query" in run("judge", "blank.txt", "index", *WAYS).err
+    (folder / "twice.csv").write_text("id,text\n1,one\n1,two\n")
+    assert "gives several queries one id" in run("judge", "twice.csv", "index", *WAYS).err
+    SentenceIndex.build(TEXTS, "mini-static", output="wordless", lexical=False)
+    assert "has no words" in run("judge", "questions.txt", "wordless", *WAYS).err
+    np.save("v.npy", np.eye(3, 256, dtype=np.float32))
+    SentenceIndex.build("v.npy", "mini-static", output="bare")
+    with pytest.raises(UsageError, match="no texts to judge"):
+        Judging("questions.txt", SentenceIndex.open("bare"), "judged", {}, ("meaning", "both"))
+    (folder / "judged").mkdir(exist_ok=True)
+    (folder / "judged" / "judgements.jsonl").write_text("[]\n")
+    with pytest.raises(CheckFailedError, match="line 1 is damaged"):
+        judging()
+
+
+def test_ids_of_questions_and_odd_ones_are_kept(folder):
+    (folder / "q.csv").write_text('id,text\n"a\tb",Who repairs nets?\nz,"zebra, quagga"\n')
+    kept = Judging("q.csv", SentenceIndex.open("index"), "judged", {}, ("words", "meaning"))
+    grade_all(kept, lambda query, text: 2)
+    rows = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()[1:]
+    assert {row.split("\t")[0] for row in rows} == {"a b", "z"}
+    assert all(len(row.split("\t")) == 3 for row in rows)
+    assert kept._ranked["words"]["zebra, quagga"] == []
+    assert pc.evaluate("mini-static", ["retrieval:judged"])[0].queries == 2
