@@ -213,7 +213,7 @@ def main() -> None:
     spent.timed(writing, "windows", "read")
     spent.timed(TorchEncoder, "inputs", "tokenise")
     spent.timed(StaticEncoder, "inputs", "tokenise")
-    spent.timed(StaticEncoder, "_encode", "compute")
+    spent.timed(StaticEncoder, "begin", "compute")
     spent.timed(engine, "plan_batches", "plan batches")
     spent.timed(batching.Gathering, "_fetch", "gather")
     spent.timed(engine._Pass, "_compute", "compute")

@@ -24,9 +24,9 @@ from promptcli.data.tasks import load_tasks, task_names
 from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.principal_axes import (
-    fit_all_but_the_top,
-    fit_spectral,
-    fit_whitening,
+    AllButTheTop,
+    Spectral,
+    Whitening,
 )
 from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
@@ -123,7 +123,7 @@ def main():
     for (name, corpus), encoder in encoders.items():
         vectors = made[id(encoder)]
         own = vectors[[row_of[sentence] for sentence in corpora[corpus]]]
-        tensors = {**fit_whitening(own), **fit_all_but_the_top(own), **fit_spectral(own)}
+        tensors = {**Whitening.fit(own), **AllButTheTop.fit(own), **Spectral.fit(own)}
         plain = figures(vectors, tests, others, row_of)
         print(
             json.dumps({"recipe": name, "corpus": corpus, "transform": None, "test": plain}),

@@ -106,19 +106,22 @@ class BlockTemplate(Template):
         room = self.room(max_length)
         if sum(len(block) + 2 for block in blocks) <= room:
             return blocks, False
-        cuts_left = self._tokenizer.cuts_left
-        touching = self._before_ids if cuts_left else self._after_ids
+        touching = self._after_ids
+        if self._tokenizer.cuts_left:  # the same in the mirror
+            touching = self._before_ids[::-1]
+            blocks = [block[::-1] for block in reversed(blocks)]
         room -= len(touching)
         kept: list[list[int]] = []
-        for block in reversed(blocks) if cuts_left else blocks:
+        for block in blocks:
             count = min(len(block), room - 2)
             if count < 1:
                 break
-            kept.append(block[-count:] if cuts_left else block[:count])
+            kept.append(block[:count])
             room -= count + 2
-        if cuts_left:
-            return [touching + kept.pop(), *reversed(kept)], True
-        return [*kept[:-1], kept[-1] + touching], True
+        kept[-1] += touching
+        if self._tokenizer.cuts_left:
+            kept = [block[::-1] for block in reversed(kept)]
+        return kept, True
 
     def _with_placeholders(self, blocks: Sequence[list[int]]) -> list[int]:
         text = itertools.chain(*([OF_BLOCK, *block] for block in blocks))

@@ -1,7 +1,8 @@
 """The arguments that prompts, poolings and transforms are built from."""
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,59 +64,52 @@ class BuildContext:
             raise UsageError(f"{str(self.spec)!r} is not allowed; give a whole number: {name}:200")
         return int(self.argument)
 
-    def fitted_tensor(
+    def tensors_of(
         self,
-        name: str,
+        prefix: str,
+        shapes: Mapping[str, Sequence[int | None]],
         owner: str,
-        choice: str,
-        *shape: int | None,
+        remedy: str,
+        *,
         dtype: torch.dtype = torch.float32,
-    ) -> Tensor:
-        """Return the fitted tensor of a name, shape (None: any side) and dtype.
-
-        ``owner`` needs them, e.g. ``transform 'flow' is fitted on sentences``; ``choice`` is the
-        option of ``fit`` that fits them, without its dashes.
-        """
-        hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then the model NAME"
-        tensor = self.tensors.get(name)
-        if tensor is None:
-            raise UsageError(f"{owner}: {hint}")
-        sides = list(tensor.shape)
-        wanted = [side if want is None else want for side, want in zip(sides, shape, strict=False)]
-        if tensor.dtype != dtype or len(sides) != len(shape) or wanted != sides:
-            raise UsageError(
-                f"{owner}, and the existing {name}, {_describe(tensor)}, do not fit: {hint}"
-            )
-        return tensor
-
-    def learned_tensors(
-        self, prefix: str, owner: str, wanted: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Return the tensors whose names begin with ``prefix``, without it.
+        """Return the tensors of these names, of these shapes (None: any side) and dtype.
 
-        They must match ``wanted`` in float32.
+        The entry has ``prefix`` before their names. ``remedy`` says what to do if ``owner`` has
+        none, or others.
         """
-        tensors = {
-            name.removeprefix(prefix): tensor
-            for name, tensor in self.tensors.items()
-            if name.startswith(prefix)
-        }
-        if not tensors:
-            raise UsageError(f"{owner} is learned and its tensors are missing; train it first")
-        found = {name: _describe(tensor) for name, tensor in tensors.items()}
-        fitting = {name: _describe(tensor.float()) for name, tensor in wanted.items()}
-        different = sorted(found.items() ^ fitting.items())
-        if different:
-            name = different[0][0]
-            raise UsageError(
-                f"the parameters of {owner} do not fit backbone {self.backbone.name!r}:"
-                f" {prefix}{name} is {found.get(name, 'missing')}, here"
-                f" {fitting.get(name, 'missing')}; take the backbone that they were learned on"
-            )
-        return tensors
+        found = {}
+        for name, shape in shapes.items():
+            tensor = self.tensors.get(prefix + name)
+            if tensor is None:
+                raise UsageError(f"{owner} needs {prefix}{name}, which is missing: {remedy}")
+            fits = len(shape) == tensor.dim() and tensor.dtype == dtype
+            if not fits or any(map(_differ, shape, tensor.shape)):
+                raise UsageError(
+                    f"{owner} does not fit backbone {self.backbone.name!r}: {prefix}{name} is"
+                    f" {list(tensor.shape)} {tensor.dtype}, not {list(shape)} {dtype}: {remedy}"
+                )
+            found[name] = tensor
+        return found
 
 
-def _describe(tensor: Tensor) -> str:
-    return (
-        f"{' x '.join(map(str, tensor.shape)) or 'one'} {str(tensor.dtype).removeprefix('torch.')}"
-    )
+def _differ(wanted: int | None, side: int) -> bool:
+    return wanted not in (None, side)
+
+
+def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int | None]]:
+    """Return the shapes of tensors by name."""
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def by_fit(choice: str) -> str:
+    """Return what fits the tensors of a part, by the option of ``fit`` that names it."""
+    return f"`promptcli fit --{choice} --on FILE --name NAME`, then the model NAME"
+
+
+@contextlib.contextmanager
+def seeded_by(generator: torch.Generator) -> Iterator[None]:
+    """Let torch draw what follows from a seed that is drawn from a generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+        yield

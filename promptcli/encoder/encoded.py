@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from promptcli.encoder.prefetching import one_late, prefetch
+from promptcli.encoder.template import Inputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 #: Vectors supplied by the caller: one or several.
 VectorsLike: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
-Inputs = TypeVar("Inputs")
 
 _TOGETHER = 32_768  # distinct sentences that are encoded together
 
@@ -84,32 +84,55 @@ def _share(progress: Progress, sentences: int, inputs: int) -> Progress:
     return advance
 
 
+class Pass(Protocol):
+    """A pass through a model, which serves one or several encoders."""
+
+    def inputs(self, sentences: Sequence[str]) -> Inputs:
+        """Return the model inputs of n sentences."""
+
+    def begin(self, inputs: Inputs, progress: Progress) -> Callable[[], dict[Any, np.ndarray]]:
+        """Begin to encode n inputs; the function returned waits for their vectors (n, d), by
+        encoder.
+
+        ``progress`` takes the number of inputs newly begun.
+        """
+
+
 def encode_stream(
-    windows: Iterable[Sequence[str]],
-    read: Callable[[Sequence[str]], Inputs],
-    begin: Callable[[Inputs, Progress], Callable[[], list[Encoded]]],
-    *,
-    progress: Progress = no_progress,
-    passes: int = 1,
-) -> Iterator[list[Encoded]]:
-    """Yield the vectors of one window after the other, by each of one or several encoders.
+    windows: Iterable[Sequence[str]], passes: Sequence[Pass], progress: Progress
+) -> Iterator[dict[Any, Encoded]]:
+    """Yield one window of encoded sentences after the other, by the encoders of the passes.
 
-    A window's distinct sentences are encoded once, and many of them in chunks. Another thread reads
-    the next chunk. A chunk's last batches are fetched when those of the next one have begun, so
-    that a GPU computes while the caller uses the vectors.
-
-    Args:
-        windows: Sentences.
-        read: Makes the model inputs of distinct sentences.
-        begin: Begins to encode inputs; what it returns waits for their vectors.
-        progress: Called with the number of sentences newly done.
-        passes: How often ``begin`` reports each input.
+    A window's distinct sentences are encoded once, and many of them in chunks. Another thread makes
+    the inputs of the next chunk. A chunk's last batches are fetched when those of the next one have
+    begun, so that a GPU computes while the caller uses the vectors.
     """
-    chunks = prefetch(lambda chunk: read(chunk.sentences), _chunks(windows, progress, passes))
-    begun = ((chunk, begin(inputs, chunk.progress)) for chunk, inputs in chunks)
-    parts: list[list[Encoded]] = []
-    for chunk, fetch in one_late(begun):
-        parts.append(fetch())
+    chunks = _chunks(windows, progress, len(passes))
+    read = prefetch(lambda chunk: [one.inputs(chunk.sentences) for one in passes], chunks)
+    begun = ((chunk, _begin(passes, inputs, chunk.progress)) for chunk, inputs in read)
+    parts: list[dict[Any, Encoded]] = []
+    for chunk, of_passes in one_late(begun):
+        parts.append(_finish(of_passes))
         if chunk.places is not None:
-            yield [Encoded.join(of_one).take(chunk.places) for of_one in zip(*parts, strict=True)]
+            yield {
+                encoder: Encoded.join([part[encoder] for part in parts]).take(chunk.places)
+                for encoder in parts[0]
+            }
             parts = []
+
+
+_Begun = list[tuple[Inputs, Callable[[], dict[Any, np.ndarray]]]]
+
+
+def _begin(passes: Sequence[Pass], inputs: list[Inputs], progress: Progress) -> _Begun:
+    return [
+        (of_pass, one.begin(of_pass, progress)) for one, of_pass in zip(passes, inputs, strict=True)
+    ]
+
+
+def _finish(begun: _Begun) -> dict[Any, Encoded]:
+    return {
+        encoder: Encoded(vectors, inputs.truncated, inputs.ids.lengths)
+        for inputs, fetch in begun
+        for encoder, vectors in fetch().items()
+    }

@@ -495,50 +495,17 @@ def encode_windows(
     at most ``batch_size`` sentences and fills the token budget otherwise.
     """
     check_not_forked()
-    together = _Together(encoders, batch_size)
-    yield from encode_stream(
-        windows, together.read, together.begin, progress=progress, passes=len(together.passes)
-    )
+    by_input: dict[tuple[object, ...], list[TorchEncoder]] = {}
     for encoder in encoders:
         for part in encoder.parts:
+            by_input.setdefault(part.input_key, []).append(part)
+    passes = [_Pass(members, batch_size) for members in by_input.values()]
+    for window in encode_stream(windows, passes, progress):
+        yield [encoder.combine([window[part] for part in encoder.parts]) for encoder in encoders]
+    for members in by_input.values():
+        for part in members:
             for line in part.pooling.weights.notes():
                 note(line)
-
-
-class _Together:
-    """Several encoders, whose parts with the same model input share a forward pass."""
-
-    def __init__(self, encoders: Sequence[TorchEncoder], batch_size: int | None) -> None:
-        self._encoders = encoders
-        by_input: dict[tuple[object, ...], list[TorchEncoder]] = {}
-        for encoder in encoders:
-            for part in encoder.parts:
-                by_input.setdefault(part.input_key, []).append(part)
-        self.passes = [_Pass(members, batch_size) for members in by_input.values()]
-
-    def read(self, sentences: Sequence[str]) -> list[Inputs]:
-        """Return the model inputs of each pass."""
-        return [one.first.inputs(sentences) for one in self.passes]
-
-    def begin(self, inputs: list[Inputs], progress: Progress) -> Callable[[], list[Encoded]]:
-        """Begin to encode; the function returned waits for the vectors of each encoder.
-
-        ``progress`` takes the number of inputs newly begun, of all passes.
-        """
-        begun = [
-            one.begin(of_pass.ids, progress)
-            for one, of_pass in zip(self.passes, inputs, strict=True)
-        ]
-        return functools.partial(self._finish, inputs, begun)
-
-    def _finish(self, inputs: list[Inputs], begun: list[Gathering[TorchEncoder]]) -> list[Encoded]:
-        of_part = {}
-        for of_pass, gathering in zip(inputs, begun, strict=True):
-            for part, vectors in gathering.finish().items():
-                of_part[part] = Encoded(vectors, of_pass.truncated, of_pass.ids.lengths)
-        return [
-            encoder.combine([of_part[part] for part in encoder.parts]) for encoder in self._encoders
-        ]
 
 
 class _Pass:
@@ -546,7 +513,7 @@ class _Pass:
 
     def __init__(self, encoders: Sequence[TorchEncoder], batch_size: int | None) -> None:
         self._batch_size = batch_size
-        self.first = encoders[0]  #: makes the inputs
+        self._first = encoders[0]  # makes the inputs
         self._averaging: dict[TorchEncoder, Tensor] = {}  # by their matrix: no layer runs
         self._deep: list[TorchEncoder] = []
         for encoder in encoders:
@@ -558,8 +525,13 @@ class _Pass:
         needs = [encoder.pooling.needs for encoder in self._deep] or [Needs()]
         self._needs = functools.reduce(operator.or_, needs)
 
-    def begin(self, ids: RaggedIds, progress: Progress) -> Gathering[TorchEncoder]:
-        """Begin to compute the vectors of inputs, by encoder."""
+    def inputs(self, sentences: Sequence[str]) -> Inputs:
+        """Return the model inputs of n sentences."""
+        return self._first.inputs(sentences)
+
+    def begin(self, inputs: Inputs, progress: Progress) -> Fetch[TorchEncoder]:
+        """Begin to compute the vectors of n inputs; the function returned waits for them."""
+        ids = inputs.ids
         gathering = Gathering[TorchEncoder](len(ids))
         left = len(ids)
         with torch.inference_mode():
@@ -573,7 +545,7 @@ class _Pass:
                 progress(new)
         if left:
             progress(left)
-        return gathering
+        return gathering.finish
 
     def _computed(
         self, ids: RaggedIds
@@ -583,7 +555,7 @@ class _Pass:
         """
         if not self._deep:
             return
-        first = self.first
+        first = self._first
         lengths = ids.lengths
         shared = None
         if first.graph is None:
@@ -601,8 +573,8 @@ class _Pass:
 
     def _batches_and_budget(self) -> tuple[int, int]:
         """Return how many batches are computed at a time, and the tokens of each."""
-        backbone = self.first.backbone
-        if self.first.graph or backbone.reentrant:
+        backbone = self._first.backbone
+        if self._first.graph or backbone.reentrant:
             return PARALLEL_BATCHES, PARALLEL_TOKENS
         if backbone.causal and backbone.device.type == "cpu":  # the threads share the batch
             return 1, min(TOKEN_BUDGET, PARALLEL_TOKENS * torch.get_num_threads())
@@ -612,7 +584,7 @@ class _Pass:
         self, ids: RaggedIds, shared: SharedTokens | None, batch: np.ndarray
     ) -> Fetch[TorchEncoder]:
         """Begin to compute the vectors of a batch, the indices of its inputs."""
-        first = self.first
+        first = self._first
         ids = ids.take(batch)
         if first.graph is not None:
             by_graph = dict.fromkeys(self._deep, first.graph.run(first.batch(ids)))

@@ -21,18 +21,18 @@ def prefetch(
     if len(few) < 2:  # nothing to overlap with
         yield from ((item, work(item)) for item in few)
         return
-    pending: list[tuple[Item, Future[Result]]] = []
     with ThreadPoolExecutor(1) as pool:
         try:
-            for item in itertools.chain(few, remaining):
-                context = contextvars.copy_context()  # of the messages that it raises
-                pending.append((item, pool.submit(context.run, work, item)))
-                if len(pending) > 1:
-                    yield pending[0][0], pending.pop(0)[1].result()
-            for item, result in pending:
+            started = ((item, _start(pool, work, item)) for item in itertools.chain(few, remaining))
+            for item, result in one_late(started):
                 yield item, result.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _start(pool: ThreadPoolExecutor, work: Callable[[Item], Result], item: Item) -> Future[Result]:
+    context = contextvars.copy_context()  # of the messages that it raises
+    return pool.submit(context.run, work, item)
 
 
 def one_late(items: Iterable[Item]) -> Iterator[Item]:

@@ -178,10 +178,12 @@ class StaticEncoder(Encoder):
         progress: Progress = no_progress,
         batch_size: int | None = None,
     ) -> Iterator[Encoded]:
-        encoded = encode_stream(windows, self.inputs, self._encode, progress=progress)
-        return (window for [window] in encoded)
+        return (window[self] for window in encode_stream(windows, [self], progress))
 
-    def _encode(self, inputs: Inputs, progress: Progress) -> Callable[[], list[Encoded]]:
+    def begin(
+        self, inputs: Inputs, progress: Progress
+    ) -> Callable[[], "dict[StaticEncoder, np.ndarray]"]:
+        """Return what returns the vectors (n, d) of n inputs; see ``Pass``."""
         vectors = average_rows(inputs.ids, self._rows, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             if transform.name == "truncate":
@@ -189,8 +191,7 @@ class StaticEncoder(Encoder):
             else:
                 vectors = unit(vectors)
         progress(len(vectors))
-        encoded = Encoded(vectors, inputs.truncated, inputs.ids.lengths)
-        return lambda: [encoded]
+        return lambda: {self: vectors}
 
     def _rows(self, tokens: np.ndarray) -> np.ndarray:
         """Return the word vectors of some token ids, float32."""

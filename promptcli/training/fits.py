@@ -20,9 +20,9 @@ from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.principal_axes import (
-    fit_all_but_the_top,
-    fit_spectral,
-    fit_whitening,
+    AllButTheTop,
+    Spectral,
+    Whitening,
 )
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
@@ -235,9 +235,9 @@ FITS: dict[str, Fit] = {
         lambda rows, backbone: {TENSOR: fit_idf(rows, len(backbone.word_embeddings))}
     ),
     "tfidf:word": _of_tokens(fit_word_idf),
-    "whitening": _of_vectors(fit_whitening),
-    "all-but-the-top": _of_vectors(fit_all_but_the_top),
-    "spectral": _of_vectors(fit_spectral),
+    "whitening": _of_vectors(Whitening.fit),
+    "all-but-the-top": _of_vectors(AllButTheTop.fit),
+    "spectral": _of_vectors(Spectral.fit),
     "flow": lambda encoder, sentences, progress: fit_flow(
         encoder.encode(sentences, progress=progress), device=encoder.device, progress=progress
     ),

@@ -21,8 +21,8 @@ from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.heads import start_projection
 from promptcli.encoder.transforms.principal_axes import (
-    fit_all_but_the_top,
-    fit_spectral,
+    AllButTheTop,
+    Spectral,
 )
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, WrongKindError
 from promptcli.grammar import parse_pooling, parse_transform
@@ -46,8 +46,8 @@ def tensors(bert):
     torch.manual_seed(3)
     vectors = torch.randn(60, bert.width).numpy()
     return {
-        **fit_all_but_the_top(vectors),
-        **fit_spectral(vectors),
+        **AllButTheTop.fit(vectors),
+        **Spectral.fit(vectors),
         TENSOR: fit_idf(rows, len(bert.word_embeddings)),
         "whitening.mean": torch.randn(bert.width),
         "whitening.matrix": torch.randn(bert.width, bert.width),

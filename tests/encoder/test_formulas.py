@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, BertModel, MPNetModel, RobertaModel
 
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
-from promptcli.encoder.transforms.principal_axes import fit_whitening
+from promptcli.encoder.transforms.principal_axes import Whitening
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from tests.reference import plain
@@ -247,7 +247,7 @@ def test_whitening(k, encoder, reference):
         [plain.average(torch.stack(plain.first_last(layers))) for layers in states]
     )
     mean, matrix = plain.whiten(vectors.double())
-    tensors = fit_whitening(encoder().encode(several))
+    tensors = Whitening.fit(encoder().encode(several))
     whitened = encoder(
         tensors, transforms=("whitening" if k is None else f"whitening:{k}",)
     ).encode(several)

@@ -14,9 +14,9 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.transforms import TRANSFORMS, build_transforms
 from promptcli.encoder.transforms.principal_axes import (
-    fit_all_but_the_top,
-    fit_spectral,
-    fit_whitening,
+    AllButTheTop,
+    Spectral,
+    Whitening,
 )
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
@@ -31,7 +31,7 @@ from tests.tiny import SENTENCES
 
 D = 16
 MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
-FIT = {"all-but-the-top": fit_all_but_the_top, "whitening": fit_whitening, "spectral": fit_spectral}
+FIT = {"all-but-the-top": AllButTheTop.fit, "whitening": Whitening.fit, "spectral": Spectral.fit}
 
 
 def vectors_of(seed=0, n=60, d=D):

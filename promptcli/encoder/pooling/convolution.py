@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from promptcli.backbones.bert import ACTIVATIONS
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.context import BuildContext, seeded_by, shapes_of
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.errors import unknown
 
@@ -34,15 +34,15 @@ class Convolution(Weights):
         self._activation = ACTIVATIONS[name]
         with torch.device("meta"):
             wanted = _new_parameters(context.backbone.width)
-        learned = context.learned_tensors(_PREFIX, "pooling 'cnn' (`train isbert`)", wanted)
+        owner = "pooling 'cnn' (`train isbert`)"
+        learned = context.tensors_of(_PREFIX, shapes_of(wanted), owner, "train it first")
         self._parameters = {
             name: tensor.to(context.backbone.device) for name, tensor in learned.items()
         }
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+        with seeded_by(generator):
             parameters = _new_parameters(context.backbone.width)
         return {
             f"{_PREFIX}{name}": tensor.detach().to(context.backbone.device)

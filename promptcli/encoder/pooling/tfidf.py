@@ -15,7 +15,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.batching import to_device
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.context import BuildContext, by_fit
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 
 TENSOR = "tfidf.idf"  #: each piece's idf, (v,)
@@ -50,9 +50,11 @@ class TfIdf(Weights):
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
-        needed = "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf"
-        idf = context.fitted_tensor(TENSOR, *needed, len(context.backbone.word_embeddings))
-        self._idf = idf.to(context.backbone.device)
+        needed = "weights 'tfidf'", by_fit("model first-last-tfidf")
+        shape = [len(context.backbone.word_embeddings)]
+        self._idf = context.tensors_of("", {TENSOR: shape}, *needed)[TENSOR].to(
+            context.backbone.device
+        )
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         real = batch.real()
@@ -88,14 +90,14 @@ class WordTfIdf(Weights):
     beyond_graphs = "cut sentences into words"
 
     def __init__(self, context: BuildContext) -> None:
-        needed = "weights 'tfidf:word' are fitted on a corpus", "pooling first-last/tfidf:word"
-        pieces = context.fitted_tensor(PIECES, *needed, None, dtype=torch.int32).cpu()
-        lengths = context.fitted_tensor(LENGTHS, *needed, None, dtype=torch.int32).cpu()
-        idf = context.fitted_tensor(IDF, *needed, len(lengths)).cpu()
-        self._tensors = {PIECES: pieces, LENGTHS: lengths, IDF: idf}
-        rest = iter(pieces.tolist())
-        words = [tuple(itertools.islice(rest, length)) for length in lengths.tolist()]
-        self._idf: dict[Word, float] = dict(zip(words, idf.tolist(), strict=True))
+        needed = "weights 'tfidf:word'", by_fit("pooling first-last/tfidf:word")
+        shapes = {PIECES: [None], LENGTHS: [None]}
+        counted = context.tensors_of("", shapes, *needed, dtype=torch.int32)
+        lengths = counted[LENGTHS].tolist()
+        self._tensors = counted | context.tensors_of("", {IDF: [len(lengths)]}, *needed)
+        rest = iter(counted[PIECES].tolist())
+        words = [tuple(itertools.islice(rest, length)) for length in lengths]
+        self._idf: dict[Word, float] = dict(zip(words, self._tensors[IDF].tolist(), strict=True))
         self._words = Words(context.backbone)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:

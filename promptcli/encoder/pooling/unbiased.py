@@ -74,7 +74,7 @@ class Unbiased(Mean):
     ``unbiased:sub`` stops after the subword switch.
     """
 
-    averaged = slice(1, -1)
+    averaged: slice
 
     def __init__(self, context: BuildContext) -> None:
         last = context.argument or SWITCHES[-1]
@@ -86,14 +86,15 @@ class Unbiased(Mean):
         self._convention = _BYTE_LEVEL if tokens.byte_level else _WORDPIECE
         drops = self._convention.drops
         self._drops = [drops[switch] for switch in active if switch in drops]
-        self._specials = len(tokens.start), len(tokens.end)
+        self.averaged = slice(len(tokens.start), -len(tokens.end) or None)
         self.spec = self.rewriting = f"unbiased:{last}"
         self._rewritten: RaggedIds | None = None
 
     def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         places = torch.arange(batch.ids.size(1), device=batch.ids.device)
-        before, after = self._specials
-        return (places >= before) & (places < (batch.lengths - after).unsqueeze(1))
+        start: int = self.averaged.start
+        stop: int = self.averaged.stop or 0
+        return (places >= start) & (places < (batch.lengths + stop).unsqueeze(1))
 
     def token_ids(self, texts: Sequence[str], backbone: Backbone) -> RaggedIds:
         """Return the ids that remain of each sentence; never empty."""

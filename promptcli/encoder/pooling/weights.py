@@ -78,7 +78,7 @@ class Average(Weights):
     """``avg``: w_t = 1/T over real tokens."""
 
     spec = "avg"
-    averaged = slice(None)
+    averaged: slice | None = slice(None)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         # by whole numbers: autocast would sum the weights, and divide, in float32
@@ -212,13 +212,11 @@ class LastToken(AtSlot):
     needs = Needs(slot=LAST)
 
 
-class LastAndMean(Mean):
+class LastAndMean(Average):
     """``last-and-mean``: half the last token's state, half the mean of all (KV-Embedding)."""
 
     spec = "last-and-mean"
-
-    def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
-        return batch.real()
+    averaged = None
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         return (state_at(LAST, states, batch) + super().pool(states, batch, hidden)) / 2

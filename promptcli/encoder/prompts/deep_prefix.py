@@ -33,12 +33,10 @@ class DeepPrefix(Prompt):
     def __init__(self, context: BuildContext) -> None:
         shape = prefix_shape(context)
         owner = f"prompt '{context.spec}' (`train dcpcse`)"
-        learned = context.learned_tensors(
-            "deep-prefix.", owner, {"keys_values": torch.empty(shape, device="meta")}
-        )
+        learned = context.tensors_of("", {TENSOR: shape}, owner, "train it first")
         super().__init__(context)
         self.shared = ()  # it changes the keys and values of every token
-        self.keys_values = learned["keys_values"].to(context.backbone.device)
+        self.keys_values = learned[TENSOR].to(context.backbone.device)
         self.length = shape[3]
         self.spec = str(context.spec)
         self._dropout = 0.0

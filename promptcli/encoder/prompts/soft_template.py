@@ -36,10 +36,10 @@ class SoftTemplate(Prompt):
         #: Positions of the vectors in an input: from its start, after the sentence from its end (-1
         #: the last).
         self.slots = list(words)
-        wanted = torch.empty(len(words), context.backbone.word_embeddings.size(1), device="meta")
+        shape = [len(words), context.backbone.word_embeddings.size(1)]
         owner = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
-        learned = context.learned_tensors("soft-template.", owner, {"vectors": wanted})
-        self.vectors = learned["vectors"].to(device)
+        learned = context.tensors_of("", {TENSOR: shape}, owner, "train it first")
+        self.vectors = learned[TENSOR].to(device)
         self._places = torch.tensor(self.slots, device=device)
         self._words = torch.tensor(list(words.values()), device=device)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.context import BuildContext, by_fit, shapes_of
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 
@@ -155,12 +155,12 @@ class Flow(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         context.refuse_argument("transform 'flow' takes")
-        needed = "transform 'flow' is fitted on sentences", "model flow"
-        self.takes = len(context.fitted_tensor(f"{_PREFIX}levels.0.0.norm.bias", *needed, None))
+        needed = "transform 'flow'", by_fit("model flow")
+        first = "levels.0.0.norm.bias"
+        self.takes = len(context.tensors_of(_PREFIX, {first: [None]}, *needed)[first])
         self._glow = Glow(self.takes)
-        self._glow.load_state_dict(
-            context.learned_tensors(_PREFIX, "transform 'flow'", self._glow.state_dict())
-        )
+        shapes = shapes_of(self._glow.state_dict())
+        self._glow.load_state_dict(context.tensors_of(_PREFIX, shapes, *needed))
         self._glow.to(context.backbone.device).requires_grad_(False)
         self.stages = [("vector", self._glow)]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.backbones import bert
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.context import BuildContext, seeded_by, shapes_of
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
 
@@ -123,9 +123,9 @@ class Projection(Transform):
         self.spec = f"projection:{kind}"
         self.takes = context.backbone.width
         network = make(context).to(context.backbone.device)
-        network.load_state_dict(
-            context.learned_tensors(_PREFIX, f"transform {self.spec!r}", network.state_dict())
-        )
+        shapes = shapes_of(network.state_dict())
+        owner = f"transform {self.spec!r}"
+        network.load_state_dict(context.tensors_of(_PREFIX, shapes, owner, "train it first"))
         self.network = network.eval().requires_grad_(False)
         self._tensors = {f"{_PREFIX}{name}": each for name, each in network.state_dict().items()}
         self.stages = [("head", lambda vectors: network(vectors.float()))]
@@ -135,8 +135,7 @@ def start_projection(
     kind: str, context: BuildContext, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Return the numbers that a projection starts learning from."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+    with seeded_by(generator):
         module = PROJECTIONS[kind](context)
     return {f"{_PREFIX}{name}": tensor for name, tensor in module.state_dict().items()}
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.context import BuildContext, by_fit
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 from promptcli.grammar import Pair, Spec, decimal_text
@@ -40,13 +40,16 @@ class FittedAxes(Transform):
     side = 0  #: which side of them is d
 
     def __init__(self, context: BuildContext) -> None:
-        needed = f"transform {self.name!r} is fitted on sentences", f"transform {self.name}"
-        names = f"{self.name}.mean", f"{self.name}.{self.stored}"
-        stored = context.fitted_tensor(names[1], *needed, None, None)
+        prefix = f"{self.name}."
+        needed = f"transform {self.name!r}", by_fit(f"transform {self.name}")
+        [stored] = context.tensors_of(prefix, {self.stored: [None, None]}, *needed).values()
         self.takes = stored.size(self.side)
-        mean = context.fitted_tensor(names[0], *needed, self.takes)
+        [mean] = context.tensors_of(prefix, {"mean": [self.takes]}, *needed).values()
         self.spec, kept, matrix = self.read(context, stored)
-        self._tensors = {names[0]: mean.cpu(), names[1]: kept.contiguous().cpu()}
+        self._tensors = {
+            f"{prefix}mean": mean.cpu(),
+            f"{prefix}{self.stored}": kept.contiguous().cpu(),
+        }
         mean = mean.contiguous().to(context.backbone.device)
         matrix = matrix.contiguous().to(context.backbone.device)
         self.stages = [("vector", lambda vectors: (vectors - mean) @ matrix)]
@@ -177,9 +180,6 @@ class Whitening(FittedAxes):
         return whitened
 
 
-fit_all_but_the_top = AllButTheTop.fit
-fit_spectral = Spectral.fit
-fit_whitening = Whitening.fit
 #: V of each backbone in use: a search asks for it many times.
 _OUTPUT_AXES: WeakKeyDictionary[Backbone, Array] = WeakKeyDictionary()
 

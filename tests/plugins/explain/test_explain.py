@@ -13,7 +13,7 @@ import promptcli as pc
 from promptcli.backbones.states import Needs
 from promptcli.cli import console
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top
+from promptcli.encoder.transforms.principal_axes import AllButTheTop
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.recipe import Recipe
@@ -104,7 +104,7 @@ def test_a_linear_transform_is_shared_and_another_is_said(tiny_backbone, caplog)
     caplog.set_level("INFO")
     backbone = tiny_backbone("bert")
     vectors = np.random.default_rng(0).normal(size=(200, backbone.width))
-    tensors = fit_all_but_the_top(vectors)
+    tensors = AllButTheTop.fit(vectors)
     query = "the engines"
     encoder = static_on(backbone, "all-but-the-top:2", "normalize", tensors=tensors)
     for hit in SentenceIndex.build(TEXTS, encoder).search(query, by="meaning", explain=True):
