@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.names import words_only
 from promptcli.backbones.published_backbones import published_name
@@ -19,6 +16,7 @@ from promptcli.data.layouts import LAYOUTS
 from promptcli.data.tasks import STSTask, load_tasks
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.evaluation.scores import Score
 from promptcli.extensions import absent_plugin
 from promptcli.grammar import parse_ditto
 from promptcli.models import loading
@@ -77,8 +75,8 @@ class MeasurementContext:
     draw: "Draw | None" = None  #: None: figures of the papers are left out
     paper: bool = False  #: whether trained rows have the settings published for their backbones
     changes: Mapping[str, Any] = field(default_factory=dict)  #: of the settings of trained rows
-    #: of the pairs of systems that were measured, an array for each task
-    cosines: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict, init=False)
+    #: of systems that were measured, by a hash of system and data
+    scores: dict[str, list[Score]] = field(default_factory=dict, init=False)
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
     _examples: dict[str, sources.TrainingExamples] = field(default_factory=dict, init=False)
 

@@ -117,22 +117,21 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
 
     rows = document["rows"]
     values: dict[str, list[tuple[Any, Any]]] = {}
-    for name in document["columns"]:
+    for column, head in zip(document["columns"], heads(document), strict=True):
         cells = [
-            (row["figures"].get(name), published_value(row["published"], name)) for row in rows
+            (row["figures"].get(column), published_value(row["published"], column)) for row in rows
         ]
-        if COLUMNS[name].decimals is not None and any(map(any, cells)):
-            values[name] = cells
+        if COLUMNS[column].decimals is not None and any(map(any, cells)):
+            values[head] = cells
     if not values:
         return False
     backbone = document["backbone"]
     measured = f"measured, {backbone['name']}" if backbone else "measured"
-    shown = dict(zip(document["columns"], heads(document), strict=True))
     blue = {"color": pictures.COLOURS.blue}
     red = {"color": pictures.COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
     with pictures.drawing(path, 4.0 + 3.0 * len(values), 1.9 + 0.34 * len(rows)) as figure:
         panels = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
-        for panel, (column, cells) in zip(panels, values.items(), strict=True):
+        for panel, (head, cells) in zip(panels, values.items(), strict=True):
             for place, (cell, published) in enumerate(cells):
                 if cell and cell["ci95"]:
                     panel.plot(cell["ci95"], [place, place], linewidth=2, **blue)
@@ -142,14 +141,11 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
                     label = f"published, {rows[place]['published']['backbone']}"
                     panel.plot(published, place, "D", label=label, **red)
             panel.set_yticks(range(len(rows)), [row["method"] for row in rows])
-            panel.set_ylim(len(rows) - 0.5, -0.5)
-            panel.set_xlabel(shown[column])
+            panel.set(xlabel=head, ylim=(len(rows) - 0.5, -0.5))
             panel.grid(axis="x", alpha=0.3)
         handles, names = panels[0].get_legend_handles_labels()
         kinds = dict(zip(names, handles, strict=True))
-        figure.legend(
-            list(kinds.values()), list(kinds), loc="outside lower center", ncols=2, frameon=False
-        )
+        figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=2, frameon=False)
         title = [f"{document['table']}: {document['title']}"]
         if any("other_tasks" in row["published"] for row in rows):
             title.append("The published average is of all tasks.")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import numpy as np
-from numpy.typing import NDArray
 
 from promptcli.data.preparation import Preparation
 from promptcli.data.task_table import TaskName
@@ -14,7 +13,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling.attention import KNOWN_HEADS
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.scores import Label
+from promptcli.evaluation.scores import Label, Score
 from promptcli.plugins.papers.classifier import FULL
 from promptcli.plugins.papers.contexts import (
     MeasureData,
@@ -74,14 +73,20 @@ def measure_sts(
     for of_task in zip(*by_system, strict=True):
         cosines.append(np.stack([score.cosines for score in of_task]))
     intervals = statistics.average_intervals(cosines, [task.pairs().gold for task in tasks])
-    for system, of_system, (low, high) in zip(systems, by_system, intervals, strict=True):
-        context.cosines[_key_of(system, data)] = [score.cosines for score in of_system]
-        cells = {}
-        for score in of_system:
-            cells[score.column] = cell(round(score.value, 4), [score.column], score.ci95)
-        average = round(evaluator.average(of_system), 4)
-        cells["Avg"] = cell(average, list(cells), (100 * low, 100 * high))
-        yield cells
+    for system, of_system, interval in zip(systems, by_system, intervals, strict=True):
+        context.scores[_key_of(system, data)] = of_system
+        yield _with_average("Avg", of_system, interval)
+
+
+def _with_average(column: str, scores: Sequence[Score], interval: tuple[float, float]) -> Cells:
+    """Return the cells of scores, and of their average with its interval, 0 to 1."""
+    cells = {}
+    for score in scores:
+        cells[score.column] = cell(round(score.value, 4), [score.column], score.ci95)
+    low, high = interval
+    average = round(evaluator.average(scores), 4)
+    cells[column] = cell(average, list(cells), (100 * low, 100 * high))
+    return cells
 
 
 def measure_gains(
@@ -94,39 +99,25 @@ def measure_gains(
     if context.backbone.words_only:
         yield from ({} for _ in systems)
         return
-    tasks: list[STSTask] = data.content
-    gold = [task.pairs().gold for task in tasks]
     plain = system_of(RECIPES["last-avg"], systems[0].row, context)
-    of_plain = _cosines(plain, data, context)
     for system in systems:
         if system.identity == plain.identity:
             yield {}
             continue
-        own = _cosines(system, data, context)
-        pairs = [np.stack(both) for both in zip(own, of_plain, strict=True)]
-        averages = statistics.resampled_averages(pairs, gold)
-        low, high = statistics.interval(averages[0] - averages[1])
-        values = []
-        for both, scores in zip(pairs, gold, strict=True):
-            values.append([statistics.spearman(one, scores) for one in both])
-        mean, of_mean = np.mean(values, axis=0)
-        gain = round(100 * (mean - of_mean), 4)
-        yield {"gain": cell(gain, [task.label for task in tasks], (100 * low, 100 * high))}
+        gain = evaluator.compare(_scores(system, data, context), _scores(plain, data, context))
+        yield {"gain": cell(round(gain.difference, 4), gain.tasks, gain.ci95)}
 
 
 def _key_of(system: MeasuredSystem, data: MeasureData) -> str:
-    return hash_of({"cosines": system.identity, "data": data.facts})
+    return hash_of({"scores": system.identity, "data": data.facts})
 
 
-def _cosines(
-    system: MeasuredSystem, data: MeasureData, context: MeasurementContext
-) -> list[NDArray[np.float64]]:
-    """Return the cosines of a system's pairs, one array a task, computed once in a process."""
+def _scores(system: MeasuredSystem, data: MeasureData, context: MeasurementContext) -> list[Score]:
+    """Return a system's scores, one a task, computed once in a process."""
     key = _key_of(system, data)
-    if key not in context.cosines:
-        scores = evaluator.score_encoders([system.encoder], data.content)
-        context.cosines[key] = [score.cosines for score in scores]
-    return context.cosines[key]
+    if key not in context.scores:
+        context.scores[key] = evaluator.score_encoders([system.encoder], data.content)
+    return context.scores[key]
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
@@ -173,14 +164,8 @@ def measure_transfer(
             encoder = TorchEncoder(system.transfer, encoder.backbone, encoder.tensors())
         label = Label(context.backbone_name, system.row.label)
         scores = evaluator.score_encoders([encoder], data.content, [label])
-        cells = {}
-        for score in scores:
-            cells[score.task] = cell(round(score.value, 4), [score.task], score.ci95)
         draws = statistics.resampled_mean_of_means([score.by_example for score in scores])
-        low, high = statistics.interval(draws)
-        average = round(evaluator.average(scores), 4)
-        cells["transfer"] = cell(average, list(cells), (100 * low, 100 * high))
-        yield cells
+        yield _with_average("transfer", scores, statistics.interval(draws))
 
 
 _CORPUS = ["corpus"]
