@@ -156,7 +156,7 @@ class Uniformity:
             panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
             panel.margins(0.1)
             panel.grid(alpha=0.3)
-            figure.legend(loc="outside right upper", frameon=False)
+            figure.legend(loc="outside right center", frameon=False)
             pictures.figure_title(figure, title)
 
 

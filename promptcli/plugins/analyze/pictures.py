@@ -2,8 +2,6 @@
 
 import contextlib
 import importlib
-import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,10 +80,5 @@ def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Itera
 
 
 def figure_title(figure: Any, *lines: str) -> None:
-    """Write a title over all panels; a line that is too long is broken after a comma or colon."""
-    width = int(12.5 * figure.get_figwidth())
-    broken = []
-    for line in lines:
-        joined = re.sub(r"(?<![,:]) ", "\N{NO-BREAK SPACE}", line)
-        broken.append(textwrap.fill(joined, width))
-    figure.suptitle("\n".join(broken), fontsize="medium")
+    """Write a title over all panels; a line that is too long is broken between words."""
+    figure.suptitle("\n".join(lines), fontsize="medium", wrap=True)

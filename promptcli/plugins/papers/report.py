@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from promptcli import errors
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.result_files import WRITERS, Part, Report
 from promptcli.errors import NotFoundError
@@ -146,10 +145,9 @@ def _label(row: Document) -> str:
         label += f" ({row['setting']})"
     if not row["figures"]:
         return label
-    # older files of results have no head and no text
-    if row.get("head") is not None:
+    if row["head"] is not None:
         label += f", head {row['head']}"
-    if row.get("fitted_on") is not None:
+    if row["fitted_on"] is not None:
         label += f", {'trained' if _is_trained(row) else 'fitted'} on {row['fitted_on']}"
     return label
 
@@ -266,7 +264,7 @@ def caption(document: Document) -> list[str]:
 def _about_backbone(backbone: Document) -> list[str]:
     weights = backbone["weights_sha256"][:12]
     named = backbone["name"]
-    published = backbone.get("published", named)
+    published = backbone["published"]
     if backbone_stem(backbone) != named:
         named += f" ({backbone['id']})"
         if published is not None:
@@ -336,11 +334,7 @@ def _about_settings(trained: Sequence[Document]) -> Iterator[str]:
             _difference(row["training"]["differs"]),
         )
         for row in trained
-        if row.get("training")
     )
-    without = sum(not row.get("training") for row in trained)
-    if without:
-        yield f"settings of {errors.counted(without, 'trained row')} not recorded"
 
 
 def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
@@ -438,7 +432,7 @@ def file_stem(document: Document) -> str:
 def backbone_stem(backbone: Document) -> str:
     """Return a backbone's name in files: with its hash unless it is published or shipped."""
     name = str(backbone["name"])
-    if "id" not in backbone or backbone["published"] == name:
+    if backbone["published"] == name:
         return name
     return f"{name}-{backbone['id']}"
 

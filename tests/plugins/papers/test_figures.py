@@ -17,7 +17,7 @@ DOCUMENT = {
     "table": "dcpcse/figure-2",
     "title": "Prefix length and STS",
     "columns": ["Avg"],
-    "backbone": {"name": "tiny"},
+    "backbone": {"name": "tiny", "published": "tiny"},
     "rows": [
         {
             **ROW,
