@@ -69,26 +69,32 @@ class Judgements:
         """Keep the grades of a table that ``write_template`` wrote; empty ones are left open."""
         named = {tuple(map(on_one_line, pair)): pair for pair in pairs}
         others = 0
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, dialect=csv.excel_tab)
-            if not {*_HEADS} <= {*(reader.fieldnames or ())}:
-                raise UsageError(f"{path} must have the columns {', '.join(_HEADS)}")
-            for row in reader:
-                written = (row["grade"] or "").strip().lower()
-                if not written:
-                    continue
-                if written not in GRADES:
-                    raise UsageError(
-                        f"{path}: line {reader.line_num}: grade {written!r}; write"
-                        f" {', '.join(GRADES)} or nothing"
-                    )
-                pair = named.get((row["query"], row["document"]))
-                if pair is None:
-                    others += 1
-                elif self.grades.get(pair) != GRADES[written]:
-                    self.add(pair, GRADES[written])
+        for number, row in enumerate(_rows(path), 2):
+            written = (row["grade"] or "").strip().lower()
+            if not written:
+                continue
+            if written not in GRADES:
+                allowed = ", ".join(GRADES)
+                raise UsageError(f"{path}: row {number}: grade {written!r}; write {allowed}")
+            pair = named.get((row["query"], row["document"]))
+            if pair is None:
+                others += 1
+            elif self.grades.get(pair) != GRADES[written]:
+                self.add(pair, GRADES[written])
         if others:
             note(f"{path}: {counted(others, 'row')} of no hit of this comparison left out")
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, dialect=csv.excel_tab)
+            rows = list(reader)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}; save it as tabs in UTF-8") from None
+    if not {*_HEADS} <= {*(reader.fieldnames or ())}:
+        raise UsageError(f"{path} must have the columns {', '.join(_HEADS)}")
+    return rows
 
 
 def on_one_line(cell: object) -> str:

@@ -79,7 +79,7 @@ class Judging:
             index.way(way)
         names = [*models, *ways]
         if len({*names}) < max(2, len(names)):
-            raise UsageError("give two different ones or more: -m MODEL, --way words")
+            raise UsageError("give two different models or ways, or more")
         self._folder = Path(folder)
         self.k = k  #: documents of each way
         self.queries = _read_queries(queries)  #: text -> id
@@ -105,6 +105,7 @@ class Judging:
             self.pools[query] = sorted(set(of_ways))
             random.Random(f"{seed} {query}").shuffle(self.pools[query])
         self.judged = Judgements(self._folder / "judgements.jsonl")
+        write_text(self._folder / ".ignore", "*\n")  # no note of a folder that holds it
         self._write_texts("corpus.jsonl", self.documents)
         self._write_texts("queries.jsonl", self.queries)
         self.write()

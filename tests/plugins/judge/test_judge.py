@@ -18,6 +18,7 @@ from promptcli.errors import CheckFailedError, UsageError
 from promptcli.plugins.judge import command
 from promptcli.plugins.judge.judgements import Judgements
 from promptcli.plugins.judge.judging import Judging, Standing
+from promptcli.retrieval.found_files import find_files
 from promptcli.retrieval.sentence_index import SentenceIndex
 from tests.processes import Program
 
@@ -173,6 +174,8 @@ def test_equal_texts_and_equal_questions_are_asked_once(folder):
     assert len(kept.documents) == len(set(TEXTS)) and len(set(kept.pairs)) == len(kept.pairs)
     corpus = (folder / "judged" / "corpus.jsonl").read_text().splitlines()
     assert {json.loads(line)["text"] for line in corpus} == set(TEXTS)
+    (folder / "note.txt").write_text("A note.")
+    assert set(find_files(["."]).files) == {"note.txt", "questions.txt"}
 
 
 def test_another_model_ranks_as_its_own_index_and_only_new_hits_are_asked(folder, monkeypatch):
@@ -244,10 +247,11 @@ def test_a_table_is_filled_instead_of_keys(folder, run):
     assert re.search(r"way +nDCG@5 +to the best +verdict\n", shown.out) and "best\n" in shown.out
     assert len(judging().judged.grades) == len(rows) - 1
     for text, said in (
-        (f"{head}\ngood{rows[0]}\n", "line 2: grade 'good'; write right, partly, wrong"),
+        (f"{head}\ngood{rows[0]}\n", "row 2: grade 'good'; write right, partly, wrong"),
+        (f"{head}\nright\tqu\xe9\t\n", "fill.tsv cannot be read: 'utf-8' codec"),
         ("a\tb\n", "must have the columns grade, query, document"),
     ):
-        (folder / "fill.tsv").write_text(text)
+        (folder / "fill.tsv").write_text(text, encoding="cp1252" if "\xe9" in text else "utf-8")
         ran = run(*words, "--template", "fill.tsv")
         assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1
     (folder / "rest.tsv").unlink(missing_ok=True)
@@ -258,8 +262,8 @@ def test_a_table_is_filled_instead_of_keys(folder, run):
 def test_what_cannot_be_judged_is_refused(folder, run):
     words = ("judge", "questions.txt", "index")
     for more, said in (
-        (("--way", "words"), "give two different ones or more"),
-        (("--way", "words", "--way", "words"), "give two different ones or more"),
+        (("--way", "words"), "give two different models or ways"),
+        (("--way", "words", "--way", "words"), "give two different models or ways"),
         (("--way", "word", "--way", "words"), "unknown way 'word'; valid: both, meaning, words"),
         (("-m", "mini-static", "-m", "no-such-model"), "no-such-model"),
     ):
