@@ -564,6 +564,7 @@ def test_a_trained_row_has_all_settings_and_says_how_they_differ(context, exampl
 def facts_of_row(training):
     published = {"backbone": "bert-base-uncased"}
     row = {"method": "PromptBERT", "setting": "unsup", "figures": {"Avg": {"value": 1.0}}}
+    row |= {"head": None, "fitted_on": None}
     return {**row, "training": training, "published": published, "run": "trained:promptbert"}
 
 
