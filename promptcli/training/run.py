@@ -14,8 +14,9 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone, shape_of
+from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.lora import is_lora
-from promptcli.backbones.published_backbones import PUBLISHED
+from promptcli.backbones.published_backbones import PUBLISHED, published_name
 from promptcli.data.layouts import GRADED_PAIRS
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
@@ -36,12 +37,17 @@ from promptcli.errors import (
     if_stopped,
     shorten,
 )
-from promptcli.evaluation.candidates import load_named_tasks
-from promptcli.evaluation.evaluator import EvalSettings, keep_random_states
-from promptcli.evaluation.scores import Label
+from promptcli.evaluation.candidates import is_for_transfer, load_named_tasks
+from promptcli.evaluation.evaluator import (
+    EvalSettings,
+    keep_random_states,
+    score_encoders,
+    value_on,
+)
+from promptcli.evaluation.scores import Label, Score
 from promptcli.extensions import recorded_extensions, table_named, used_extensions
 from promptcli.models.entries import Entry
-from promptcli.models.loading import open_registry
+from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
 from promptcli.models.registry import portable
 from promptcli.notes import note, silent, warn
 from promptcli.recipe import last_part
@@ -55,12 +61,6 @@ from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
-from promptcli.training.scoring import (
-    documents_of,
-    score_by_dim,
-    score_default_model,
-    score_tasks,
-)
 from promptcli.training.teacher import (
     SentenceVectors,
     check_negatives,
@@ -332,8 +332,8 @@ class Run:
             device=self.processes.device,
             dtype="float32",
         )
-        untrained = score_tasks(plain, tasks, Label(name, "untrained"))
-        default = score_default_model(plain, self.development, self.start)
+        untrained = _score_tasks(plain, tasks, Label(name, "untrained"))
+        default = _score_default_model(plain, self.development, self.start)
         self._make_models(folder)
         learner = TrainableEncoder(method, settings, backbone, self.objective, self.models)
         if self.start is not None:
@@ -342,7 +342,7 @@ class Run:
         begun = []
         drawn = first.tensors().keys() - before.keys()
         if drawn or first.recipe.replace(dims=()) != plain.recipe:
-            begun = score_tasks(first, tasks, Label(name, "untrained start"), method)
+            begun = _score_tasks(first, tasks, Label(name, "untrained start"), method)
         examples = self.examples
         if "mine" in self.models:
             vectors = self.models["mine"]
@@ -351,17 +351,14 @@ class Run:
         trainer = Trainer(learner, self.processes, self.watchers)
         tensors = trainer.fit(examples, self.development, folder)
         encoder = learner.trained(tensors)
-        scores = score_tasks(encoder, tasks, Label(name, method.name), method)
-        figures = {
+        scores = _score_tasks(encoder, tasks, Label(name, method.name), method)
+        measured = {"untrained": untrained, "begun": begun, "default": default}
+        figures: dict[str, Any] = {
             "tasks": [score.column for score in scores],
-            "by_dim": score_by_dim(encoder, self.development),
-            "untrained": documents_of(untrained),
-            "begun": documents_of(begun),
-            "default": documents_of(default),
+            **{what: _documents(each) for what, each in measured.items() if each},
         }
-        for field in ("by_dim", "begun", "default"):
-            if not figures[field]:
-                del figures[field]
+        if encoder.recipe.dims:
+            figures["by_dim"] = _score_by_dim(encoder, self.development)
         recipe = method.recipe(backbone.name, family, settings)
         provenance = {
             **vars(backbone.provenance),
@@ -369,7 +366,7 @@ class Run:
             "trained": self._record(trainer, figures, encoder),
         }
         transfer = method.transfer_recipe(recipe)
-        return Entry(name, portable(recipe), tensors, provenance, documents_of(scores), transfer)
+        return Entry(name, portable(recipe), tensors, provenance, _documents(scores), transfer)
 
     def _make_models(self, folder: Path) -> None:
         """Make the vectors of models in the main process; the others map what it has made."""
@@ -475,6 +472,56 @@ class Run:
             lines.append(f"{len(words):,} words that are not a single token left out: {shown}")
         for line in lines:
             note(f"{self.source}: {line}")
+
+
+def _score_tasks(
+    encoder: TorchEncoder, tasks: Sequence[AnyTask], label: Label, method: Method | None = None
+) -> list[Score]:
+    """Return an encoder's scores on tasks of any kind, in their order.
+
+    On transfer tasks it is read as the method reads it there.
+    """
+    other = method.transfer_recipe(encoder.recipe) if method else None
+    scores: list[Score] = []
+    for task in tasks:
+        reader = encoder
+        if other is not None and is_for_transfer(task):
+            reader = TorchEncoder(other, encoder.backbone, encoder.tensors())
+        scores += score_encoders([reader], [task], [label])
+    return scores
+
+
+def _score_default_model(
+    plain: TorchEncoder, development: DevelopmentTask, start: Entry | None
+) -> list[Score]:
+    """Return the default model's score on the development set.
+
+    Empty if the plain encoder is that model, or if the backbone is not shipped: whoever brings
+    another one does not ask for the default model.
+    """
+    if published_name(plain.backbone) not in SHIPPED:
+        return []
+    entry = open_registry().load(DEFAULT_MODEL)
+    if start is not None and start.name == DEFAULT_MODEL and plain.recipe == entry.recipe.resolve():
+        return []
+    encoder = open_model(entry, device=str(plain.device), dtype="float32")
+    return _score_tasks(encoder, [development], Label(DEFAULT_MODEL, DEFAULT_MODEL))
+
+
+def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[str, float]:
+    """Return the development score of the vectors cut to each width that was trained."""
+    recipe = encoder.recipe
+    by_dim = {}
+    for dim in recipe.dims:
+        shorter = TorchEncoder(recipe.truncate(dim), encoder.backbone, encoder.tensors())
+        by_dim[str(dim)] = value_on(shorter, development)
+    shown = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())
+    note(f"{development.label} by dim: {shown}")
+    return by_dim
+
+
+def _documents(scores: Sequence[Score]) -> list[dict[str, Any]]:
+    return [score.to_dict() for score in scores]
 
 
 def read_examples(config: TrainConfig) -> TrainingExamples:

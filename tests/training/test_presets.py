@@ -7,19 +7,19 @@ import pytest
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.published_backbones import PUBLISHED
 from promptcli.named_templates import last_part
-from promptcli.training.methods import find_method, forms
-from promptcli.training.presets import (
+from promptcli.training.config import (
     DEFAULT,
     FOUND,
     GIVEN,
-    OWN,
-    PAPER,
-    PROGRAM,
-    START,
+    OF_METHOD,
+    OF_PAPER,
+    OF_PROGRAM,
+    OF_START,
     differences_from_paper,
     in_force,
     preset_for,
 )
+from promptcli.training.methods import find_method, forms
 
 MINI = json.loads((SHIPPED["mini-bert"] / "config.json").read_text(encoding="utf-8"))
 SIMCSE = find_method("simcse", supervised=False)
@@ -48,9 +48,9 @@ def test_settings_found_on_mini_bert_are_for_its_shape_alone(backbone):
     for method in (SIMCSE, PROMPTBERT, find_method("dcpcse", supervised=False)):
         preset = preset_for(method, minilm)
         assert preset.settings is method.paper["bert-base-uncased"]
-        assert (preset.source, preset.backbone) == (PAPER, "bert-base-uncased")
-    assert preset_for(SIMCSE, backbone("deeper", num_hidden_layers=5)).source == PAPER
-    assert preset_for(SIMCSE, backbone("words", vocab_size=16000)).source == PAPER
+        assert (preset.source, preset.backbone) == (OF_PAPER, "bert-base-uncased")
+    assert preset_for(SIMCSE, backbone("deeper", num_hidden_layers=5)).source == OF_PAPER
+    assert preset_for(SIMCSE, backbone("words", vocab_size=16000)).source == OF_PAPER
 
 
 def test_a_local_copy_of_a_published_backbone_has_its_settings_whatever_its_name(
@@ -90,24 +90,24 @@ def test_a_run_knows_where_each_setting_comes_from():
     sources = found.sources
     assert list(sources) == list(vars(found.settings))
     assert sources["temperature"] == FOUND
-    assert sources["max_length"] == PAPER
+    assert sources["max_length"] == OF_PAPER
     assert sources["steps"] == sources["batch_size"] == GIVEN
     assert sources["seed"] == DEFAULT
     program = in_force(PROMPTBERT, "bert-base-uncased", {}, paper=True)
-    assert program.sources["optimizer"] == PROGRAM
-    assert program.sources["temperature"] == PAPER
+    assert program.sources["optimizer"] == OF_PROGRAM
+    assert program.sources["temperature"] == OF_PAPER
     supervised = find_method("simcse", supervised=True)
     started = in_force(supervised, "mini-bert", {}, of_start={"keep_head": False})
-    assert started.sources["keep_head"] == START
+    assert started.sources["keep_head"] == OF_START
     assert started.settings.keep_head is False
 
 
 def test_a_method_that_nothing_is_published_for_has_its_own_settings(backbone):
     distill = find_method("distill", supervised=False)
     own = in_force(distill, backbone(), {})
-    assert own.preset.source == own.sources["learning_rate"] == OWN
+    assert own.preset.source == own.sources["learning_rate"] == OF_METHOD
     assert own.sources["seed"] == DEFAULT
-    assert OWN in own.summary() and "mini-bert" not in own.summary()
+    assert OF_METHOD in own.summary() and "mini-bert" not in own.summary()
 
 
 def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():
@@ -120,7 +120,7 @@ def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():
 
 def test_what_differs_from_the_paper_is_neither_its_text_nor_its_program():
     found = differences_from_paper(PROMPTBERT, PROMPTBERT.small, "mini-bert")
-    differing = {each.setting: (each.value, each.paper) for each in found}
+    differing = {each["setting"]: (each["value"], each["paper"]) for each in found}
     assert differing == {
         "batch_size": (128, 256),
         "learning_rate": (3e-5, 1e-5),

@@ -17,8 +17,8 @@ from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
 from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.select import search_heads
-from promptcli.training import presets
 from promptcli.training.batches import steps_of
+from promptcli.training.config import differences_from_paper, preset_for
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method, TrainingSettings
@@ -213,12 +213,11 @@ def _method_and_settings(
 ) -> tuple[Method, TrainingSettings]:
     method = method_of(row)
     if context.paper and row.backbone in method.paper:
-        preset = presets.preset_for(method, row.backbone, paper=True)
+        preset = preset_for(method, row.backbone, paper=True)
     else:
         published = {short_name(name): name for name in method.paper}
         name = published.get(context.published or "", context.backbone_name)
-        shape = presets.shape_on(context.backbone)
-        preset = presets.preset_for(method, name, paper=context.paper, shape=shape)
+        preset = preset_for(method, name, paper=context.paper)
     known = vars(preset.settings)
     changes = {name: value for name, value in context.changes.items() if name in known}
     # the form's are the subject of the row
@@ -250,9 +249,9 @@ def training_facts(system: MeasuredSystem) -> Facts | None:
         values["seed"] = method.small.seed  # of several runs a list, and of none the paper's
         settings = method.small.replace(**values)
         differs = {
-            each.setting: [each.value, each.paper]
-            for each in presets.differences_from_paper(method, settings, row.backbone)
-            if each.setting not in form_of(row).changes  # which the row is about
+            each["setting"]: [each["value"], each["paper"]]
+            for each in differences_from_paper(method, settings, row.backbone)
+            if each["setting"] not in form_of(row).changes  # which the row is about
         }
     return {**facts, "differs": differs}
 

@@ -76,7 +76,6 @@ UNSUPERVISED = Method(
     source="ConSERT, unsupervised: token shuffling and feature cutoff as two views, NT-Xent",
     pooling="last-two/avg",
     training_pooling="last/avg",
-    learns=("backbone",),
     variants={"*": Variant(head=None)},
     objective="nt-xent",
     program=_PROGRAM,

@@ -58,7 +58,6 @@ COTBERT = Method(
         " denoising"
     ),
     pooling="last/mask:2",
-    learns=("backbone",),
     variants={
         "*": Variant(_templates('"[X]"')),
         **dict.fromkeys(_ROBERTA, Variant(_templates("' [X] '"))),

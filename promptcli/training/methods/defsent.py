@@ -32,7 +32,6 @@ DEFSENT = Method(
     name="defsent",
     source="DefSent: definition to word through the frozen masked-LM head, embedding layer frozen",
     pooling="last/avg",
-    learns=("backbone",),
     variants={"*": Variant(head=None)},
     objective="word-prediction",
     small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=50, max_length=64),

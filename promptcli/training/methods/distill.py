@@ -76,7 +76,6 @@ DISTILL = Method(
     ),
     pooling="last/avg",
     period=False,  # the student reads at test as in training
-    learns=("backbone",),
     variants={
         "*": Variant((SLOT,), head=None),
         "causal": Variant((SLOT,), head=None, pooling="last/last-token"),

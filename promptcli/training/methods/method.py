@@ -413,7 +413,7 @@ def _with_first(templates: Templates, prompt: str) -> Templates:
     return tuple(exchanged.get(template, template) for template in templates)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Method:
     """A training method of a paper, unsupervised or supervised."""
 
@@ -422,8 +422,8 @@ class Method:
     pooling: str  #: of the sentence vector at test
     #: ``backbone`` if it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are
     #: named only: as a head they always learn.
-    learns: tuple[str, ...]
-    #: settings for ``mini-bert``, found on development pairs (``training.presets``)
+    learns: tuple[str, ...] = ("backbone",)
+    #: settings for ``mini-bert``, found on development pairs (``training.config``)
     small: TrainingSettings
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
     variants: Mapping[str, Variant]  #: by family; ``causal``, and ``*`` for all that are not named

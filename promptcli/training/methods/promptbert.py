@@ -47,7 +47,6 @@ UNSUPERVISED = Method(
     name="promptbert",
     source="PromptBERT, unsupervised: two templates, template denoising",
     pooling="last/mask",
-    learns=("backbone",),
     variants={"*": Variant((_OF, _COLON)), **dict.fromkeys(_ROBERTA, Variant((_THIS, _THE)))},
     counts_specials=False,
     small=PromptBERTSettings(batch_size=128, learning_rate=3e-5, temperature=0.2, eval_steps=25),

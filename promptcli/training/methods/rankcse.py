@@ -40,7 +40,6 @@ RANKCSE = Method(
         " ranking"
     ),
     pooling="last/cls",
-    learns=("backbone",),
     variants={"*": Variant(), "causal": Variant(pooling="last/last-token")},
     objective="ranking",
     small=_PAPER.replace(learning_rate=3e-4, eval_steps=25),

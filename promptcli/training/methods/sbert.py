@@ -64,7 +64,6 @@ REGRESSION = replace(
         "SBERT, regression objective: cosine of graded pairs, squared error; after `sbert` by"
         " `start`"
     ),
-    learns=("backbone",),
     objective="pair-cosine",
     small=_REGRESSION.replace(batch_size=32, learning_rate=1e-4, eval_steps=50),
     paper=dict.fromkeys(_BACKBONES, _REGRESSION),

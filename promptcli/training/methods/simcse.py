@@ -14,7 +14,6 @@ UNSUPERVISED = Method(
     name="simcse",
     source="SimCSE, unsupervised: two dropout views of [CLS]",
     pooling="last/cls",
-    learns=("backbone",),
     variants={"*": Variant(), "causal": Variant(pooling="last/last-token")},
     small=SimCSESettings(batch_size=128, learning_rate=3e-4, eval_steps=25),
     paper={

@@ -46,7 +46,6 @@ SNCSE = Method(
     name="sncse",
     source="SNCSE, unsupervised: two templates, and the negated sentence as a soft negative",
     pooling="last/mask",
-    learns=("backbone",),
     variants={"*": Variant(_VIEWS)},
     objective="soft-negative",
     # of the published program, in training and at test
