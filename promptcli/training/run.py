@@ -238,13 +238,18 @@ class Run:
         """Say what the run begins with, open the backbone, and choose the examples for it."""
         config = self.config
         self.processes = processes
+        told = None
+        with contextlib.suppress(NotFoundError):  # of the hub, and not here yet
+            told = config.in_force(self.method)
+            note(told.summary())
         _note_defaults(config)
         self._note_learned_pairs()
         self.backbone = backbone = load_backbone(
             config.backbone_name, device=processes.device, dtype=torch.float32
         )
-        self.in_force = config.in_force(self.method)
-        note(self.in_force.summary())
+        self.in_force = told or config.in_force(self.method)
+        if told is None:
+            note(self.in_force.summary())
         self.settings: TrainingSettings = self.in_force.settings
         self.method = config.read_as_start(self.method, self.settings, backbone.provenance.family)
         self.examples = self.objective.choose(self.examples, self.settings, backbone)
