@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import shape_of
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
 from promptcli.data.input_files import split_columns
@@ -100,12 +101,14 @@ class SettingsInForce:
         }
 
 
-def preset_for(method: Method, backbone: str, *, paper: bool = False) -> MethodPreset:
+def preset_for(
+    method: Method, backbone: str, *, paper: bool = False, shape: Shape | None = None
+) -> MethodPreset:
     """Return the settings that a method has for a backbone.
 
     Settings found on ``mini-bert`` are for backbones of its shape; all others have those of the
     published backbone of their name or their shape, or of the method's first. ``paper``: with the
-    choices that made the printed figures.
+    choices that made the printed figures. ``shape``: the backbone's, which is looked up if None.
 
     Raises:
         NotFoundError: A backbone of the hub that is not here yet.
@@ -114,12 +117,23 @@ def preset_for(method: Method, backbone: str, *, paper: bool = False) -> MethodP
         return MethodPreset(method.small, OF_METHOD, "")
     whose = backbone
     if backbone not in method.paper or Path(backbone).is_dir():  # a folder may hold anything
-        shape = shape_of(backbone)
+        shape = shape or shape_of(backbone)
         if is_minis(shape) and not paper:
             return MethodPreset(method.small, FOUND, method.base)
         whose = _published_like(method, shape)
     settings = method.published(whose) if paper else method.paper[whose]
     return MethodPreset(settings, OF_PAPER, whose)
+
+
+def shape_on(backbone: Backbone) -> Shape:
+    """Return the shape of an opened backbone."""
+    return Shape(
+        backbone.provenance.family,
+        backbone.width,
+        backbone.n_layers,
+        backbone.n_heads,
+        len(backbone.word_embeddings),
+    )
 
 
 def is_minis(shape: Shape) -> bool:

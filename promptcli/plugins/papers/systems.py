@@ -18,7 +18,7 @@ from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.select import search_heads
 from promptcli.training.batches import steps_of
-from promptcli.training.config import differences_from_paper, preset_for
+from promptcli.training.config import differences_from_paper, preset_for, shape_on
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method, TrainingSettings
@@ -217,7 +217,8 @@ def _method_and_settings(
     else:
         published = {short_name(name): name for name in method.paper}
         name = published.get(context.published or "", context.backbone_name)
-        preset = preset_for(method, name, paper=context.paper)
+        shape = shape_on(context.backbone)
+        preset = preset_for(method, name, paper=context.paper, shape=shape)
     known = vars(preset.settings)
     changes = {name: value for name, value in context.changes.items() if name in known}
     # the form's are the subject of the row
