@@ -22,6 +22,7 @@ from promptcli.plugins.domain.endpoint import PREFIX, Endpoint
 from promptcli.plugins.domain.synthetic_queries import (
     FEWEST,
     SyntheticQueries,
+    judged_queries,
     synthetic_queries,
 )
 from promptcli.recipe import Choice
@@ -110,7 +111,8 @@ def choose(
     that a query was taken from (nDCG@10).
 
     Args:
-        files: Texts, tables (``FILE:COLUMN`` names that of the text), globs, and folders.
+        files: Texts, tables (``FILE:COLUMN`` names that of the text), globs, and folders; or one
+            retrieval folder as BEIR's, whose own queries are taken.
         models: Further models, or ``openai:URL#NAME``, those of endpoints of OpenAI's form.
             The shipped models are compared anyway.
         title: Column of a table that holds the title of a text. Default: one that is called
@@ -149,9 +151,13 @@ def choose(
             named.check()
         else:
             loading.entry_of(named)
-    made = synthetic_queries(
-        list_of_names(files), title=title, most=queries, most_passages=MOST_PASSAGES, seed=seed
-    )
+    names = list_of_names(files)
+    if len(names) == 1 and (Path(names[0]) / "qrels").is_dir():
+        made = judged_queries(Path(names[0]))
+    else:
+        made = synthetic_queries(
+            names, title=title, most=queries, most_passages=MOST_PASSAGES, seed=seed
+        )
     notes.note(_what_was_made(made))
     compared: dict[str, Model | Endpoint] = {
         name: dataclasses.replace(computed, model=name) for name in SHIPPED

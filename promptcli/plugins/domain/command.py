@@ -159,10 +159,11 @@ def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
         yield f"within chance of {best}: these queries do not tell it from {others}"
     else:
         yield f"{best}: better than every other row beyond chance"
-    yield (
-        "the queries were made from the texts, and people ask in other words: try some questions of"
-        " your own before you decide"
-    )
+    if not any(query.grades for query in chosen.queries.queries):
+        yield (
+            "the queries were made from the texts, and people ask in other words: try some"
+            " questions of your own before you decide"
+        )
 
 
 def _words(way: "Way", names: Mapping[str | None, str]) -> str:

@@ -18,10 +18,11 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from promptcli import errors, notes
+from promptcli.data.retrieval import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask
 from promptcli.errors import UsageError
 from promptcli.models import loading
@@ -30,9 +31,10 @@ from promptcli.retrieval.found_files import find_files as find_named_files
 from promptcli.retrieval.store import NewRows
 
 #: What a query was taken from, that which is most like a person's query first.
-KINDS = ("heading", "title", "first sentence", "first words")
-HEADING, TITLE, FIRST_SENTENCE, FIRST_WORDS = KINDS
+KINDS = ("judged", "heading", "title", "first sentence", "first words")
+JUDGED, HEADING, TITLE, FIRST_SENTENCE, FIRST_WORDS = KINDS
 _PLURALS = {
+    JUDGED: "judged questions",
     HEADING: "headings",
     TITLE: "titles",
     FIRST_SENTENCE: "first sentences",
@@ -72,6 +74,7 @@ class SyntheticQuery:
     kind: str  #: one of ``KINDS``
     document: str  #: the file of the text, or the row of a table: ``FILE:LINE``
     answers: tuple[int, ...]  #: numbers of the passages that answer it, ascending, at least one
+    grades: dict[int, float] = field(default_factory=dict, compare=False)  #: of judged answers
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class SyntheticQueries:
             "synthetic queries",
             [query.text for query in self.queries],
             list(self.passages),
-            [dict.fromkeys(query.answers, 1.0) for query in self.queries],
+            [query.grades or dict.fromkeys(query.answers, 1.0) for query in self.queries],
             ranking,
         )
 
@@ -130,6 +133,21 @@ class _PossibleQuery:
     rows: tuple[int, ...]
     places: tuple[int, ...] = ()  #: in the path of the answers, of the titles that it is
     beginnings: tuple[str, ...] = ()  #: sentences at which the answer begins, the query the last
+
+
+def judged_queries(folder: Path) -> SyntheticQueries:
+    """Return the queries of a retrieval folder as people have judged them, and its documents."""
+    parts = read_retrieval_folder(folder)
+    task = RetrievalTask.of(str(folder), parts["all"], missing=parts["missing"], own=parts["own"])
+    queries = [
+        SyntheticQuery(text, JUDGED, str(folder), tuple(grades), grades)
+        for text, grades in zip(task.queries, task.grades, strict=True)
+    ]
+    count = len(task.documents)
+    documents = (str(folder),) * count
+    return SyntheticQueries(
+        tuple(queries), tuple(task.documents), documents, 1, count, len(queries)
+    )
 
 
 def synthetic_queries(

@@ -191,22 +191,30 @@ class Judging:
         ranked = np.full((len(queries), self.k), -1)
         grades = []
         for row, query in enumerate(queries):
-            place = {text: number for number, text in enumerate(self.pools[query])}
-            found = [place[text] for text in self._ranked[way][query]]
+            graded = self._graded(query)
+            found = [list(graded).index(text) for text in self._ranked[way][query]]
             ranked[row, : len(found)] = found
-            of_query = {number: self.judged.grades[query, text] for text, number in place.items()}
-            grades.append({number: float(grade) for number, grade in of_query.items() if grade})
+            numbered = enumerate(graded.values())
+            grades.append({number: float(grade) for number, grade in numbered if grade})
         has = np.array([bool(of_query) for of_query in grades])
         values = np.zeros(len(queries))
         values[has] = statistics.ndcg(ranked[has], [each for each in grades if each], self.k)
         return values
 
+    def _graded(self, query: str) -> dict[str, int]:
+        """Return all documents that are judged for a query, also by an earlier comparison."""
+        graded = self.judged.grades.items()
+        return {
+            text: grade
+            for (asked, text), grade in graded
+            if asked == query and text in self.documents
+        }
+
     def write(self) -> None:
         """Write the judgements of the queries that are done."""
         lines = ["query-id\tcorpus-id\tscore\n"]
         for query in self.done:
-            for text in self.pools[query]:
-                grade = self.judged.grades[query, text]
+            for text, grade in self._graded(query).items():
                 lines.append(f"{self.queries[query]}\t{self.documents[text]}\t{grade}\n")
         (self._folder / "qrels").mkdir(exist_ok=True)
         write_text(self._folder / "qrels" / "test.tsv", "".join(lines))

@@ -43,6 +43,22 @@ def test_the_table_has_words_and_two_ways_of_each_model(run, letters):
     assert {row["megabytes"] and round(row["megabytes"], 1) for row in rows} == {None, 16.8}
 
 
+def test_a_retrieval_folder_brings_its_own_queries(tmp_path, run):
+    (tmp_path / "qrels").mkdir()
+    texts = ["A man mends nets.", "A cat sleeps.", "Prices rose.", "Nets dry in the sun."]
+    for name, rows in (("corpus", texts), ("queries", ["who repairs nets", "the animal sleeps"])):
+        lines = [json.dumps({"_id": f"{n}", "text": text}) for n, text in enumerate(rows)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    judged = "query-id\tcorpus-id\tscore\n0\t0\t2\n0\t3\t1\n1\t1\t2\n1\t2\t0\n"
+    (tmp_path / "qrels" / "test.tsv").write_text(judged)
+    chosen = pc.choose(tmp_path)
+    assert chosen.queries.kinds == {"judged": 2} and len(chosen.queries.passages) == 4
+    for way in chosen.ways:
+        [score] = pc.evaluate(way.model or "mini-static", [f"retrieval:{tmp_path}"], by=way.by)
+        assert score.value == pytest.approx(way.ndcg, abs=1e-6)
+    assert "made from the texts" not in run("choose", tmp_path).err
+
+
 def test_the_figures_are_those_of_eval_on_the_same_queries(letters, tmp_path):
     chosen = pc.choose([letters])
     made = chosen.queries

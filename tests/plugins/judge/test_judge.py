@@ -184,6 +184,11 @@ def test_another_model_ranks_as_its_own_index_and_only_new_hits_are_asked(folder
     more = judging(("words", "meaning"), ["mini-multi", "mini-static"], k=3)
     assert set(kept.judged.grades) == set(more.judged.grades)
     assert not set(more.left) & set(kept.pairs)
+    grade_all(more, in_common)
+    assert judging(k=1).standings()[0].ndcg <= 100  # and what was judged before counts
+    lines = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()
+    assert len(lines) == 1 + len(more.judged.grades) > 1 + len(judging(k=1).pairs)
+    judging(("words", "meaning"), ["mini-multi", "mini-static"], k=3)
     own = SentenceIndex.build(TEXTS, "mini-multi")
     for query, found in more._ranked["mini-multi"].items():
         hits = own.search(query, 3, by="meaning")
