@@ -29,6 +29,7 @@ from promptcli.data.layouts import (
     SENTENCES,
     TEXT,
     TRIPLETS,
+    Columns,
     layout_of_width,
 )
 from promptcli.data.rows import open_rows, renamed, rows_of
@@ -162,8 +163,7 @@ def read_examples(
     """
     fields = ColumnChoice(layouts=tuple(layouts), remedy="")
     with open_rows(path, fields, csv=csv, skip_bad=skip_bad) as rows:
-        layout = _layout_of(rows.columns)
-        return _examples(rows.tuples(), layout, str(path), rows.sha256)
+        return _examples(rows.tuples(), rows.columns, str(path), rows.sha256)
 
 
 def examples_of(
@@ -204,25 +204,18 @@ def examples_of(
     examples = list(read.tuples())
     all_texts = "\0".join(map("\0".join, examples))
     digest = hashlib.sha256(all_texts.encode()).hexdigest()
-    return _examples(examples, _layout_of(read.columns), name, lambda: digest)
-
-
-def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the layout of the columns that were read.
-
-    The layout of triplets has any number of hard negatives.
-    """
-    if TEXT in columns:
-        return SENTENCES
-    if TRIPLETS[2] in columns:
-        return TRIPLETS
-    return tuple(columns)
+    return _examples(examples, read.columns, name, lambda: digest)
 
 
 def _examples(
-    rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], name: str, digest: Callable[[], str]
+    rows: Iterable[tuple[str, ...]], read: Columns, name: str, digest: Callable[[], str]
 ) -> TrainingExamples:
     """Return the complete rows, in columns; triplets without a negative are pairs."""
+    layout = tuple(read)
+    if TEXT in read:
+        layout = SENTENCES
+    elif TRIPLETS[2] in read:  # of any number of hard negatives
+        layout = TRIPLETS
     complete = list[tuple[str, ...]]()
     blank = unlabelled = 0
     is_judged = layout in (LABELLED_PAIRS, GRADED_PAIRS)
@@ -312,13 +305,9 @@ def sentences_with_column(
     with open_rows(path, fields) as rows:
         held = renamed(column, rows.columns)
         if held not in rows.types:
-            names = []
-            for name in rows.types:
-                own = name.removesuffix(".1")
-                names.append(own if renamed(own, rows.columns) == name else name)
             raise UsageError(
                 f"{path} has no column {column!r} beside its sentences; it has"
-                f" {', '.join(names) or 'none'}{did_you_mean(column, names)}",
+                f" {', '.join(rows.types) or 'none'}{did_you_mean(column, rows.types)}",
                 parameter="color",
             )
         for batch in rows:
