@@ -77,13 +77,9 @@ def are_sentences(texts: Sequence[str]) -> bool:
     """Return whether words of the command line are sentences, not files: each has spaces and no
     file has its name.
     """
-    if not all(
+    return all(
         " " in word.strip() and "\n" not in word and not os.path.exists(word) for word in texts
-    ):
-        return False
-    for word in texts:
-        check_encodable(word)
-    return True
+    )
 
 
 def note_no_file(word: str) -> None:

@@ -43,7 +43,6 @@ from promptcli.data.tasks import (
     any_task_names,
     fitting_task,
     load_any,
-    load_tasks,
     task_names,
 )
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
@@ -391,7 +390,7 @@ def development_task(on: STSTask | str | Path) -> STSTask:
     """
     if isinstance(on, STSTask):
         return on
-    return _task(task_names([str(on)])[0])
+    return cast(STSTask, _task(task_names([str(on)])[0]))
 
 
 def checkpoint_task(on: DevelopmentTask | str | Path) -> DevelopmentTask:
@@ -402,14 +401,12 @@ def checkpoint_task(on: DevelopmentTask | str | Path) -> DevelopmentTask:
         return on
     if isinstance(on, STSTask) or not str(on).startswith("retrieval:"):
         return development_task(on)
-    loaded = load_any(None, any_task_names(str(on)))
-    if loaded.missing:
-        raise NotFoundError(f"task {on} is missing: {loaded.missing[str(on)]}")
-    return cast(RetrievalTask, loaded.tasks[0])
+    [name] = any_task_names(str(on))
+    return cast(RetrievalTask, _task(name))
 
 
-def _task(name: TaskName) -> STSTask:
-    loaded = load_tasks(senteval_folder(), [name])
+def _task(name: TaskName) -> Any:
+    loaded = load_any(senteval_folder(), [name])
     if loaded.missing:
         raise NotFoundError(
             f"task {name} is missing: {loaded.missing[str(name)]}; `demo:dev` always is"

@@ -62,16 +62,9 @@ def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter, Iterator[str]]
     """
     rest = iter(lines)
     head = list(islice(rest, 1))
-    opening = head[0].rstrip() if head else ""
-    if opening not in _FRONT:
-        return FrontMatter(), chain(head, rest)
-    endings, sign = _FRONT[opening]
-    size = 0
-    for line in islice(rest, _FRONT_LINES):
+    endings, sign = _FRONT.get("".join(head).rstrip(), ((), ""))
+    for line in _up_to(islice(rest, _FRONT_LINES), _FRONT_CHARACTERS) if endings else ():
         head.append(line)
-        size += len(line)
-        if size > _FRONT_CHARACTERS:
-            break
         if line.rstrip() in endings:
             fields = _fields(head[1:-1], sign)
             if fields is not None:

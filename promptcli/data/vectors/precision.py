@@ -196,17 +196,13 @@ def neighbour_recall(before: Floats, after: Floats) -> float:
     """Return the share of each row's 10 nearest other rows (n, d) by cosine that a change keeps."""
     before, after = unit(before), unit(after)
     wanted = min(_NEIGHBOURS, len(before) - 1)
-    hits = 0
-    for start in range(0, len(before), 512):
-        block = slice(start, start + 512)
-        true, restored = (rows[block] @ rows.T for rows in (before, after))
-        for cosines in (true, restored):  # a row is no neighbour of itself
-            np.fill_diagonal(cosines[:, start:], -np.inf)
-        last = np.partition(true, -wanted, axis=1)[:, -wanted, None]
-        nearest = np.argpartition(restored, -wanted, axis=1)[:, -wanted:]
-        true_of_nearest = np.take_along_axis(true, nearest, axis=1)
-        hits += int(np.count_nonzero(true_of_nearest >= last - _EQUAL))
-    return hits / (wanted * len(before))
+    true, restored = (rows @ rows.T for rows in (before, after))
+    for cosines in (true, restored):  # a row is no neighbour of itself
+        np.fill_diagonal(cosines, -np.inf)
+    last = np.partition(true, -wanted, axis=1)[:, -wanted, None]
+    nearest = np.argpartition(restored, -wanted, axis=1)[:, -wanted:]
+    kept = np.take_along_axis(true, nearest, axis=1) >= last - _EQUAL
+    return float(kept.mean())
 
 
 def check_finite(vectors: Floats, texts: Sequence[str]) -> None:
