@@ -86,15 +86,14 @@ def write_manifest(folder: Path, entry: Entry) -> None:
 
 
 def write_entry(folder: Path, entry: Entry) -> None:
-    """Write an entry into a new folder, in which its backbone may already be."""
+    """Write an entry into a new folder, in which its backbone, and modules, may already be."""
     if entry.tensors:
         from promptcli.storage.tensors import save_tensors
 
         save_tensors(entry.tensors, folder / TENSORS)
-    (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
-    write_manifest(
-        folder, replace(entry, created=utc_now(), fingerprint=None, target=None, backbone={})
-    )
+    if not (folder / MODULES).exists():
+        (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
+    write_manifest(folder, entry)
 
 
 def read_entry(folder: Path, *, checked: bool = False) -> Entry:

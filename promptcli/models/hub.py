@@ -200,15 +200,9 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
             raise CheckFailedError(
                 f"{repo} has another encoder than was pushed ({pushed}); nothing was saved"
             )
-        backbone = Path(entry.recipe.backbone)
         pulled = {"pulled": {"repo": repo, "revision": commit}, "backbone": entry.recipe.backbone}
         entry = replace(entry, name=name, provenance={**manifest.provenance, **pulled})
-        if backbone == folder:  # the whole folder is the backbone; the entry stores its own tensors
-            (folder / TENSORS).unlink(missing_ok=True)
-        inside = backbone if backbone.is_relative_to(folder) else None
-        return replace(
-            registry.save(entry, force=force, backbone=inside), fingerprint=encoder.fingerprint
-        )
+        return replace(registry.save(entry, force=force), fingerprint=encoder.fingerprint)
 
 
 def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:

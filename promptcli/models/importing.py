@@ -93,7 +93,7 @@ def import_model(
             tensors=encoder.tensors(),
             provenance={**encoder.provenance, **provenance},
         )
-        return registry.save(entry, force=force, backbone=backbone)
+        return registry.save(entry, force=force)
 
 
 def _convert(path: Path, folder: Path) -> Path:

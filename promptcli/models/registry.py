@@ -92,37 +92,34 @@ class Registry:
         self._models.mkdir(parents=True, exist_ok=True)
         return temporary_folder(self._home / "new")
 
-    def save(self, entry: Entry, *, force: bool = False, backbone: Path | None = None) -> Entry:
-        """Save an entry, completely or not at all, and return it as saved.
-
-        The folder ``backbone`` is moved into it.
-        """
+    def save(self, entry: Entry, *, force: bool = False) -> Entry:
+        """Save an entry, completely or not at all, and return it as saved."""
         with self._lock():
             self.check_free(entry.name, force=force)
             entry = entries.with_backbone(entry, portable(entry.recipe).backbone)
             target = self._models / entry.name
             with write_folder(target) as folder:
-                if backbone is not None:
-                    backbone.rename(folder / BACKBONE)
-                else:
-                    self._take_backbone(Path(entry.recipe.backbone), folder / BACKBONE)
+                self._take_backbone(Path(entry.recipe.backbone), folder / BACKBONE)
                 if (folder / BACKBONE).is_dir():
                     about = {**entry.provenance, "backbone": str(target.absolute() / BACKBONE)}
                     entry = dataclasses.replace(
                         entries.with_backbone(entry, BACKBONE), provenance=about
                     )
+                entry = dataclasses.replace(
+                    entry, created=entries.utc_now(), fingerprint=None, target=None, backbone={}
+                )
                 entries.write_entry(folder, entry)
         return self.load(entry.name)
 
     def _take_backbone(self, source: Path, target: Path) -> None:
-        """Give an entry whose backbone is in another entry's folder its own, so that either may be
-        removed.
+        """Give an entry whose backbone is in another entry's folder, or in a new one, its own, so
+        that either may be removed.
         """
         if source.is_dir() and Path(os.path.realpath(source)).is_relative_to(
-            os.path.realpath(self._models)
+            os.path.realpath(self._home)
         ):
             for name in list_files(source):
-                if name not in (MODEL_MANIFEST, TENSORS):
+                if name != TENSORS:
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
                     link_file(source / name, target / name)
 

@@ -23,18 +23,15 @@ from promptcli.models.card import publishable, write_card
 from promptcli.models.entries import (
     BACKBONE,
     MODEL_MANIFEST,
-    MODULES,
-    OUR_MODULE,
     TENSORS,
     Entry,
     with_backbone,
-    write_manifest,
+    write_entry,
 )
 from promptcli.models.loading import entry_from, open_model
 from promptcli.models.sentence_transformers_format import InexactError, write_modules
 from promptcli.storage.files import delete
 from promptcli.storage.folders import atomic_folder
-from promptcli.storage.tensors import save_tensors
 
 #: the files of a backbone besides weights and tokenizer
 _CONFIGS = ("config.json", ADAPTER_CONFIG)
@@ -102,16 +99,11 @@ def save_encoder(
                 loaded = own.provenance.weights_sha256
                 known = {"written": weights_digest(folder), "weights": loaded}
             tensors = tensors_outside_backbone(encoder)
-    if reason is not None:
-        (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
-    if tensors:
-        save_tensors(tensors, folder / TENSORS)
     transfer = entry.transfer and TorchEncoder(entry.transfer, own, encoder.tensors()).recipe
     entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
     placed = publishable(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
-    write_manifest(
-        folder, replace(placed, fingerprint=encoder.fingerprint, target=target, backbone=known)
-    )
+    placed = replace(placed, tensors=tensors, fingerprint=encoder.fingerprint)
+    write_entry(folder, replace(placed, target=target, backbone=known))
     return reason, notes
 
 

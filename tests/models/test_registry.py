@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.models import entries
 from promptcli.models.loading import resolve
 from promptcli.models.registry import SHIPPED_MODELS, Entry, Registry
 from promptcli.recipe import RECIPES, Choice, Recipe
@@ -157,9 +158,8 @@ def with_backbone(path, number, name="white"):
         (folder / "made").mkdir()
         for file in ("config.json", "model.safetensors"):
             (folder / "made" / file).write_text(f"{number}")
-        return registry.save(
-            fitted(name, float(number)), force=True, backbone=folder / "made"
-        ).recipe.backbone
+        entry = entries.with_backbone(fitted(name, float(number)), str(folder / "made"))
+        return registry.save(entry, force=True).recipe.backbone
 
 
 def test_a_backbone_is_in_its_entry_and_other_entries_have_it_too(registry, tmp_path):
