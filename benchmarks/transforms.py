@@ -32,7 +32,7 @@ from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
 from promptcli.grammar import parse_transform
 from promptcli.recipe import RECIPES
-from promptcli.training.fits import CANDIDATES, fit_recipe
+from promptcli.training.fitting import CANDIDATES, fit_recipe
 
 DEVELOPMENT = ("STS-B:dev", "demo:dev")
 TESTS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")

@@ -19,7 +19,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.plugins.papers.classifier import FAST, ClassifierSetting, classify
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
-from promptcli.training.fits import fit_recipe
+from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.trainer import Trainer
 from tests import learning

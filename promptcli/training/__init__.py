@@ -229,7 +229,7 @@ def fit(
     from promptcli.models.loading import entry_of, open_registry, register
     from promptcli.notes import note
     from promptcli.recipe import Choice
-    from promptcli.training.fits import fit_recipe
+    from promptcli.training.fitting import fit_recipe
 
     with tasks_from(data_dir):
         wanted = entry_of(recipe).recipe

@@ -67,10 +67,10 @@ class SettingsInForce:
             for field, source in self.sources.items()
             if source == GIVEN
         ]
-        line = f"settings of {self.method.name}: {self.whose()}"
+        line = f"settings of {self.method.name}: {self.preset_in_words()}"
         return f"{line}; given: {', '.join(given)}" if given else line
 
-    def whose(self) -> str:
+    def preset_in_words(self) -> str:
         """Return whose settings the run begins with, and the usual ones of them, each with the
         paper's if they differ.
         """
@@ -178,7 +178,7 @@ def in_force(
         UsageError: A setting that the method has not, or a value that is not allowed.
     """
     preset = preset_for(method, backbone, paper=paper)
-    settings = method.changed(preset.settings.replace(**of_start), changes)
+    settings = method.with_changes(preset.settings.replace(**of_start), changes)
     sources = {item.name: _source(method, preset, item) for item in dataclasses.fields(settings)}
     sources |= dict.fromkeys(of_start, OF_START) | dict.fromkeys(changes, GIVEN)
     return SettingsInForce(method, settings, preset, sources)
@@ -359,13 +359,13 @@ class TrainConfig:
                 of_start["keep_head"] = False  # a new head would unlearn what the start knows
         return in_force(method, backbone, self.settings, paper=self.paper, of_start=of_start)
 
-    def read_as_start(self, method: Method, settings: TrainingSettings, family: str) -> Method:
+    def reading_like_start(self, method: Method, settings: TrainingSettings, family: str) -> Method:
         """Return the method as it reads sentences, which is as its start does, unless the papers'
         way is asked for.
         """
         if self.start_recipe is None or self.paper:
             return method
-        return method.starting_as(self.start_recipe, settings, family)
+        return method.reading_like_start(self.start_recipe, settings, family)
 
 
 def _of_run() -> "list[dataclasses.Field[Any]]":

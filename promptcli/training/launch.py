@@ -32,7 +32,7 @@ class Launch:
     left_behind: str = ""  #: the variable that tells of others, without what is needed to find them
 
 
-def launch(environ: Mapping[str, str]) -> Launch:
+def read_launch(environ: Mapping[str, str]) -> Launch:
     """Return the processes that the environment declares; refuse values that are not numbers."""
     for size, rank, local_rank in _FAMILIES:
         number = _number(size, environ)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import note
-from promptcli.training.launch import launch
+from promptcli.training.launch import read_launch
 
 
 class Processes:
@@ -132,7 +132,7 @@ def start_processes(device: str | None, dtype: str | None) -> Processes:
     """
     device = choose_device(device or "auto")
     mixed = choose_dtype(dtype or "auto", device) == torch.bfloat16
-    launched = launch(os.environ)
+    launched = read_launch(os.environ)
     if launched.left_behind:
         note(
             f"{launched.left_behind} is set, but no complete launch of several processes: this one"

@@ -121,8 +121,8 @@ def train(
         stack.enter_context(silent(not processes.is_main))
         run.open(processes)
         if processes.is_main:
-            run.tell(watchers, folder, stack)
-        entry = run.in_folder(folder)
+            run.begin_watching(watchers, folder, stack)
+        entry = run.train_in_folder(folder)
         if processes.is_main and name is not None:
             if not replaces and name in registry.names():
                 raise UsageError(
@@ -251,7 +251,9 @@ class Run:
         if told is None:
             note(self.in_force.summary())
         self.settings: TrainingSettings = self.in_force.settings
-        self.method = config.read_as_start(self.method, self.settings, backbone.provenance.family)
+        self.method = config.reading_like_start(
+            self.method, self.settings, backbone.provenance.family
+        )
         self.examples = self.objective.choose(self.examples, self.settings, backbone)
         check_negatives(self.settings, self.examples, self.source)
         columns = self.objective.columns_of_models(self.settings)
@@ -276,7 +278,9 @@ class Run:
             identity["code"] = "; ".join(dict.fromkeys(map(str, self.code)))
         return identity
 
-    def tell(self, watchers: Sequence[Watcher], folder: Path, stack: contextlib.ExitStack) -> None:
+    def begin_watching(
+        self, watchers: Sequence[Watcher], folder: Path, stack: contextlib.ExitStack
+    ) -> None:
         """Tell watchers that the run begins, and at the end of the stack that it is over."""
         config = self.config
         self.watchers = watchers
@@ -293,7 +297,7 @@ class Run:
             stack.callback(watcher.end)
             watcher.begin(watched, facts)
 
-    def in_folder(self, folder: Path) -> Entry:
+    def train_in_folder(self, folder: Path) -> Entry:
         """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
         config = self.config
         processes = self.processes
@@ -331,7 +335,7 @@ class Run:
         tasks = [self.development, *self.tests]
         before = self._tensors_of_start()
         plain = build_encoder(
-            method.baseline(backbone.name, family, settings),
+            method.untrained_recipe(backbone.name, family, settings),
             backbone=backbone,
             tensors=before,
             device=self.processes.device,
@@ -690,7 +694,7 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     found = config.in_force(method)
     settings = found.settings
     family = _family_of(backbone, method)
-    method = config.read_as_start(method, settings, family)
+    method = config.reading_like_start(method, settings, family)
     head = method.head(family, settings)
     kept = "kept" if settings.keep_head else "while training only"
     return {
@@ -706,7 +710,7 @@ def describe(config: TrainConfig) -> dict[str, Any]:
         "head": f"{head}, {kept}" if head else None,
         "recipe": method.recipe(backbone, family, settings).to_dict(),
         "dtype": config.dtype or "auto",
-        "preset": found.whose(),
+        "preset": found.preset_in_words(),
         **dataclasses.asdict(settings),
         **samples,
     }

@@ -390,17 +390,17 @@ class TrainableEncoder(nn.Module):
         self.eval()
         return self.as_encoder()
 
-    def as_encoder(self, *, selecting: bool = False) -> TorchEncoder:
+    def as_encoder(self, *, for_development: bool = False) -> TorchEncoder:
         """Return the encoder of the present weights, which it shares.
 
-        ``selecting``: the encoder that is scored on the development set. With the setting
+        ``for_development``: the encoder that is scored on the development set. With the setting
         ``selection`` "code" it is read as the published program reads it, see
-        ``Method.selecting``, else as at test.
+        ``Method.development_recipe``, else as at test.
         """
         family = self.backbone.provenance.family
         recipe = self.method.recipe(self.backbone.name, family, self.settings)
-        if selecting:
-            recipe = self.method.selecting(recipe, self.settings, family)
+        if for_development:
+            recipe = self.method.development_recipe(recipe, self.settings, family)
         return TorchEncoder(recipe, self.backbone, self._outside_the_backbone())
 
 

@@ -68,9 +68,9 @@ class Trainer:
         self.watchers = watchers
         self.settings: TrainingSettings = encoder.settings
         self.parameters = encoder.trainable()
-        self.of_loss = encoder.objective.loss_parameters()
-        self.of_views = {
-            name: one for name, one in self.parameters.items() if one not in self.of_loss
+        self.loss_parameters = encoder.objective.loss_parameters()
+        self.view_parameters = {
+            name: one for name, one in self.parameters.items() if one not in self.loss_parameters
         }
         self.optimizer = self._make_optimizer()
         #: All of the run, in order; the start first if it is scored.
@@ -89,10 +89,12 @@ class Trainer:
         """Return the optimiser; the loss's parameters have their own rates, and do not decay."""
         settings = self.settings
         peak = settings.learning_rate
-        optimizer = OPTIMIZERS[settings.optimizer](self.of_views, peak, settings.weight_decay)
+        optimizer = OPTIMIZERS[settings.optimizer](
+            self.view_parameters, peak, settings.weight_decay
+        )
         for group in optimizer.param_groups:
             group["peak"] = peak
-        for parameter, rate in self.of_loss.items():
+        for parameter, rate in self.loss_parameters.items():
             optimizer.add_param_group(
                 {"params": [parameter], "lr": rate, "peak": rate, "weight_decay": 0.0}
             )
@@ -313,7 +315,7 @@ class Trainer:
         # the processes add up their gradients below
         loss.backward()  # type: ignore[no-untyped-call]
         # every process has the complete gradient of what the loss reads: the sum is to be one
-        for parameter in self.of_loss:
+        for parameter in self.loss_parameters:
             if parameter.grad is not None:
                 parameter.grad /= processes.number
         processes.add_gradients(self.parameters.values())
@@ -322,9 +324,9 @@ class Trainer:
     def apply_gradients(self) -> Tensor:
         """Clip the gradients and take the optimiser's step; return their norm before."""
         try:
-            norm = clip_grad_norm_(self.of_views.values(), CLIP)
-            if self.of_loss:  # apart, so that neither makes the other's steps smaller
-                clip_grad_norm_(list(self.of_loss), CLIP)
+            norm = clip_grad_norm_(self.view_parameters.values(), CLIP)
+            if self.loss_parameters:  # apart, so that neither makes the other's steps smaller
+                clip_grad_norm_(list(self.loss_parameters), CLIP)
             self.optimizer.step()
         except Exception as error:
             if not is_out_of_memory(error):
@@ -349,7 +351,7 @@ class Trainer:
         encoder = self.encoder
         position = self.position
         encoder.eval()
-        value = value_on(encoder.as_encoder(selecting=True), self.development)
+        value = value_on(encoder.as_encoder(for_development=True), self.development)
         if not math.isfinite(value):
             value = 0.0  # equal vectors for all sentences rank nothing
         seconds = position.seconds - (self.dev_scores[-1].seconds if self.dev_scores else 0.0)

@@ -11,7 +11,7 @@ import torch
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.pooling.tfidf import IDF, LENGTHS, PIECES, Words
 from promptcli.recipe import Recipe
-from promptcli.training.fits import fit_recipe
+from promptcli.training.fitting import fit_recipe
 from tests.reference import plain
 from tests.tiny import SENTENCES
 

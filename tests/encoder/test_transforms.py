@@ -25,7 +25,7 @@ from promptcli.models.loading import open_model
 from promptcli.models.registry import Entry, Registry
 from promptcli.notes import stages_shown
 from promptcli.recipe import Recipe
-from promptcli.training.fits import CANDIDATES, fit_recipe
+from promptcli.training.fitting import CANDIDATES, fit_recipe
 from tests.reference import plain
 from tests.tiny import SENTENCES
 

@@ -124,7 +124,7 @@ def test_passes_of_training_are_compiled_and_scores_are_not(name, tiny_folder, c
     passes = counted.passes
     assert passes > 0 and counted.options == {"dynamic": True}
     learner.eval()
-    learner.as_encoder(selecting=True).encode(SENTENCES)
+    learner.as_encoder(for_development=True).encode(SENTENCES)
     assert counted.passes == passes
     plain = learner_of(name, tiny_folder("bert"), dropout=0.0)
     assert_equal(compiled, gradients(plain))

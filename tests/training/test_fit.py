@@ -8,7 +8,7 @@ from promptcli.data import demo
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.training.fits import FITS, fit_recipe
+from promptcli.training.fitting import FITS, fit_recipe
 from tests.embed_running import refused
 from tests.tiny import SENTENCES
 

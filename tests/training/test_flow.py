@@ -14,7 +14,7 @@ from promptcli.encoder.transforms.flow import ActNorm, FlowStep, Glow
 from promptcli.errors import UsageError
 from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.training.fits import fit_flow, fit_recipe
+from promptcli.training.fitting import fit_flow, fit_recipe
 from tests.reference import flow as plain
 from tests.tiny import SENTENCES
 

@@ -13,7 +13,7 @@ import pytest
 import promptcli as pc
 from promptcli.cli import stopping
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.training.launch import Launch, launch
+from promptcli.training.launch import Launch, read_launch
 from promptcli.training.processes import _together
 from tests.learning import COLUMNS
 from tests.processes import Program, ranks_of_two
@@ -46,7 +46,7 @@ MPIRUN = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "MASTER_ADDR
     ],
 )
 def test_the_processes_of_a_launch(environ, expected):
-    assert launch(environ) == expected
+    assert read_launch(environ) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_processes_of_a_launch(environ, expected):
 )
 def test_a_launch_that_cannot_be(changes, said):
     with pytest.raises(UsageError, match=said):
-        launch(TORCHRUN | changes)
+        read_launch(TORCHRUN | changes)
 
 
 @pytest.mark.parametrize("left", [{"PMI_SIZE": "4"}, {"LOCAL_RANK": "0"}])

@@ -283,8 +283,8 @@ def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
     method = find_method("promptbert", supervised=False)
     recipe = method.recipe("x", "bert", method.small)
     assert (recipe.denoise, recipe.period) == ("none", True)
-    assert method.selecting(recipe, method.small, "bert") == recipe
-    code = method.selecting(recipe, method.small.replace(selection="code"), "bert")
+    assert method.development_recipe(recipe, method.small, "bert") == recipe
+    code = method.development_recipe(recipe, method.small.replace(selection="code"), "bert")
     assert (code.denoise, code.period) == ("hidden", False)
     other = find_method("promptbert", supervised=True)
     assert (
@@ -305,7 +305,7 @@ def test_given_templates_are_the_views_the_recipe_and_the_baseline():
         assert (
             method.recipe("x", "bert", settings).prompt
             == one
-            == method.baseline("x", "bert", settings).prompt
+            == method.untrained_recipe("x", "bert", settings).prompt
         )
     assert method.variant("bert").prompts(
         method.small.replace(template=(one, two), two_templates=False)
@@ -313,7 +313,7 @@ def test_given_templates_are_the_views_the_recipe_and_the_baseline():
     soft = find_method("optiprompt", supervised=False)
     settings = soft.small.replace(template=(two,), slots="lookup")
     assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
-    assert soft.baseline("x", "bert", settings).prompt == two
+    assert soft.untrained_recipe("x", "bert", settings).prompt == two
 
 
 ITS = 'It says "[X]" or [MASK] .'
@@ -324,8 +324,8 @@ ITS = 'It says "[X]" or [MASK] .'
 )
 def test_a_run_reads_as_the_model_that_it_starts_from(form):
     read = Recipe("x", prompt=ITS, pooling="last/mask", period=False)
-    started = form.starting_as(read, form.small, "bert")
-    plain = started.baseline("x", "bert", form.small)
+    started = form.reading_like_start(read, form.small, "bert")
+    plain = started.untrained_recipe("x", "bert", form.small)
     if form.name == "isbert":  # whose convolutions read every token
         assert started is form
         return
@@ -345,7 +345,7 @@ def test_a_start_that_is_the_second_view_takes_the_firsts_place():
     method = find_method("promptbert", supervised=False)
     first, second = method.variant("bert").templates
     read = Recipe("x", prompt=second, pooling="last/mask")
-    assert method.starting_as(read, method.small, "bert").variant("bert").templates == (
+    assert method.reading_like_start(read, method.small, "bert").variant("bert").templates == (
         second,
         first,
     )
@@ -355,16 +355,20 @@ def test_a_template_that_is_given_wins_over_the_starts():
     read = Recipe("x", prompt=ITS, pooling="last/mask")
     method = find_method("promptbert", supervised=False)
     assert (
-        method.starting_as(read, method.small.replace(template=("[X] : [MASK]",)), "bert") is method
+        method.reading_like_start(read, method.small.replace(template=("[X] : [MASK]",)), "bert")
+        is method
     )
     adapter = find_method("pcc-tuning", supervised=True)
-    assert adapter.starting_as(read, adapter.small, "llama") is adapter
+    assert adapter.reading_like_start(read, adapter.small, "llama") is adapter
     consert = find_method("consert", supervised=False)
-    goes_on = consert.starting_as(Recipe("x", pooling="last-two/avg"), consert.small, "bert")
+    goes_on = consert.reading_like_start(Recipe("x", pooling="last-two/avg"), consert.small, "bert")
     assert goes_on.training_pooling == consert.training_pooling
-    assert consert.starting_as(read, consert.small, "bert").training_pooling is None
+    assert consert.reading_like_start(read, consert.small, "bert").training_pooling is None
     denosent = find_method("denosent", supervised=False)
-    assert denosent.starting_as(Recipe("x", pooling="last/cls"), denosent.small, "bert") is denosent
+    assert (
+        denosent.reading_like_start(Recipe("x", pooling="last/cls"), denosent.small, "bert")
+        is denosent
+    )
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

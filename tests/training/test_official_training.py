@@ -143,7 +143,7 @@ def test_loss_gradients_and_selection_vectors(official_masks, file, case, method
     )
     assert off < 2e-5 * norm
     learner.eval()
-    vectors = learner.as_encoder(selecting=True).encode(SENTENCES)
+    vectors = learner.as_encoder(for_development=True).encode(SENTENCES)
     expected = values[f"{case}/selection_vectors"]
     assert np.abs(vectors - expected).max() < 1e-5 * np.abs(expected).max()
 

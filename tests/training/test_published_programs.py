@@ -145,14 +145,14 @@ def test_roberta_has_no_blank_before_the_sentence_in_training_alone(name):
     method = find_method(name, supervised=False)
     variant, published = method.variant("roberta"), method.published("roberta-base")
     recipe = method.recipe("x", "roberta", published)
-    selecting = method.selecting(recipe, published, "roberta")
+    selecting = method.development_recipe(recipe, published, "roberta")
     assert "' [X] '" in recipe.prompt and "'[X] '" in selecting.prompt and selecting.period is False
     assert all("'[X] '" in prompt for prompt in variant.prompts(published, training=True))
     assert variant.prompts(method.small, training=True) == variant.prompts(method.small)
     if name == "promptbert":
         assert selecting.denoise == "hidden:code"
         assert (
-            method.selecting(recipe, published.replace(denoising=False), "roberta").denoise
+            method.development_recipe(recipe, published.replace(denoising=False), "roberta").denoise
             == "none"
         )
 

@@ -35,7 +35,7 @@ from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError, unknown
 from promptcli.settings import BARE, typed_value
 from promptcli.storage.typed_documents import parse_toml
-from promptcli.training.launch import launch
+from promptcli.training.launch import read_launch
 from promptcli.training.methods import METHODS, find_method, setting_types
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def train(
             _print_settings(shown)
         return
     name = arguments["name"]
-    several = launch(os.environ).number > 1
+    several = read_launch(os.environ).number > 1
     # trackers print, too
     with ended_by_signals(several), contextlib.redirect_stdout(sys.stderr):
         trained = library.train(**arguments, resume=resume, force=force)

@@ -19,7 +19,7 @@ from promptcli.recipe import RECIPES, Recipe
 from promptcli.select import search_heads
 from promptcli.training.batches import steps_of
 from promptcli.training.config import differences_from_paper, preset_for, shape_on
-from promptcli.training.fits import fit_recipe
+from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective

@@ -127,20 +127,20 @@ def _batches(
             yield batches[index]
 
 
-def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
+def masked_batch(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: a share of the real tokens is predicted, at least one."""
     vocabulary = corpus.vocabulary
     chunks = [corpus.tokens[start:end] for start, end in step.spans.tolist()]
-    ids, real = inputs(chunks, vocabulary)
+    ids, real = padded_inputs(chunks, vocabulary)
     words = np.flatnonzero(vocabulary.are_ordinary[ids.ravel()])
     if not len(words):  # a line of unknown characters only
         words = np.flatnonzero(real.ravel())
-    places, gold = hide(ids, words, step, plan, vocabulary)
-    starts = begins(step, plan, real.sum(axis=1))
+    places, gold = mask_tokens(ids, words, step, plan, vocabulary)
+    starts = first_positions(step, plan, real.sum(axis=1))
     return MaskedBatch(ids, real, starts, places, gold, _NONE, _NONE, _NONE.astype(np.float32))
 
 
-def hide(
+def mask_tokens(
     ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan, vocabulary: Vocabulary
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hide a share of the places ``words`` of the flattened ids, in place.
@@ -162,7 +162,7 @@ def hide(
     return places, gold
 
 
-def inputs(
+def padded_inputs(
     chunks: Sequence[Sequence[int] | np.ndarray], vocabulary: Vocabulary
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return chunks between [CLS] and [SEP], padded at the end, (n, t), and which tokens are real,
@@ -177,7 +177,7 @@ def inputs(
     return ids, np.arange(ids.shape[1]) < lengths[:, None]
 
 
-def begins(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
+def first_positions(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
     """Return the position of each chunk's first token, (n,): 0, or anywhere it fits, so that all
     positions learn.
     """
@@ -201,12 +201,12 @@ def read_templates(file: CorpusFile, vocabulary: Vocabulary) -> tuple[Template, 
     return tuple(templates)
 
 
-def predict_words(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
+def batch_of_step(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: lines in templates whose masks predict their words, or chunks by
     plain masking.
     """
     if not step.templated:
-        return mask(step, plan, corpus)
+        return masked_batch(step, plan, corpus)
     rng = np.random.default_rng([plan.seed, _TEMPLATES, step.number])
     drawn = rng.integers(len(corpus.templates), size=len(step.spans))
     lines = [np.asarray(corpus.tokens[start:end]) for start, end in step.spans.tolist()]
@@ -221,13 +221,13 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
             masks.append(1 + before.index(MASK))
         else:
             masks.append(1 + len(before) + len(line) + after.index(MASK))
-    ids, real = inputs(rows, corpus.vocabulary)
+    ids, real = padded_inputs(rows, corpus.vocabulary)
     starts = np.arange(len(ids)) * ids.shape[1]
     words = np.concatenate(
         [begin + places for begin, places in zip(starts, sentences, strict=True)]
     )
     known = words[corpus.vocabulary.are_ordinary[ids.ravel()[words]]]
-    places, gold = hide(ids, known if len(known) else words, step, plan, corpus.vocabulary)
+    places, gold = mask_tokens(ids, known if len(known) else words, step, plan, corpus.vocabulary)
     weighed = [_weighed(corpus, line) for line in lines]
     filled = [row for row, (content, _) in enumerate(weighed) if len(content)]
     contents = [weighed[row][0] for row in filled]
@@ -235,7 +235,7 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     return MaskedBatch(
         ids=ids,
         real=real,
-        begins=begins(step, plan, real.sum(axis=1)),
+        begins=first_positions(step, plan, real.sum(axis=1)),
         # lines without content teach nothing
         places=np.concatenate([places, (starts + masks)[filled]]),
         gold=gold,

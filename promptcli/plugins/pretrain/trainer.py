@@ -16,7 +16,7 @@ from promptcli.backbones.language_models import ContinuedMaskedLM
 from promptcli.encoder import batching
 from promptcli.encoder.prefetching import prefetch
 from promptcli.errors import PromptcliError
-from promptcli.plugins.pretrain.batches import MaskedBatch, Step, predict_words, steps
+from promptcli.plugins.pretrain.batches import MaskedBatch, Step, batch_of_step, steps
 from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.storage import runs
@@ -74,7 +74,7 @@ class Pretrainer:
         figures = batching.LateFigures(self._record)
         remaining = itertools.islice(steps(self.plan, corpus), position.step, None)
         # another thread prepares the next step's batch while this one computes
-        for step, batch in prefetch(lambda step: predict_words(step, self.plan, corpus), remaining):
+        for step, batch in prefetch(lambda step: batch_of_step(step, self.plan, corpus), remaining):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.plan.learning_rate_at(step.seen + step.tokens)
             figures.add(self.gradients(step, batch), step)

@@ -457,7 +457,9 @@ class Method:
         """
         return self.paper[backbone].as_published().replace(**self.program)
 
-    def changed(self, settings: TrainingSettings, changes: Mapping[str, Any]) -> TrainingSettings:
+    def with_changes(
+        self, settings: TrainingSettings, changes: Mapping[str, Any]
+    ) -> TrainingSettings:
         for name in changes:
             if name not in vars(settings):
                 own = ", ".join(settings.own()) or "none"
@@ -468,7 +470,7 @@ class Method:
                 )
         return settings.replace(**changes)
 
-    def starting_as(self, read: Recipe, settings: TrainingSettings, family: str) -> "Method":
+    def reading_like_start(self, read: Recipe, settings: TrainingSettings, family: str) -> "Method":
         """Return the method on the template and pooling of the model that it starts from, so that
         nothing is unlearned.
 
@@ -536,7 +538,7 @@ class Method:
         read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
         return None if read == recipe else read
 
-    def selecting(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:
+    def development_recipe(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:
         """Return the recipe of the development score: the test's, or the code's, denoised and
         without period rule.
         """
@@ -548,7 +550,7 @@ class Method:
         prompt, *_ = self.variant(family).prompts(settings, training=True)
         return recipe.replace(prompt=prompt, denoise=denoise, period=False)
 
-    def baseline(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
+    def untrained_recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the untrained encoder that a run is measured against: the same without anything
         learned.
         """

@@ -36,7 +36,7 @@ from promptcli.plugins.papers.report import (
 from promptcli.plugins.papers.systems import FORMS, SYSTEMS
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.storage.cache import Cache
-from promptcli.training.fits import fit_recipe
+from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from tests.embed_running import refused
 from tests.learning import stopped_at

@@ -15,8 +15,8 @@ from promptcli.named_templates import named_templates
 from promptcli.plugins.pretrain import corpus as corpus_file
 from promptcli.plugins.pretrain.batches import (
     DEFAULT_TEMPLATES,
-    mask,
-    predict_words,
+    batch_of_step,
+    masked_batch,
     read_templates,
     steps,
 )
@@ -68,7 +68,7 @@ def plan(**changes):
 def test_the_loss_is_the_plain_loops():
     corpus, model = made_corpus(), tiny_model(vocab_size=SIZE, positions=64)
     step = next(steps(plan(), corpus))
-    batch = predict_words(step, plan(), corpus)
+    batch = batch_of_step(step, plan(), corpus)
     with torch.no_grad():
         both, _ = model.loss(*batch.tensors("cpu"), dropout=0.0)
         model._stored.eval()
@@ -98,7 +98,7 @@ def test_sentences_stand_in_templates_and_are_hidden_in_part():
     corpus, wanted = made_corpus(lines=2000), plan(tokens=60_000, batch_tokens=2048, masking=0.25)
     templates, hidden, real = set(), 0, 0
     for step in itertools.islice(steps(wanted, corpus), 8):
-        batch, again = (predict_words(step, wanted, corpus) for _ in range(2))
+        batch, again = (batch_of_step(step, wanted, corpus) for _ in range(2))
         assert np.array_equal(batch.ids, again.ids)
         restored = batch.ids.copy()
         restored.ravel()[batch.places[: len(batch.gold)]] = batch.gold
@@ -126,7 +126,7 @@ def test_a_share_of_the_steps_is_plain_masking():
     taken = list(steps(wanted, corpus))
     assert np.mean([step.templated for step in taken]) == pytest.approx(0.6, abs=0.12)
     plain = next(step for step in taken if not step.templated)
-    one, other = predict_words(plain, wanted, corpus), mask(plain, wanted, corpus)
+    one, other = batch_of_step(plain, wanted, corpus), masked_batch(plain, wanted, corpus)
     assert np.array_equal(one.ids, other.ids)
     assert not len(one.words)
     assert [step.seen for step in taken] == [
@@ -138,7 +138,7 @@ def test_a_share_of_the_steps_is_plain_masking():
 def test_lines_without_content_have_the_plain_loss():
     corpus = made_corpus(letters=False)
     step = next(steps(plan(), corpus))
-    batch = predict_words(step, plan(), corpus)
+    batch = batch_of_step(step, plan(), corpus)
     assert not len(batch.words) and len(batch.places) == len(batch.gold)
     trainer = Pretrainer(plan(), "cpu", new_model(plan(), "cpu", torch.float32))
     assert math.isfinite(take_step(trainer, step, batch)[0])

@@ -16,7 +16,7 @@ import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.plugins.pretrain import trainer
-from promptcli.plugins.pretrain.batches import mask, steps
+from promptcli.plugins.pretrain.batches import masked_batch, steps
 from promptcli.plugins.pretrain.corpus import CorpusFile, make_corpus
 from promptcli.plugins.pretrain.start import OthersModel
 from promptcli.plugins.pretrain.trainer import Pretrainer
@@ -33,7 +33,7 @@ def text(tmp_path):
     return tmp_path / "text.txt"
 
 
-def masked_batch(checkpoint, text, folder):
+def padded_batch(checkpoint, text, folder):
     """Return the first masked batch of a run that has padding."""
     vocabulary = Vocabulary.of(checkpoint)
     plan = OthersModel(checkpoint).plan({"tokens": 2000, "batch_tokens": 256})
@@ -41,7 +41,7 @@ def masked_batch(checkpoint, text, folder):
     files = [CorpusFile(text, True)]
     corpus = make_corpus(folder, files, vocabulary)
     for step in steps(plan, corpus):
-        batch = mask(step, plan, corpus)
+        batch = masked_batch(step, plan, corpus)
         if not batch.real.all():
             return batch, step, corpus
     raise AssertionError("no batch is padded")
@@ -50,7 +50,7 @@ def masked_batch(checkpoint, text, folder):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_loss_and_its_gradient_are_those_of_transformers(family, tiny_folder, text, tmp_path):
     checkpoint = MaskedCheckpoint.open(str(tiny_folder(family)))
-    batch, step, corpus = masked_batch(checkpoint, text, tmp_path / "work")
+    batch, step, corpus = padded_batch(checkpoint, text, tmp_path / "work")
     model = checkpoint.model("cpu", torch.float32)
     model._stored.eval()  # without dropout, which is random
     loss, right = model.loss(*batch.tensors("cpu"), dropout=0.0)

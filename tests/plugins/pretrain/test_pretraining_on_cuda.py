@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from promptcli.plugins.pretrain.batches import predict_words, steps
+from promptcli.plugins.pretrain.batches import batch_of_step, steps
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.start import new_model
 from promptcli.plugins.pretrain.trainer import Pretrainer
@@ -24,13 +24,13 @@ def test_pretraining_has_the_processors_loss(cuda):
         trainer = Pretrainer(plan, device, new_model(plan, device, torch.float32))
         taken = itertools.islice(steps(plan, corpus), 2)
         losses.append(
-            [take_step(trainer, step, predict_words(step, plan, corpus))[0] for step in taken]
+            [take_step(trainer, step, batch_of_step(step, plan, corpus))[0] for step in taken]
         )
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     if not isinstance(cuda, RealCuda):
         return  # the pretended one has no waits
     step = next(steps(plan, corpus))
-    batch = predict_words(step, plan, corpus)
+    batch = batch_of_step(step, plan, corpus)
     with cuda.waits() as waits:
         trainer.gradients(step, batch)
         trainer.apply_gradients()

@@ -32,7 +32,7 @@ from promptcli.plugins.serve.serving import _indexes
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.recipe import Recipe
 from promptcli.retrieval.sentence_index import SentenceIndex
-from promptcli.training.fits import fit_recipe
+from promptcli.training.fitting import fit_recipe
 from tests.tiny import SENTENCES
 
 HERE = "http://127.0.0.1"
