@@ -2,12 +2,12 @@
 table 7).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from promptcli import errors
 from promptcli.backbones.backbone import Backbone
@@ -34,16 +34,9 @@ class MaskTokens:
     truncated: bool  #: the sentence lost tokens to the longest input
 
 
-#: Place of the bias -> the masked-LM head, h and h_hat, both (n, d) -> logits (n, v). PromptBERT
-#: does not name the place of its denoised tokens; ``hidden``, the default, follows its section 4.3
-#: to the letter.
-PLACES: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
-    "hidden": lambda head, state, bias: head.to_logits(head.to_hidden(state - bias)),
-    "head": lambda head, state, bias: head.to_logits(head.to_hidden(state) - head.to_hidden(bias)),
-    "logits": lambda head, state, bias: (
-        head.to_logits(head.to_hidden(state)) - head.to_logits(head.to_hidden(bias))
-    ),
-}
+#: Places of the bias. PromptBERT does not name that of its denoised tokens; ``hidden``, the
+#: default, follows its section 4.3 to the letter.
+PLACES = ("hidden", "head", "logits")
 
 
 def mask_tokens(
@@ -69,31 +62,28 @@ def predict_mask_tokens(
     most = len(backbone.word_embeddings)
     if not 1 <= count <= most:
         raise UsageError(f"{count} tokens are not allowed; the vocabulary gives 1 to {most}")
-    head = backbone.head
-    plain = TorchEncoder(
-        recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {}
-    )
-    at_hidden = recipe.denoise.replace(place, "hidden")
-    denoised = TorchEncoder(plain.recipe.replace(denoise=at_hidden), backbone, {})
-    of_plain, of_denoised = encode_together([plain, denoised], sentences)  # one pass serves both
-    state = torch.from_numpy(of_plain.vectors).to(backbone.device)
-    difference = torch.from_numpy(of_denoised.vectors).to(backbone.device)
-    with torch.inference_mode():
-        plain_logits = head.to_logits(head.to_hidden(state))
-        denoised_logits = PLACES[place](head, state, state - difference)
+    encoders = []
+    for denoise in ("none", recipe.denoise):
+        mixed = recipe.replace(
+            pooling="last/mask", transforms=(f"topk-tokens:{count}",), denoise=denoise
+        )
+        encoder = TorchEncoder(mixed, backbone, {})
+        encoder.stages.pop()  # the mixture of the tokens: its vectors are the logits
+        encoders.append(encoder)
+    plain, denoised = encode_together(encoders, sentences)  # one pass serves both
     of_sentences = zip(
         sentences,
-        _best(backbone, plain_logits, count),
-        _best(backbone, denoised_logits, count),
-        of_plain.truncated.astype(bool).tolist(),
+        _best(backbone, plain.vectors, count),
+        _best(backbone, denoised.vectors, count),
+        plain.truncated.astype(bool).tolist(),
         strict=True,
     )
     return [MaskTokens(*of_sentence) for of_sentence in of_sentences]
 
 
-def _best(backbone: Backbone, logits: Tensor, count: int) -> list[list[Guess]]:
+def _best(backbone: Backbone, logits: NDArray[Any], count: int) -> list[list[Guess]]:
     """Return the ``count`` most probable tokens of each row of logits (n, v)."""
-    probabilities, ids = logits.softmax(-1).topk(count, dim=-1)
+    probabilities, ids = torch.from_numpy(logits).softmax(-1).topk(count, dim=-1)
     rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
     text = backbone.tokenizer.text
     return [[Guess(text(token), value) for token, value in zip(*row, strict=True)] for row in rows]
