@@ -6,7 +6,6 @@ diagonals and TF-IDF).
 """
 
 import contextlib
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +188,7 @@ def impact(backbone: Backbone, sentence: str) -> Impact:
 
 
 def _impact(backbone: Backbone, row: Tensor, advance: notes.Advance) -> Tensor:
-    """Return the impact matrix (N, N) of token ids (N + 2,) without waiting for the device."""
+    """Return the impact matrix (N, N) of token ids (N + 2,)."""
     mask = backbone.tokenizer.mask
     if mask is None:
         raise UsageError(
@@ -245,26 +244,26 @@ def compare_with_tfidf(
     left_out = len(sentences) - len(rows)
     if left_out:
         note(f"{left_out:,} sentences are left out: empty, or longer than the longest input")
-    lengths = [len(row) for row in rows]
-    ids = torch.tensor(list(itertools.chain.from_iterable(rows)), device=backbone.device)
-    columns = []
+    means = []
+    weights = []
     with notes.stage("impact", len(rows)) as advance:
-        for row in torch.split(ids, lengths):
-            columns.append(_impact(backbone, row, lambda done: None).mean(0))
+        for row in rows:
+            ids = torch.tensor(row, device=backbone.device)
+            means.append(_impact(backbone, ids, lambda done: None).mean(0).cpu().numpy())
+            weights.append(tfidf_correlation.tfidf_weights(row, idf)[1:-1])
             advance(1)
-    by_row = [column.cpu().numpy() for column in columns]
-    weights_by_row = [tfidf_correlation.tfidf_weights(tokens, idf)[1:-1] for tokens in rows]
     inside = []
-    for row_means, row_weights in zip(by_row, weights_by_row, strict=True):
-        if len(row_means) > 1:
-            inside.append(tfidf_correlation.correlate(row_means, row_weights))
-    means = np.concatenate(by_row)
-    weights = np.concatenate(weights_by_row)
-    together = tfidf_correlation.correlate(means, weights)
-    by_sentence = tfidf_correlation.Correlation(0.0, 0.0)
-    if inside:
-        by_sentence = tfidf_correlation.Correlation(
-            float(np.mean([each.pearson for each in inside])),
-            float(np.mean([each.spearman for each in inside])),
-        )
-    return ImpactStudy(together, by_sentence, means, weights, len(rows), left_out)
+    for of_sentence in zip(means, weights, strict=True):
+        if len(of_sentence[0]) > 1:
+            found = tfidf_correlation.correlate(*of_sentence)
+            inside.append((found.pearson, found.spearman))
+    by_sentence = np.mean(inside, axis=0).tolist() if inside else (0.0, 0.0)
+    together = tfidf_correlation.correlate(np.concatenate(means), np.concatenate(weights))
+    return ImpactStudy(
+        together,
+        tfidf_correlation.Correlation(*by_sentence),
+        np.concatenate(means),
+        np.concatenate(weights),
+        len(rows),
+        left_out,
+    )
