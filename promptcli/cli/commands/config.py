@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.console import note, result, result_json
+from promptcli.cli.console import note, result_json, show
 from promptcli.cli.options import Json
 from promptcli.errors import UsageError, look_up
 from promptcli.settings import KEYS, config_file, home_folder, read_settings, write_setting
@@ -45,7 +45,7 @@ def config(
         result_json({"file": str(path), "models": str(home_folder()), "settings": documents})
         return
     for name, effective in settings.items():
-        result(
+        show(
             f"{name} = {effective.value or '-'}  ({effective.source}; {KEYS[name].about};"
             f" ${KEYS[name].variable})"
         )

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from promptcli import training
-from promptcli.cli.console import half_interval, result, result_json, result_table
+from promptcli.cli.console import half_interval, result_json, result_table, show
 from promptcli.cli.options import (
     DataDir,
     Force,
@@ -68,8 +68,8 @@ def fit(
 
 
 def _print_selection(selection: dict[str, Any]) -> None:
-    result(f"{selection['task']}, {selection['pairs']:,} pairs")
-    result("Spearman x 100, ± half of the 95% interval")
+    show(f"{selection['task']}, {selection['pairs']:,} pairs")
+    show("Spearman x 100, ± half of the 95% interval")
     rows = []
     for row in (selection["without"], *selection["candidates"]):
         chosen = "chosen" if row["transform"] == selection["chosen"] else ""

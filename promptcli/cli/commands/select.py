@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli import select
-from promptcli.cli.console import half_interval, note, result, result_json, result_table
+from promptcli.cli.console import half_interval, note, result_json, result_table, show
 from promptcli.cli.options import (
     DataDir,
     Force,
@@ -213,8 +213,8 @@ def _is_shown(search: "Search", *, as_json: bool) -> bool:
 
 def _caption(search: "Search") -> None:
     task = search.task
-    result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}")
-    result("Spearman x 100, ± half of the 95% interval")
+    show(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}")
+    show("Spearman x 100, ± half of the 95% interval")
 
 
 def _score(item: "Ranked") -> list[str]:
@@ -227,7 +227,7 @@ def _print_heads(search: "Search", corpus: str) -> None:
 
     _caption(search)
     weights = search.about["weights"]
-    result(
+    show(
         f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of"
         f" the same states; correlation of the head's {HEAD_WEIGHTS[weights].part} with TF-IDF over"
         f" tokens (idf counted on {corpus})"
@@ -235,8 +235,8 @@ def _print_heads(search: "Search", corpus: str) -> None:
     _print_poolings(search)
     best = str(parse_pooling(search.best.choice).states)
     values = search.maps[best].tolist()
-    result("")
-    result(f"{best} {weights}, every head")
+    show("")
+    show(f"{best} {weights}, every head")
     numbered = [[layer, *(f"{one:.1f}" for one in row)] for layer, row in enumerate(values, 1)]
     result_table(["layer", *map(str, range(1, len(values[0]) + 1))], numbered)
     _print_selection_bias(search, "head", "the plain average of its states")
@@ -247,7 +247,7 @@ def _print_layers(search: "Search") -> None:
     recipe = search.recipe
     _caption(search)
     own = search.baseline["own"].choice
-    result(f"{recipe.backbone}, {recipe.prompt}; gain over {own}, the recipe's own")
+    show(f"{recipe.backbone}, {recipe.prompt}; gain over {own}, the recipe's own")
     _print_poolings(search)
     _print_selection_bias(search, "layer", "the recipe's own layer")
 
@@ -273,9 +273,9 @@ def print_templates(search: "Search") -> None:
 
     backbone = search.recipe.backbone
     published = published_scores(backbone, search.task.label)
-    result(f"{backbone}; {search.recipe.pooling}, period rule; * the best")
+    show(f"{backbone}; {search.recipe.pooling}, period rule; * the best")
     _caption(search)
-    result(search.about["compared"])
+    show(search.about["compared"])
     rows: list[Sequence[str]] = []
     for heading, templates in search.stages.items():
         rows.append([heading])
@@ -294,13 +294,13 @@ def print_templates(search: "Search") -> None:
 def _print_selection_bias(search: "Search", chosen: str, baseline: str) -> None:
     halves = search.cross_validation
     assert halves is not None
-    result("")
-    result(
+    show("")
+    show(
         f"selection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that"
         f" chose the {chosen}, {halves.held_out:.2f} on the held-out half ({halves.gap:+.2f})"
     )
-    result(f"gain over {baseline} on the held-out half: {halves.gain:+.2f}")
-    result(f"the best {chosen} above was chosen in {halves.agreement:.0%} of the splits")
+    show(f"gain over {baseline} on the held-out half: {halves.gain:+.2f}")
+    show(f"the best {chosen} above was chosen in {halves.agreement:.0%} of the splits")
     _print_verdict(search)
 
 
@@ -309,8 +309,8 @@ def _print_verdict(search: "Search") -> None:
     plain = search.better_baseline
     if plain is not None:
         ahead = plain.value - search.best.value
-        result("")
-        result(
+        show("")
+        show(
             f"the plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above the"
             " best choice"
         )

@@ -7,7 +7,7 @@ import typer
 
 from promptcli import select as library
 from promptcli.cli.commands.select import BackboneModel
-from promptcli.cli.console import result, result_json, result_table
+from promptcli.cli.console import result_json, result_table, show
 from promptcli.cli.options import Json, choice_of, default_backbone
 from promptcli.select import CheckedTemplate
 
@@ -77,7 +77,7 @@ def _print_template(name: str, checked: CheckedTemplate) -> None:
     read = "the last token"
     if checked.mask_position is not None:
         read = f"the mask, position {checked.mask_position}"
-    result(
+    show(
         f"read at {read}; the template has {checked.template_tokens} tokens, special tokens"
         f" included: the first {checked.room} of a sentence are kept"
     )
