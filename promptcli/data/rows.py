@@ -25,7 +25,6 @@ from promptcli.data.input_files import (
     OpenText,
     check_file,
     count_lines,
-    display_name,
     extension_of,
     is_remote,
     open_text,
@@ -94,6 +93,10 @@ def open_rows(
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool | None = None,
     stdin: BinaryIO | None = None,
+    start: int = 0,
+    number: int = 0,
+    again: bool = False,
+    may_be_empty: bool = False,
 ) -> Iterator[Rows]:
     """Open a file and read its first batch, so that a wrong file or field is known before any work
     is done.
@@ -105,6 +108,10 @@ def open_rows(
         skip_bad: Leave out the rows that cannot be read, and say how many and why; of a text they
             are blank. None: the user has no such choice.
         stdin: Read if the path is ``-``: a table or JSON if a field is named, else plain text.
+        start: The first row that is read.
+        number: Its id, if the file has no ids.
+        again: Whether the file was read before: rows that cannot be read are left out in silence.
+        may_be_empty: Whether a file without rows is allowed.
 
     Raises:
         UsageError: An empty or unreadable file, or one that does not say how it is to be read.
@@ -112,33 +119,8 @@ def open_rows(
     path, named = split_columns(str(path))
     if named:
         fields = dataclasses.replace(fields, named=named)
-    bad = BadRows(skip_bad)
+    bad = BadRows(True if again else skip_bad, quiet=again)
     stdin = stdin if path == str(STANDARD) else None
-    with open_from(path, fields, stdin, csv=csv, bad=bad) as rows:
-        batches = rows.batches
-        if TEXT in rows.columns:
-            batches = with_row_numbers(batches)
-        first = next(batches, None)
-        if first is None:
-            bad.tell(display_name(path))
-            raise UsageError(f"{display_name(path)} is empty; give a file with at least one row")
-        head = list(first.get(TEXT, ()))
-        yield dataclasses.replace(rows, batches=itertools.chain([first], batches), head=head)
-
-
-@contextlib.contextmanager
-def open_from(
-    path: str | Path,
-    fields: ColumnChoice,
-    stdin: BinaryIO | None = None,
-    *,
-    csv: Mapping[str, Any] | None = None,
-    start: int = 0,
-    bad: BadRows,
-) -> Iterator[Rows]:
-    """Open the rows of a file from row ``start`` on, without ids if it has none; it may be
-    empty.
-    """
     options = CsvOptions.of(csv)
     extension = extension_of(path)[0]
     if not is_remote(path) and extension in (".parquet", ".xlsx"):
@@ -166,9 +148,18 @@ def open_from(
         else:
             table = INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
         rows = rows_of(table, text.name, fields, options, bad, start)
+        batches = rows.batches
+        if TEXT in rows.columns:
+            batches = _with_row_numbers(batches, number)
+        first = next(batches, {})
+        if not first and not may_be_empty:
+            bad.tell(text.name)
+            raise UsageError(f"{text.name} is empty; give a file with at least one row")
         yield dataclasses.replace(
             rows,
             name=str(path),
+            batches=itertools.chain([first] if first else [], batches),
+            head=list(first.get(TEXT, ())),
             sha256=text.sha256,
             total=lambda: table.size or _count(path),
             is_text=not is_table,
@@ -307,21 +298,23 @@ def _texts(
     return texts
 
 
-def _blocks(rows: Iterable[tuple[int, list[Any]]]) -> Iterator[tuple[list[int], list[list[Any]]]]:
-    """Yield the numbers and cells of up to ``BATCH`` rows; of long texts fewer."""
-    numbers, block, size = list[int](), list[list[Any]](), 0
+def _blocks(
+    rows: Iterable[tuple[Any, list[Any]]], most: int = BATCH, characters: int = CHARACTERS
+) -> Iterator[tuple[list[Any], list[list[Any]]]]:
+    """Yield the numbers and cells of up to ``most`` rows; of long texts fewer."""
+    numbers, block, size = list[Any](), list[list[Any]](), 0
     for number, row in rows:
         numbers.append(number)
         block.append(row)
         size += sum(len(cell) for cell in row if type(cell) is str)
-        if len(block) == BATCH or size >= CHARACTERS:
+        if len(block) == most or size >= characters:
             yield numbers, block
             numbers, block, size = [], [], 0
     if block:
         yield numbers, block
 
 
-def with_row_numbers(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
+def _with_row_numbers(batches: Iterator[Batch], row: int) -> Iterator[Batch]:
     """Yield batches of sentences with the numbers of the rows as ids if they have none."""
     for batch in batches:
         stop = row + len(batch[TEXT])
@@ -334,17 +327,10 @@ def windows(batches: Iterable[Batch], rows: int, characters: int) -> Iterator[Ba
 
     A window is shorter at the end, and once it holds so many characters.
     """
-    ids, texts, size = list[Any](), list[str](), 0
-    for batch in batches:
-        for name, text in zip(batch[ID], batch[TEXT], strict=True):
-            ids.append(name)
-            texts.append(text)
-            size += len(text)
-            if len(texts) == rows or size >= characters:
-                yield {ID: ids, TEXT: texts}
-                ids, texts, size = [], [], 0
-    if texts:
-        yield {ID: ids, TEXT: texts}
+    named = (zip(batch[ID], batch[TEXT], strict=True) for batch in batches)
+    texts = ((name, [text]) for name, text in itertools.chain.from_iterable(named))
+    for ids, window in _blocks(texts, rows, characters):
+        yield {ID: ids, TEXT: [text for (text,) in window]}
 
 
 def sentences_of(rows: Rows) -> Iterator[tuple[int | str, str]]:

@@ -14,7 +14,6 @@ from promptcli.data.csv_options import stored_options
 from promptcli.data.given import check_texts
 from promptcli.data.input_files import (
     STANDARD,
-    BadRows,
     check_sentence,
     find_inputs,
     names_file,
@@ -22,7 +21,7 @@ from promptcli.data.input_files import (
     split_text_column,
 )
 from promptcli.data.layouts import TEXT
-from promptcli.data.rows import open_from, open_rows
+from promptcli.data.rows import open_rows
 from promptcli.embedding.engines import ENGINES
 from promptcli.embedding.passages import look_wrapped
 from promptcli.embedding.splitting import Splitter
@@ -217,7 +216,7 @@ def _embed_texts(
 
 def _texts(path: Path, fields: ColumnChoice, csv: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield a file's sentences, which are read once they are asked for."""
-    with open_from(path, fields, csv=csv, bad=BadRows(skip=True, quiet=True)) as rows:
+    with open_rows(path, fields, csv=csv, again=True) as rows:
         yield from rows.texts()
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.given import is_unicode
-from promptcli.data.input_files import BadRows, file_sha256, state_of
+from promptcli.data.input_files import file_sha256, state_of
 from promptcli.data.layouts import ID, TEXT
 from promptcli.data.parquet_files import open_parquet
-from promptcli.data.rows import Batch, open_from, with_row_numbers
+from promptcli.data.rows import Batch, open_rows
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, counted, shorten
@@ -63,7 +63,7 @@ def count_input(
 ) -> InputFile:
     """Read a file once, check every row, and count them; an empty file has none."""
     size, stamp = state_of(name)
-    with open_from(name, fields, csv=csv, bad=BadRows(skip_bad)) as rows:
+    with open_rows(name, fields, csv=csv, skip_bad=skip_bad, may_be_empty=True) as rows:
         count = sum(len(batch[TEXT]) for batch in rows)
         columns = rows.columns
         digest = rows.sha256()
@@ -135,15 +135,13 @@ def read_range(
         upper = min(stop - first, file.rows)
         if lower < upper:
             check_unchanged(file, began)
-            with open_from(
-                file.path,
-                ColumnChoice(file.text, file.id),
-                csv=csv,
-                start=lower,
-                bad=BadRows(skip=True, quiet=True),
+            fields = ColumnChoice(file.text, file.id)
+            number = first + lower
+            with open_rows(
+                file.path, fields, csv=csv, start=lower, number=number, again=True
             ) as rows:
                 row = lower
-                for batch in with_row_numbers(rows.batches, first + lower):
+                for batch in rows:
                     yield {name: values[: upper - row] for name, values in batch.items()}
                     row += len(batch[TEXT])
                     if row >= upper:
