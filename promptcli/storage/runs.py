@@ -8,19 +8,19 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 
-from promptcli.errors import UsageError, one_line, shorten
+from promptcli.errors import UsageError, shorten
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.locks import claim
-from promptcli.storage.tensors import check_seal, save_tensors
+from promptcli.storage.tensors import check_seal, reading, save_tensors
 from promptcli.storage.typed_documents import convert, read_document, to_json
 
 Report = TypeVar("Report")
@@ -156,63 +156,51 @@ def load_state(
     path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> Position:
     """Read the state into parameters and optimiser; return the position."""
-    check_seal(path, hint=f"delete {path.parent} and start again", error=UsageError)
+    start_again = f"delete {path.parent} and start again"
+    check_seal(path, hint=start_again, error=UsageError)
     fused = {
         parameter
         for group in optimizer.param_groups
         if group.get("fused")
         for parameter in group["params"]
     }
-    try:
-        with safe_open(path, framework="pt") as file, torch.no_grad():
-            position = convert(json.loads(file.metadata()["position"]), Position)
-            stored = set(file.keys())
-            for name, parameter in parameters.items():
-                parameter.copy_(file.get_tensor(f"weight.{name}"))
-                # it never had a gradient, as a pooler that nothing reads
-                if f"{_MOMENTS[0]}.{name}" not in stored:
-                    continue
-                moments = {
-                    kind: file.get_tensor(f"{kind}.{name}").to(parameter.device)
-                    for kind in _MOMENTS
-                }
-                # a fused optimiser counts its steps on the parameter's device, others on
-                # the CPU
-                device = parameter.device if parameter in fused else "cpu"
-                taken = float(position.step)
-                if f"step.{name}" in stored:
-                    taken = float(file.get_tensor(f"step.{name}"))
-                steps = torch.tensor(taken, device=device)
-                optimizer.state[parameter] = {"step": steps, **moments}
-            return position
-    except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(
-            f"{path} is damaged ({one_line(error, 200)}); delete {path.parent} and start again"
-        ) from None
+    with (
+        reading(path, hint=start_again, error=UsageError),
+        safe_open(path, framework="pt") as file,
+        torch.no_grad(),
+    ):
+        position = convert(json.loads(file.metadata()["position"]), Position)
+        stored = set(file.keys())
+        for name, parameter in parameters.items():
+            parameter.copy_(file.get_tensor(f"weight.{name}"))
+            # it never had a gradient, as a pooler that nothing reads
+            if f"{_MOMENTS[0]}.{name}" not in stored:
+                continue
+            moments = {
+                kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in _MOMENTS
+            }
+            # a fused optimiser counts its steps on the parameter's device, others on the CPU
+            device = parameter.device if parameter in fused else "cpu"
+            taken = float(position.step)
+            if f"step.{name}" in stored:
+                taken = float(file.get_tensor(f"step.{name}"))
+            steps = torch.tensor(taken, device=device)
+            optimizer.state[parameter] = {"step": steps, **moments}
+    return position
 
 
 def read_log(path: Path, kind: type[Report], until: float = math.inf) -> list[Report]:
     """Return the reports of a log, up to a step; a line that a kill cut short is left out."""
-    with _naming_damage(path):
+    with reading(path, hint=f"delete {path.parent} and start again", error=UsageError):
         return [convert(json.loads(line), kind) for line in _lines(path, until)]
 
 
 def truncate_log(path: Path, until: int) -> None:
     """Remove the reports after a step."""
     if path.is_file():
-        with _naming_damage(path):
+        with reading(path, hint=f"delete {path.parent} and start again", error=UsageError):
             lines = _lines(path, until)
         write_text(path, "".join(lines))
-
-
-@contextlib.contextmanager
-def _naming_damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise UsageError(
-            f"{path} is damaged ({one_line(error, 100)}); delete {path.parent} and start again"
-        ) from None
 
 
 def _lines(path: Path, until: float) -> list[str]:

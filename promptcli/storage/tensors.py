@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from promptcli.errors import CheckFailedError, PromptcliError
+from promptcli.errors import CheckFailedError, PromptcliError, one_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,13 +93,12 @@ def _checksum(names: Iterable[str], tensor: "Callable[[str], Tensor]") -> str:
 def check_seal(path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError) -> None:
     """Refuse a file that was written ``sealed`` and has changed since.
 
-    See ``documents.read_document`` for ``hint`` and ``error``.
+    See ``typed_documents.read_document`` for ``hint`` and ``error``.
     """
-    with _reading(path, hint, error), safe_open(path, framework="pt") as file:
+    with reading(path, hint=hint, error=error), safe_open(path, framework="pt") as file:
         seal = (file.metadata() or {}).get(_SEAL)
-        is_whole = seal is None or seal == _checksum(sorted(file.keys()), file.get_tensor)
-    if not is_whole:
-        raise error(f"{path} is damaged (its checksum differs); {hint}")
+        if seal is not None and seal != _checksum(sorted(file.keys()), file.get_tensor):
+            raise ValueError("its checksum differs")
 
 
 def load_tensors(
@@ -107,11 +106,11 @@ def load_tensors(
 ) -> "dict[str, Tensor]":
     """Return the tensors of a file by name.
 
-    See ``documents.read_document`` for ``hint`` and ``error``.
+    See ``typed_documents.read_document`` for ``hint`` and ``error``.
     """
     from safetensors.torch import load_file
 
-    with _reading(path, hint, error):
+    with reading(path, hint=hint, error=error):
         return load_file(path)
 
 
@@ -121,7 +120,7 @@ def open_tensors(
     """Return the tensors of a file as ``load_tensors`` does, without torch unless the file holds
     types of numbers that are torch's own.
     """
-    with _reading(path, hint, error):
+    with reading(path, hint=hint, error=error):
         arrays = _arrays_of_numpy(path)
     if arrays is not None:
         return StoredTensors(arrays)
@@ -189,17 +188,17 @@ def _is_finite(array: np.ndarray) -> bool:
 
 
 @contextlib.contextmanager
-def _reading(path: Path, hint: str, error: type[PromptcliError]) -> Iterator[None]:
+def reading(
+    path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError
+) -> Iterator[None]:
+    """Refuse a damaged file, whatever its reader raises in the block.
+
+    See ``typed_documents.read_document`` for ``hint`` and ``error``.
+    """
     try:
         yield
-    except (
-        SafetensorError,
-        RuntimeError,
-        OSError,
-    ) as problem:  # torch's own if the file is missing
-        raise error(
-            f"{path} is damaged: {str(problem).partition(chr(10))[0][:200]}; {hint}"
-        ) from None
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as problem:
+        raise error(f"{path} is damaged ({one_line(problem, 200)}); {hint}") from None
 
 
 @contextlib.contextmanager
