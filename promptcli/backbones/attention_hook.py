@@ -45,13 +45,14 @@ class Recorded:
     """What a forward pass should read from the layers' attention, and what it has read."""
 
     needs: Needs = field(default_factory=Needs)  #: what is wanted of which layers
-    places: Mapping[int, Tensor] = field(default_factory=dict)  #: slot of ``needs.rows`` -> (n,)
+    #: Slot of ``needs.attention_rows`` -> (n,)
+    places: Mapping[int, Tensor] = field(default_factory=dict)
     #: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     #: Layer -> (n, h, t, t) float32, post-softmax; filled. With a prefix its columns come first.
     matrices: dict[int, Tensor] = field(default_factory=dict)
     #: Layer and slot -> (n, h, t) float32, post-softmax, without the columns of a prefix; filled.
-    rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    attention_rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     #: Layer -> (n, t, h d/h), the mixture of the heads, which goes into the output projection, or
     #: (n, 1, h d/h) at ``slots``; filled.
     mixtures: dict[int, Tensor] = field(default_factory=dict)
@@ -71,13 +72,13 @@ class Recorded:
     def layers(self) -> set[int]:
         """The layers (0-based) of which something was read."""
         read = self.diagonals.keys() | self.matrices.keys() | self.mixtures.keys()
-        return read | self.values.keys() | {layer for layer, _ in self.rows}
+        return read | self.values.keys() | {layer for layer, _ in self.attention_rows}
 
     def reads_scores(self, layer: int) -> bool:
         """Return whether anything of a layer's attention matrix is wanted."""
         needs = self.needs
-        of_rows = any(of == layer for of, _ in needs.rows)
-        return of_rows or layer in needs.diagonals or layer in needs.matrices
+        of_row = any(of == layer for of, _ in needs.attention_rows)
+        return of_row or layer in needs.diagonals or layer in needs.matrices
 
 
 class AttentionHook:
@@ -143,10 +144,10 @@ class AttentionHook:
         recorded = self.recorded
         if layer in recorded.needs.matrices:
             recorded.matrices[layer] = score(None)
-        for of, slot in recorded.needs.rows:
+        for of, slot in recorded.needs.attention_rows:
             if of == layer:
                 row = score(recorded.places[slot]).squeeze(2)
-                recorded.rows[layer, slot] = row[..., -length:]
+                recorded.attention_rows[layer, slot] = row[..., -length:]
 
     def read_values(self, layer: int, value: Tensor) -> None:
         """Keep the values (n, h', t, d/h) of a layer that are wanted, and end the pass if nothing

@@ -201,7 +201,7 @@ class Backbone:
         if needs.decoder:
             decoder = self.head.output_embeddings[batch.ids].float()
         attention = needs.diagonals | needs.matrices | needs.attended | needs.values
-        attention |= {layer for layer, _ in needs.rows}
+        attention |= {layer for layer, _ in needs.attention_rows}
         if not needs.layers and not attention:
             return HiddenStates(static=static, decoder=decoder)
         places = lasts = None
@@ -212,7 +212,7 @@ class Backbone:
         injected = Injected(batch.prefix, batch.prepending, batch.contrast, batch.rerouting, lasts)
         recorded = Recorded(
             needs,
-            {slot: slot_positions(batch, slot) for _, slot in needs.rows},
+            {slot: slot_positions(batch, slot) for _, slot in needs.attention_rows},
             slots=places,
             stop=None if needs.layers else max(attention),
         )
@@ -240,7 +240,7 @@ class Backbone:
             decoder,
             recorded.diagonals,
             recorded.matrices,
-            recorded.rows,
+            recorded.attention_rows,
             attended,
             {layer: values.float() for layer, values in recorded.values.items()},
             slot=needs.slot if places is not None else None,
@@ -336,10 +336,10 @@ class Backbone:
         """
         if not self._first_position or batch.soft is not None:
             return False
-        if batch.rows is None:
+        if batch.ids_on_host is None:
             return True
-        filling = batch.rows.size - int(batch.host_lengths().sum())
-        return int(np.count_nonzero(batch.rows == self._padding)) > filling
+        filling = batch.ids_on_host.size - int(batch.host_lengths().sum())
+        return int(np.count_nonzero(batch.ids_on_host == self._padding)) > filling
 
     def projection(self, layer: int) -> nn.Module:
         """Return the output projection of a layer's attention (0-based)."""
@@ -434,7 +434,7 @@ class Backbone:
 
 
 def _reads_slot_only(needs: Needs) -> bool:
-    attention = needs.diagonals or needs.matrices or needs.rows
+    attention = needs.diagonals or needs.matrices or needs.attention_rows
     others_too = needs.static or needs.decoder or attention
     of_tokens = needs.layers or needs.attended or needs.values
     return needs.slot is not None and bool(of_tokens) and not others_too

@@ -94,9 +94,9 @@ class Batch:
     rerouting: Rerouting | None = None
     augment: Callable[[Tensor], Tensor] | None = None  #: changes the embeddings (n, t, e)
     #: ``lengths`` in host memory, so that reading them waits for no device.
-    counts: np.ndarray | None = field(default=None, compare=False)
+    lengths_on_host: np.ndarray | None = field(default=None, compare=False)
     #: ``ids`` in host memory.
-    rows: np.ndarray | None = field(default=None, compare=False)
+    ids_on_host: np.ndarray | None = field(default=None, compare=False)
 
     @property
     def padded(self) -> bool:
@@ -105,14 +105,14 @@ class Batch:
 
     def host_lengths(self) -> np.ndarray:
         """Return ``lengths`` in host memory."""
-        if self.counts is not None:
-            return self.counts
+        if self.lengths_on_host is not None:
+            return self.lengths_on_host
         return self.lengths.cpu().numpy()
 
     def host_ids(self) -> np.ndarray:
         """Return ``ids`` in host memory."""
-        if self.rows is not None:
-            return self.rows
+        if self.ids_on_host is not None:
+            return self.ids_on_host
         return self.ids.cpu().numpy()
 
     def real(self) -> Tensor:
@@ -135,10 +135,10 @@ def without_shared(batch: Batch) -> Batch:
         prefix=batch.shared.prefix,
         shared=None,
     )
-    if batch.counts is not None:
-        rest = replace(rest, counts=batch.counts - count)
-    if batch.rows is not None:
-        rest = replace(rest, rows=batch.rows[:, count:])
+    if batch.lengths_on_host is not None:
+        rest = replace(rest, lengths_on_host=batch.lengths_on_host - count)
+    if batch.ids_on_host is not None:
+        rest = replace(rest, ids_on_host=batch.ids_on_host[:, count:])
     if batch.soft is not None:
         rest = replace(rest, soft=replace(batch.soft, slots=batch.soft.slots - count))
     if batch.prepending is not None:
@@ -172,7 +172,7 @@ class Needs:
     #: layers (0-based) whose whole attention matrices are wanted
     matrices: frozenset[int] = frozenset()
     #: layers (0-based) and slots whose row of the attention matrix is wanted
-    rows: frozenset[tuple[int, int]] = frozenset()
+    attention_rows: frozenset[tuple[int, int]] = frozenset()
     #: layers (0-based) whose attention block's output is wanted
     attended: frozenset[int] = frozenset()
     #: layers (0-based) whose values are wanted
@@ -186,7 +186,7 @@ class Needs:
             self.layers | other.layers,
             self.diagonals | other.diagonals,
             self.matrices | other.matrices,
-            self.rows | other.rows,
+            self.attention_rows | other.attention_rows,
             self.attended | other.attended,
             self.values | other.values,
             self.static or other.static,
@@ -210,7 +210,7 @@ class HiddenStates:
     #: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.
     matrices: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) and slot -> (n, h, t) float32, a_sj of the slot's position s, 0 on padding.
-    rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    attention_rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, t, d) float32, the attention block's output after its projection,
     #: before the residual.
     attended: dict[int, Tensor] = field(default_factory=dict)

@@ -228,4 +228,4 @@ def make_batch(
     parts = torch.split_with_sizes(flat, [array.size for array in arrays])
     sent = [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
     slots = sent[2] if len(sent) > 2 else None
-    return Batch(sent[0], sent[1], slots, counts=ragged.lengths, rows=ids)
+    return Batch(sent[0], sent[1], slots, lengths_on_host=ragged.lengths, ids_on_host=ids)

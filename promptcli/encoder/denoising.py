@@ -20,19 +20,19 @@ from promptcli.recipe import SLOT
 
 
 def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
-    """Return the template with k times [PAD], attended to, in place of a sentence, one row for each
-    k (CoT-BERT).
+    """Return the template with k times [PAD], attended to, in place of a sentence, one input for
+    each k (CoT-BERT).
     """
     pad = backbone.tokenizer.pad
-    rows = RaggedIds.of([*template.left, *[pad] * length, *template.right] for length in lengths)
-    slots = template.mask_positions(rows.lengths)
-    return make_batch(rows, slots, pad, backbone.device, backbone.max_tokens)
+    ids = RaggedIds.of([*template.left, *[pad] * length, *template.right] for length in lengths)
+    masks = template.mask_positions(ids.lengths)
+    return make_batch(ids, masks, pad, backbone.device, backbone.max_tokens)
 
 
 def bias_batch(
     template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool
 ) -> Batch:
-    """Return the bias inputs for sentence lengths k, one row each, (K, t) with t the template's
+    """Return the bias inputs for sentence lengths k, one each, (K, t) with t the template's
     length.
     """
     if template.text == SLOT or template.has_blocks or template.copies > 1:

@@ -24,7 +24,7 @@ from promptcli.backbones.provenance import TABLE
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.data.given import check_texts
-from promptcli.encoder.averaging import average_rows
+from promptcli.encoder.averaging import average_embeddings
 from promptcli.encoder.batching import (
     TOKEN_BUDGET,
     BatchSplitter,
@@ -158,7 +158,7 @@ class TorchEncoder(Encoder):
             check_words_only(self.recipe, table=self.origin.family == TABLE)
         masks = len(template.masks)
         # [CLS] is 0 and the last token -1: every template has them
-        if max([needs.slot or 0, *(slot for _, slot in needs.rows)]) > masks:
+        if max([needs.slot or 0, *(slot for _, slot in needs.attention_rows)]) > masks:
             has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
             raise UsageError(
                 f"pooling {self.pooling.spec!r} reads the mask, but template {template.text!r}"
@@ -600,13 +600,13 @@ def _averages(encoder: TorchEncoder, ids: RaggedIds, matrix: Tensor) -> np.ndarr
     """
     counted = encoder.pooling.weights.averaged or slice(None)
 
-    def rows_of(tokens: np.ndarray) -> np.ndarray:
+    def embeddings_of(tokens: np.ndarray) -> np.ndarray:
         return matrix[to_device(tokens, matrix.device)].float().cpu().numpy()
 
     parts = []
     for start in range(0, len(ids), _AVERAGED_AT_ONCE):
         some = ids[start : start + _AVERAGED_AT_ONCE]
-        means = average_rows(some.within(counted), rows_of, len(matrix))
+        means = average_embeddings(some.within(counted), embeddings_of, len(matrix))
         vectors = encoder.apply_transforms(to_device(means, matrix.device), some.lengths)
         parts.append(vectors.cpu().numpy())
     return np.concatenate(parts)

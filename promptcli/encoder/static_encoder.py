@@ -10,7 +10,7 @@ from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.averaging import average_rows
+from promptcli.encoder.averaging import average_embeddings
 from promptcli.encoder.encoded import Encoded, Progress, encode_stream, no_progress
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.template import Inputs, Template
@@ -184,7 +184,7 @@ class StaticEncoder(Encoder):
         self, inputs: Inputs, progress: Progress
     ) -> Callable[[], "dict[StaticEncoder, np.ndarray]"]:
         """Return what returns the vectors (n, d) of n inputs; see ``Pass``."""
-        vectors = average_rows(inputs.ids, self._rows, len(self._table.rows))
+        vectors = average_embeddings(inputs.ids, self._word_vectors, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             if transform.name == "truncate":
                 vectors = vectors[:, : transform["count"]]
@@ -193,10 +193,10 @@ class StaticEncoder(Encoder):
         progress(len(vectors))
         return lambda: {self: vectors}
 
-    def _rows(self, tokens: np.ndarray) -> np.ndarray:
+    def _word_vectors(self, tokens: np.ndarray) -> np.ndarray:
         """Return the word vectors of some token ids, float32."""
-        rows: np.ndarray = self._table.rows[tokens].astype(np.float32)
-        return as_bfloat16(rows) if self._dtype == "bfloat16" else rows
+        vectors: np.ndarray = self._table.rows[tokens].astype(np.float32)
+        return as_bfloat16(vectors) if self._dtype == "bfloat16" else vectors
 
 
 def as_bfloat16(array: np.ndarray) -> np.ndarray:

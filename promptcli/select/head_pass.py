@@ -60,7 +60,7 @@ class HeadWeights:
 
 
 def _rows_of(hidden: HiddenStates, layers: int) -> Tensor:
-    rows = {layer: row for (layer, _), row in hidden.rows.items()}
+    rows = {layer: row for (layer, _), row in hidden.attention_rows.items()}
     return torch.cat([rows[layer] for layer in range(layers)], dim=1)
 
 
@@ -73,7 +73,9 @@ HEAD_WEIGHTS = {
     ),
     "slot-attention": HeadWeights(
         lambda backbone: Needs(
-            rows=frozenset((layer, slot_of(backbone)) for layer in range(backbone.n_layers))
+            attention_rows=frozenset(
+                (layer, slot_of(backbone)) for layer in range(backbone.n_layers)
+            )
         ),
         _rows_of,
         lambda attention, batch: kept_or_all(kept_tokens(attention, batch, ALPHA), batch).float(),

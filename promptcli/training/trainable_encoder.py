@@ -277,7 +277,9 @@ class TrainableEncoder(nn.Module):
         assert head is not None
         ids, selected = mask_tokens(batch, backbone.tokenizer, len(backbone.word_embeddings))
         places = np.flatnonzero(selected)
-        masked = replace(batch, ids=to_device(ids.numpy(), backbone.device), rows=ids.numpy())
+        masked = replace(
+            batch, ids=to_device(ids.numpy(), backbone.device), ids_on_host=ids.numpy()
+        )
         last = backbone.n_layers
         states = backbone.run(masked, Needs(layers=frozenset({last}))).layers[last]
         chosen = states.flatten(0, 1)[to_device(places, backbone.device)]

@@ -82,7 +82,7 @@ def test_states_and_attention_are_those_of_transformers(ours, theirs):
     layers = frozenset(range(2))
     slots = torch.tensor([0, 16, 1])
     rows = frozenset((layer, 1) for layer in layers)
-    call = Recorded(Needs(diagonals=layers, matrices=layers, rows=rows), {1: slots})
+    call = Recorded(Needs(diagonals=layers, matrices=layers, attention_rows=rows), {1: slots})
     given = {"input_ids": IDS, "attention_mask": REAL.long()}
     with torch.inference_mode():
         output = ours(**given, output_hidden_states=True, hook=AttentionHook(recorded=call))
@@ -97,7 +97,7 @@ def test_states_and_attention_are_those_of_transformers(ours, theirs):
         assert (found - matrix.transpose(1, 2)[REAL]).abs().max() < 1e-5
         difference = call.diagonals[layer] - matrix.diagonal(dim1=-2, dim2=-1)
         assert difference.transpose(1, 2)[REAL].abs().max() < 1e-5
-        assert (call.rows[layer, 1] - matrix[rows, :, slots]).abs().max() < 1e-5
+        assert (call.attention_rows[layer, 1] - matrix[rows, :, slots]).abs().max() < 1e-5
 
 
 def test_padding_batch_and_order_do_not_matter(ours):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from promptcli.backbones import tokenizer as tokenizer_module
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.ragged_ids import RaggedIds
-from promptcli.encoder.averaging import average_rows
+from promptcli.encoder.averaging import average_embeddings
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.recipe import Recipe
 from tests.tiny import SENTENCES
@@ -125,9 +125,9 @@ def test_the_mean_of_rows(dtype):
     expected = [
         sum((matrix[i].float() for i in bag), torch.zeros(3)) / max(len(bag), 1) for bag in bags
     ]
-    means = average_rows(RaggedIds.of(bags), rows, len(matrix))
+    means = average_embeddings(RaggedIds.of(bags), rows, len(matrix))
     assert np.abs(means - torch.stack(expected).numpy()).max() < 1e-6
     assert means.dtype == np.float32 and asked == [list(range(50))]
-    assert np.array_equal(average_rows(RaggedIds.of([[], []]), rows, 50), np.zeros((2, 3)))
-    average_rows(RaggedIds.of([[4, 4, 9]]), rows, 50)
+    assert np.array_equal(average_embeddings(RaggedIds.of([[], []]), rows, 50), np.zeros((2, 3)))
+    average_embeddings(RaggedIds.of([[4, 4, 9]]), rows, 50)
     assert asked[-1] == [4, 9]  # no other row is read

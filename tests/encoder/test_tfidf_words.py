@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.pooling.tfidf import IDF, LENGTHS, PIECES, Words
+from promptcli.encoder.pooling.tfidf import IDF, LENGTHS, TOKENS, Words
 from promptcli.recipe import Recipe
 from promptcli.training.fitting import fit_recipe
 from tests.reference import plain
@@ -99,7 +99,7 @@ def test_unseen_words_and_specials_weigh_nothing(tiny_backbone):
     assert not encoder.encode(["dogdog guitarman"]).any()  # its pieces are known, its words are not
     tensors = encoder.tensors()
     weights = dict(zip(range(len(tensors[LENGTHS])), tensors[IDF].tolist(), strict=True))
-    assert tensors[PIECES][0] == backbone.tokenizer.start[0] and weights[0] == 0.0
+    assert tensors[TOKENS][0] == backbone.tokenizer.start[0] and weights[0] == 0.0
 
 
 def test_the_tensors_bring_the_same_vectors_back(tiny_backbone):

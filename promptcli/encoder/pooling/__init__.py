@@ -1,6 +1,6 @@
 """Pooling = states x weights: hidden states to one vector per sentence.
 
-New weights are a file, its import and a row here.
+New weights are a file, its import and a line here.
 """
 
 import functools
@@ -93,9 +93,9 @@ def _layers(spec: Spec, backbone: Backbone, default: Pair) -> frozenset[int]:
 
 #: States by name: what the backbone has to compute for them.
 STATES: dict[str, Callable[[Spec, Backbone], Needs]] = {
-    # raw word-embedding rows, no position, no LayerNorm (PromptBERT's static embeddings)
+    # raw word embeddings, no position, no LayerNorm (PromptBERT's static embeddings)
     "static": lambda spec, backbone: Needs(static=True),
-    # rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)
+    # output embeddings of the masked-LM head (PromptBERT's appendix A.2, table 12)
     "mlm-head": lambda spec, backbone: Needs(decoder=True),
     "last": lambda spec, backbone: Needs(frozenset({backbone.n_layers})),
     "first-last": _first_last,
@@ -116,11 +116,11 @@ def build_states(spec: Spec, backbone: Backbone) -> Needs:
 
 
 def read_states(needs: Needs, hidden: HiddenStates) -> Tensor:
-    """Return the states (n, t, d) of a pooling: rows, the mean of layers, or a sum over layers."""
-    rows = hidden.static if needs.static else hidden.decoder
+    """Return the states (n, t, d) of a pooling: embeddings, the mean of layers, or their sum."""
+    embeddings = hidden.static if needs.static else hidden.decoder
     if needs.static or needs.decoder:
-        assert rows is not None
-        return rows
+        assert embeddings is not None
+        return embeddings
     if needs.layers:
         total = _sum_of(hidden.layers, needs.layers)
         return total if len(needs.layers) == 1 else total / len(needs.layers)
@@ -165,7 +165,10 @@ class Pooling:
     def needs(self) -> Needs:
         weights = self.weights.needs
         return replace(
-            self.states, diagonals=weights.diagonals, rows=weights.rows, slot=weights.slot
+            self.states,
+            diagonals=weights.diagonals,
+            attention_rows=weights.attention_rows,
+            slot=weights.slot,
         )
 
     def read(self, hidden: HiddenStates) -> Tensor:

@@ -93,13 +93,14 @@ class SlotAttention(Mean):
             name = f"slot-attention:{head}"
         backbone.require_hook("slot-attention")
         self.spec = f"{name};{decimal_text(self._alpha)}"
-        self.needs = Needs(rows=frozenset((layer, slot_of(backbone)) for layer in layers))
+        self.needs = Needs(attention_rows=frozenset((layer, slot_of(backbone)) for layer in layers))
         #: Sentences of each batch without a token above the threshold, since the last report.
         self._without: list[int] = []
 
     def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
-        rows = [hidden.rows[wanted] for wanted in sorted(self.needs.rows)]
-        attention = torch.cat(rows, dim=1)[:, self._heads].amax(1)
+        wanted = sorted(self.needs.attention_rows)
+        of_layers = torch.cat([hidden.attention_rows[row] for row in wanted], dim=1)
+        attention = of_layers[:, self._heads].amax(1)
         kept = kept_tokens(attention, batch, self._alpha)
         self._without.append(int((~kept.any(1)).sum()))
         return kept_or_all(kept, batch)

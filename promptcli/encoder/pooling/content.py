@@ -107,7 +107,7 @@ class _Spelling:
                     self._left[left, token] = left - len(letters)
 
     def count(self, ids: Tensor, start: Tensor) -> Tensor:
-        """Return the number (n,) of tokens of rows (n, t) that spell the text from a place (n,) on.
+        """Return the number (n,) of tokens (n, t) that spell the text from places (n,) on.
 
         0 where the tokens spell other characters.
         """
@@ -124,6 +124,6 @@ class _Spelling:
         return torch.where(left == 0, counts, 0)
 
 
-def _letters(piece: str) -> str:
+def _letters(token: str) -> str:
     """Return what a token writes: WordPiece marks one that goes on with a word."""
-    return piece.removeprefix("##") or piece
+    return token.removeprefix("##") or token

@@ -1,4 +1,4 @@
-"""``tfidf``: tokens weighted by TF-IDF of word pieces, or of words: Ditto (table 2) does not say
+"""``tfidf``: tokens weighted by TF-IDF of tokens, or of words: Ditto (table 2) does not say
 which.
 """
 
@@ -18,21 +18,21 @@ from promptcli.encoder.batching import to_device
 from promptcli.encoder.context import BuildContext, by_fit
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 
-TENSOR = "tfidf.idf"  #: each piece's idf, (v,)
-#: The words' pieces one after the other, the number of each word's pieces, and each word's idf.
-PIECES = "tfidf.word_pieces"
+TENSOR = "tfidf.idf"  #: each token's idf, (v,)
+#: The words' tokens one after the other, the number of each word's tokens, and each word's idf.
+TOKENS = "tfidf.word_pieces"
 LENGTHS = "tfidf.word_lengths"
 IDF = "tfidf.word_idf"
 
-_CONTINUES = "##"  # WordPiece: before a piece that goes on with a word
-_BLANKS = ("Ġ", "▁")  # byte-level BPE, SentencePiece: before a piece that followed a space
+_CONTINUES = "##"  # WordPiece: before a token that goes on with a word
+_BLANKS = ("Ġ", "▁")  # byte-level BPE, SentencePiece: before a token that followed a space
 _PUNCTUATION = frozenset(string.punctuation)
 
 Word = tuple[int, ...]
 
 
 def choose_granularity(context: BuildContext) -> Weights:
-    """Return the weights of pieces, or those of words for ``tfidf:word``."""
+    """Return the weights of tokens, or those of words for ``tfidf:word``."""
     return WordTfIdf(context) if context.argument == "word" else TfIdf(context)
 
 
@@ -66,14 +66,14 @@ class TfIdf(Weights):
         return {TENSOR: self._idf.cpu()}
 
 
-def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
-    """Return idf = log2(N / df), (v,) float32, 0 for tokens that never occur, of N rows of ids,
+def fit_idf(inputs: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
+    """Return idf = log2(N / df), (v,) float32, 0 for tokens that never occur, of N inputs,
     specials included.
     """
     frequency = np.zeros(vocabulary, dtype=np.int64)
     documents = 0
-    for row in rows:
-        frequency[np.unique(np.asarray(row, dtype=np.int64))] += 1
+    for ids in inputs:
+        frequency[np.unique(np.asarray(ids, dtype=np.int64))] += 1
         documents += 1
     idf = np.zeros(vocabulary)
     np.log2(documents / np.maximum(frequency, 1), out=idf, where=frequency > 0)
@@ -81,7 +81,7 @@ def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
 
 
 class WordTfIdf(Weights):
-    """w_t = tf * idf of the word (see ``Words``) of piece t.
+    """w_t = tf * idf of the word (see ``Words``) of token t.
 
     Unseen words weigh 0, the specials too (df = N).
     """
@@ -91,23 +91,23 @@ class WordTfIdf(Weights):
 
     def __init__(self, context: BuildContext) -> None:
         needed = "weights 'tfidf:word'", by_fit("pooling first-last/tfidf:word")
-        shapes = {PIECES: [None], LENGTHS: [None]}
+        shapes = {TOKENS: [None], LENGTHS: [None]}
         counted = context.tensors_of("", shapes, *needed, dtype=torch.int32)
         lengths = counted[LENGTHS].tolist()
         self._tensors = counted | context.tensors_of("", {IDF: [len(lengths)]}, *needed)
-        rest = iter(counted[PIECES].tolist())
+        rest = iter(counted[TOKENS].tolist())
         words = [tuple(itertools.islice(rest, length)) for length in lengths]
         self._idf: dict[Word, float] = dict(zip(words, self._tensors[IDF].tolist(), strict=True))
         self._words = Words(context.backbone)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         weights = np.zeros(batch.ids.shape, np.float32)
-        for row, (ids, length) in enumerate(
+        for number, (ids, length) in enumerate(
             zip(batch.host_ids(), batch.host_lengths(), strict=True)
         ):
             words = self._words.cut(ids[:length])
             counts = Counter(words)
-            weights[row, :length] = [
+            weights[number, :length] = [
                 counts[word] * self._idf.get(word, 0.0) for word in words for _ in word
             ]
         return weighted_sum(to_device(weights, states.device), states)
@@ -116,53 +116,53 @@ class WordTfIdf(Weights):
         return self._tensors
 
 
-def fit_word_idf(rows: Iterable[Sequence[int]], backbone: Backbone) -> dict[str, Tensor]:
+def fit_word_idf(inputs: Iterable[Sequence[int]], backbone: Backbone) -> dict[str, Tensor]:
     """Return every word's idf = log2(N / df), float32, the words in the order of first appearance
-    in N rows of ids.
+    in N inputs.
     """
     words = Words(backbone)
     frequency: Counter[Word] = Counter()
     documents = 0
-    for row in rows:
+    for ids in inputs:
         # each once, in order, which a set does not keep
-        frequency.update(dict.fromkeys(words.cut(row)).keys())
+        frequency.update(dict.fromkeys(words.cut(ids)).keys())
         documents += 1
-    pieces = list(itertools.chain(*frequency))
+    tokens = list(itertools.chain(*frequency))
     idf = np.log2(documents / np.array(list(frequency.values()), np.int64))
     return {
-        PIECES: torch.tensor(pieces, dtype=torch.int32),
+        TOKENS: torch.tensor(tokens, dtype=torch.int32),
         LENGTHS: torch.tensor([len(word) for word in frequency], dtype=torch.int32),
         IDF: torch.from_numpy(idf.astype(np.float32)),
     }
 
 
 class Words:
-    """Cuts a row of token ids into words.
+    """Cuts the ids of an input into words.
 
     A WordPiece vocabulary marks what continues a word (``##``); its punctuation marks and specials
-    are separate words. The others mark a piece that follows a space; there a word also ends before
-    and after a piece of ASCII punctuation and a special token, as their own pre-tokenizers cut.
+    are separate words. The others mark a token that follows a space; there a word also ends before
+    and after a token of ASCII punctuation and a special token, as their own pre-tokenizers cut.
     """
 
     def __init__(self, backbone: Backbone) -> None:
-        tokens = backbone.tokenizer
-        pieces = list(map(tokens.text, range(len(backbone.word_embeddings))))
-        self._alone = np.fromiter(map(_is_punctuation, pieces), bool, len(pieces))
-        specials = [*tokens.start, *tokens.end]
-        if tokens.mask is not None:
-            specials.append(tokens.mask)
+        tokenizer = backbone.tokenizer
+        tokens = list(map(tokenizer.text, range(len(backbone.word_embeddings))))
+        self._alone = np.fromiter(map(_is_punctuation, tokens), bool, len(tokens))
+        specials = [*tokenizer.start, *tokenizer.end]
+        if tokenizer.mask is not None:
+            specials.append(tokenizer.mask)
         self._alone[specials] = True
-        marked = {piece for piece in pieces if piece.startswith(_CONTINUES)}
+        marked = {token for token in tokens if token.startswith(_CONTINUES)}
         if marked - {_CONTINUES}:  # the mark alone is punctuation
-            self._begins = np.array([piece not in marked for piece in pieces])
+            self._begins = np.array([token not in marked for token in tokens])
         else:
-            self._begins = np.array([piece.startswith(_BLANKS) for piece in pieces])
+            self._begins = np.array([token.startswith(_BLANKS) for token in tokens])
 
-    def cut(self, row: Sequence[int]) -> list[Word]:
-        """Return the words of a row of ids, in order; put together they are the row."""
-        if not len(row):
+    def cut(self, given: Sequence[int]) -> list[Word]:
+        """Return the words of some ids, in order; put together they are the ids."""
+        if not len(given):
             return []
-        ids: NDArray[np.int64] = np.asarray(row, dtype=np.int64)
+        ids: NDArray[np.int64] = np.asarray(given, dtype=np.int64)
         alone = self._alone[ids]
         begins = self._begins[ids] | alone
         begins[1:] |= alone[:-1]
@@ -170,6 +170,6 @@ class Words:
         return [tuple(ids[start:stop].tolist()) for start, stop in itertools.pairwise(starts)]
 
 
-def _is_punctuation(piece: str) -> bool:
-    bare = piece.removeprefix("Ġ").removeprefix("▁")
+def _is_punctuation(token: str) -> bool:
+    bare = token.removeprefix("Ġ").removeprefix("▁")
     return bool(bare) and _PUNCTUATION.issuperset(bare)

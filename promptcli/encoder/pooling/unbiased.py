@@ -100,16 +100,16 @@ class Unbiased(Mean):
         """Return the ids that remain of each sentence; never empty."""
         tokens = backbone.tokenizer
         if tokens.splits_at_blanks:
-            rows = tokens.encode_ragged(texts).replaced(self._rewritten_tokens(tokens))
+            ids = tokens.encode_ragged(texts).replaced(self._rewritten_tokens(tokens))
         else:
             led = [self._convention.lead + text.lstrip() for text in texts]
-            filtered = [self._filter(ids, tokens) for ids in tokens.encode(led)]
+            filtered = [self._filter(of_text, tokens) for of_text in tokens.encode(led)]
             if self._lowers:
-                kept = [[tokens.text(token) for token in ids] for ids in filtered]
-                rows = tokens.encode_ragged([self._convention.join(words) for words in kept])
+                kept = [[tokens.text(token) for token in of_text] for of_text in filtered]
+                ids = tokens.encode_ragged([self._convention.join(words) for words in kept])
             else:
-                rows = RaggedIds.of(filtered)
-        return rows.filled(tokens.pad)
+                ids = RaggedIds.of(filtered)
+        return ids.filled(tokens.pad)
 
     def _rewritten_tokens(self, tokens: PieceTokenizer) -> RaggedIds:
         """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are

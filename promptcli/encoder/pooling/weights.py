@@ -128,7 +128,7 @@ class From(Weights):
     def __init__(self, first: int, weights: Weights) -> None:
         needs = weights.needs
         # which belong to all tokens, or are at a place that is counted from the first
-        of_all = needs.diagonals or needs.rows or (needs.slot or 0) > 0
+        of_all = needs.diagonals or needs.attention_rows or (needs.slot or 0) > 0
         if of_all or isinstance(weights, Weighted):
             raise UsageError(
                 f"weights {weights.spec} with include_prompt false are not read; take avg, or a"
@@ -140,7 +140,9 @@ class From(Weights):
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         lengths = batch.host_lengths() - self._first
-        rest = Batch(batch.ids[:, self._first :], batch.lengths - self._first, counts=lengths)
+        rest = Batch(
+            batch.ids[:, self._first :], batch.lengths - self._first, lengths_on_host=lengths
+        )
         return self._weights.pool(states[:, self._first :], rest, hidden)
 
 
@@ -162,8 +164,8 @@ class Joined(Weights):
 
 def state_at(slot: int, states: Tensor, batch: Batch) -> Tensor:
     """Return the states (n, d) at a slot of each input."""
-    rows = torch.arange(states.size(0), device=states.device)
-    return states[rows, slot_positions(batch, slot)]
+    inputs = torch.arange(states.size(0), device=states.device)
+    return states[inputs, slot_positions(batch, slot)]
 
 
 class AtSlot(Weights):

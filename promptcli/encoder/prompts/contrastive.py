@@ -101,13 +101,14 @@ class Contrastive(Prompt):
         other = self._auxiliary.template
         limit = backbone.max_tokens - other.outside
         ids, lengths = batch.host_ids(), batch.host_lengths()
-        inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
-        sentences = inputs.within(slice(len(own.prefix), -len(own.suffix)))
-        rows = sentences.first(sentences.lengths.clip(max=limit)).between(
-            other.prefix, other.suffix
+        own_inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
+        pieces = own_inputs.within(slice(len(own.prefix), -len(own.suffix)))
+        pieces = pieces.first(pieces.lengths.clip(max=limit))
+        inputs = pieces.between(other.prefix, other.suffix)
+        made = make_batch(
+            inputs, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens
         )
-        made = make_batch(rows, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
-        if len(rows) > 1 and not torch.is_grad_enabled() and backbone.sees_all(made.ids.size(1)):
+        if len(inputs) > 1 and not torch.is_grad_enabled() and backbone.sees_all(made.ids.size(1)):
             made = replace(made, shared=self._shared_tokens)
         return self._auxiliary.attach(made)
 

@@ -59,9 +59,9 @@ class SoftTemplate(Prompt):
         return {TENSOR: self.vectors.detach()}
 
     def nearest_words(self, count: int) -> list[tuple[str, list[str]]]:
-        rows = functional.normalize(self._backbone.word_embeddings.detach().float(), dim=1)
+        embeddings = functional.normalize(self._backbone.word_embeddings.detach().float(), dim=1)
         vectors = functional.normalize(self.vectors.detach().float(), dim=1)
-        nearest = (vectors @ rows.T).topk(count).indices.tolist()
+        nearest = (vectors @ embeddings.T).topk(count).indices.tolist()
         text = self._backbone.tokenizer.text
         return [
             (text(word), list(map(text, tokens)))
@@ -87,9 +87,9 @@ class LookedUpSoftTemplate(SoftTemplate):
         is_word = batch.ids.unsqueeze(1) == self._words.unsqueeze(1)  # (n, m, t)
         slots = _last(is_word & batch.real().unsqueeze(1))
         last_word = _last(slots.unsqueeze(2) == slots.unsqueeze(1))  # of those in one place
-        numbers = torch.arange(len(self._words), device=slots.device)
+        words = torch.arange(len(self._words), device=slots.device)
         # a place is written once for each of its words; its gradient goes to the last word alone
-        is_last = (last_word == numbers).unsqueeze(2)
+        is_last = (last_word == words).unsqueeze(2)
         vectors = torch.where(is_last, self.vectors, self.vectors.detach()[last_word])
         return replace(batch, soft=SoftTokens(vectors, slots))
 

@@ -92,7 +92,7 @@ class TokenPrepending(Prompt):
         return replace(
             batch,
             ids=batch.ids.masked_fill(batch.ids < 0, pad),
-            rows=np.where(on_host < 0, pad, on_host),
+            ids_on_host=np.where(on_host < 0, pad, on_host),
             soft=SoftTokens(vectors, slots),
             prepending=Prepending(slots, to_device(sources, device), self._layers),
         )

@@ -63,7 +63,7 @@ class Normalize(Transform):
 
 
 class Truncate(Transform):
-    """The first k numbers (a model that was trained for it, e.g. by Matryoshka's loss)."""
+    """The first k columns (a model that was trained for it, e.g. by Matryoshka's loss)."""
 
     def __init__(self, context: BuildContext) -> None:
         k = context.spec["count"]
@@ -134,7 +134,7 @@ class Projection(Transform):
 def start_projection(
     kind: str, context: BuildContext, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Return the numbers that a projection starts learning from."""
+    """Return the tensors that a projection starts learning from, by name."""
     with seeded_by(generator):
         module = PROJECTIONS[kind](context)
     return {f"{_PREFIX}{name}": tensor for name, tensor in module.state_dict().items()}
@@ -151,15 +151,16 @@ class TopKTokens(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         k = context.spec["count"] or _PUBLISHED_K
-        rows = context.backbone.word_embeddings
-        if k > len(rows):
+        embeddings = context.backbone.word_embeddings
+        most = len(embeddings)
+        if k > most:
             raise UsageError(
-                f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens"
+                f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {most} tokens"
             )
         self.spec = f"topk-tokens:{k}"
         self.takes = context.backbone.last_width
         self._k = k
-        self._rows = rows
+        self._embeddings = embeddings
         head = context.backbone.head
         self.stages = [("head", head.to_hidden), ("logits", head.to_logits), ("vector", self._mix)]
 
@@ -168,6 +169,6 @@ class TopKTokens(Transform):
         renormalised.
         """
         best, tokens = logits.softmax(-1).topk(self._k, dim=-1)
-        return (best.unsqueeze(1) @ self._rows[tokens].float()).squeeze(1) / best.sum(
+        return (best.unsqueeze(1) @ self._embeddings[tokens].float()).squeeze(1) / best.sum(
             -1, keepdim=True
         )

@@ -99,9 +99,9 @@ class AllButTheTop(FittedAxes):
     side = 1
 
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
-        rows, d = stored.shape
+        stored_axes, d = stored.shape
         k = context.spec["count"] or max(1, round(d / 100))
-        most = min(rows, d - 1)
+        most = min(stored_axes, d - 1)
         if k > most:
             raise UsageError(
                 f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}"
@@ -193,9 +193,9 @@ class EmbedFilter(Transform):
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         if backbone not in _OUTPUT_AXES:
-            rows = backbone.head.output_embeddings.detach().cpu().double()
+            matrix = backbone.head.output_embeddings.detach().cpu().double()
             # ascending; V of the SVD at a fraction of its cost
-            _, basis = torch.linalg.eigh(rows.T @ rows)
+            _, basis = torch.linalg.eigh(matrix.T @ matrix)
             _OUTPUT_AXES[backbone] = one_sign(basis.flip(1).numpy())
         axes = _OUTPUT_AXES[backbone]
         self.takes = len(axes)

@@ -71,7 +71,7 @@ class EncoderGraph(nn.Module):
         reason = weights.beyond_graphs
         if weights.rewriting is not None:
             reason = "rewrite sentences"
-        if encoder.pooling.needs.rows:
+        if encoder.pooling.needs.attention_rows:
             reason = "read a row of the attention"
         if reason is not None:
             raise InexactError(f"weights {weights.spec!r} {reason}, which a graph cannot express")
