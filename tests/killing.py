@@ -22,6 +22,7 @@ def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
     child = os.fork()
     if child == 0:
         code = 1
+        gc.freeze()  # else a collection copies the memory of the whole suite
         try:
             if threads := sys.modules.get("promptcli.encoder.threads"):
                 # whatever an earlier test did, one thread is what this process computes in
