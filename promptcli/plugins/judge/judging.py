@@ -30,6 +30,8 @@ from promptcli.storage.files import write_text
 #: Fewest queries that can decide: five that all say the same are chance in 1 of 16 cases.
 FEWEST = 6
 
+Ranked = dict[str, list[str]]  #: query -> documents, best first, each once
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -84,21 +86,12 @@ class Judging:
         self.k = k  #: documents of each way
         self.queries = _read_queries(queries)  #: text -> id
         self.documents: dict[str, str] = {}  #: text -> id, the first one of equal texts
-        text_of = {}
         for block in index.store.blocks("SELECT key, id, part, text FROM rows"):
             for _, name, part, text in block:
-                text_of[str(row_name(name, part))] = text
                 self.documents.setdefault(text, on_one_line(row_name(name, part)))
         self._folder.mkdir(parents=True, exist_ok=True)
-        found = self._found(index, models, ways)
         #: way -> query -> its documents, best first
-        self._ranked = {
-            way: {
-                query: list(dict.fromkeys(map(text_of.__getitem__, ids)))
-                for query, ids in zip(self.queries, of_way, strict=True)
-            }
-            for way, of_way in found.items()
-        }
+        self._ranked = self._found(index, models, ways)
         self.pools: dict[str, list[str]] = {}  #: query -> documents as they are shown
         for query in self.queries:
             of_ways = [text for of_way in self._ranked.values() for text in of_way[query]]
@@ -112,8 +105,8 @@ class Judging:
 
     def _found(
         self, index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]
-    ) -> dict[str, list[list[str]]]:
-        """Return for each way the ids of the documents of each query; they are kept."""
+    ) -> dict[str, Ranked]:
+        """Return for each way the documents of each query; they are kept in a file."""
         encoders = {
             name: loading.open_encoder(model, dtype="auto") for name, model in models.items()
         }
@@ -143,9 +136,10 @@ class Judging:
         write_text(path, json.dumps({"about": about, "found": found}))
         return found
 
-    def _hits(self, index: SentenceIndex, by: Any) -> list[list[str]]:
+    def _hits(self, index: SentenceIndex, by: Any) -> Ranked:
         answers = index.search(list(self.queries), self.k, by=by)
-        return [[str(hit.id) for hit in hits] for hits in answers]
+        texts = [list(dict.fromkeys(str(hit.text) for hit in hits)) for hits in answers]
+        return dict(zip(self.queries, texts, strict=True))
 
     @property
     def pairs(self) -> list[Pair]:
