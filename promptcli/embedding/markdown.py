@@ -137,7 +137,8 @@ def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine
         block += new
         if not block:
             return
-        tokens = _parse(block)
+        # to the parser, a carriage return ends a line too
+        tokens = _parser().parse("\n".join(block).replace("\r", " "))
         ended = not new
         complete = len(block) if ended else _last_block(tokens)
         if complete == 0 and wanted < _LONGEST_BLOCK:
@@ -169,11 +170,6 @@ def _parser() -> "MarkdownIt":
     return parser
 
 
-def _parse(lines: Sequence[str]) -> "list[Token]":
-    # to the parser, a carriage return ends a line too
-    return _parser().parse("\n".join(lines).replace("\r", " "))
-
-
 def _last_block(tokens: "Sequence[Token]") -> int:
     """Return the offset of the line in which the last block begins, which may go on."""
     starts = (token.map[0] for token in reversed(tokens) if token.level == 0 and token.map)
@@ -183,23 +179,19 @@ def _last_block(tokens: "Sequence[Token]") -> int:
 def _elements(
     lines: Sequence[str], tokens: "Sequence[Token]", first: int
 ) -> Iterator[Heading | TextLine]:
-    headings = dict[int, tuple[int, int, str]]()
-    verbatim = set[int]()
+    elements: list[Heading | TextLine | None] = [
+        TextLine(number, line, False) for number, line in enumerate(lines, first)
+    ]
     for place, token in enumerate(tokens):
-        if token.map is None:
-            continue
-        start, end = token.map
+        start, end = token.map or (0, 0)
+        if start >= len(lines):
+            break
         if token.type == "heading_open" and token.level == 0:
-            title = " ".join(tokens[place + 1].content.split("\n"))
-            headings[start] = (end, int(token.tag[1:]), title.strip())
+            title = " ".join(tokens[place + 1].content.split("\n")).strip()
+            heading = Heading(first + start, first + end - 1, int(token.tag[1:]), title)
+            elements[start:end] = [heading, *[None] * (end - start - 1)]
         if token.type == "fence" or (token.type == "html_block" and _VERBATIM.match(token.content)):
-            verbatim.update(range(start, end))
-    number = 0
-    while number < len(lines):
-        if number in headings:
-            end, level, title = headings[number]
-            yield Heading(first + number, first + end - 1, level, title)
-            number = end
-        else:
-            yield TextLine(first + number, lines[number], number in verbatim)
-            number += 1
+            elements[start:end] = [
+                TextLine(first + number, lines[number], True) for number in range(start, end)
+            ]
+    return filter(None, elements)
