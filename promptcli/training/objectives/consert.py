@@ -12,17 +12,10 @@ from torch.nn import functional
 from promptcli.backbones.states import Batch
 from promptcli.data.layouts import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
-from promptcli.training.objectives.contrastive import excluded_negatives
+from promptcli.training.objectives.contrastive import InfoNCE, excluded_negatives
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.similarity import Similarity
-from promptcli.training.trainable_encoder import (
-    Columns,
-    Objective,
-    Side,
-    Sides,
-    TrainableEncoder,
-    Views,
-)
+from promptcli.training.trainable_encoder import Columns, Side, Sides, TrainableEncoder, Views
 
 #: A batch and a rate to the batch that is passed: each takes the same share of every sentence,
 #: floor(rate x n) of n, drawn by torch's own generator (ConSERT, section 3.2).
@@ -122,24 +115,21 @@ def _key(batch: Batch) -> bytes:
     return batch.host_ids().tobytes()
 
 
-class NTXent(Objective[AugmentationSettings]):
+class NTXent(InfoNCE[AugmentationSettings]):
     """Each sentence is passed twice, by one augmentation and by the other."""
 
     layouts = (SENTENCES,)
 
-    def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
-        self.similarity: Similarity = Similarity.of(self.settings, encoder.backbone.device)
+    def sides(self, columns: Columns) -> list[Side]:
+        return [(0, columns[0])]
 
     def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         return tuple(
             augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations
         )
 
-    def loss(self, views: Views, columns: Columns) -> Tensor:
-        settings = self.settings
-        parts = self.at_widths(views)
-        losses = [_contrast(part, columns[0], settings, self.similarity) for part in parts]
-        return torch.stack(losses).sum()
+    def contrast(self, views: Views, columns: Columns) -> Tensor:
+        return _contrast(views, columns[0], self.settings, self.similarity)
 
 
 class JointNTXent(PairClassifier[JointSettings]):

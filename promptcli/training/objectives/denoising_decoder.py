@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.backbones.ragged_ids import RaggedIds
-from promptcli.backbones.states import Batch, HiddenStates, slot_positions
+from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.batching import to_device
+from promptcli.encoder.pooling.weights import state_at
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings
 from promptcli.training.objectives.contrastive import InfoNCE
@@ -69,8 +70,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
             """
             embedded = hidden.layers[0]
             embedded = functional.pad(embedded, (0, 0, 0, longest - embedded.size(1)))
-            rows = torch.arange(len(batch.ids), device=embedded.device)
-            vectors = hidden.layers[last][rows, slot_positions(batch, 1)]
+            vectors = state_at(1, hidden.layers[last], batch)
             return torch.cat([vectors.unsqueeze(1), embedded], 1)
 
         states = encoder.hidden(sides, read=read)
