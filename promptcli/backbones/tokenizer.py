@@ -23,6 +23,7 @@ from tokenizers.processors import TemplateProcessing
 
 from promptcli.backbones.ragged_ids import RaggedIds, pack
 from promptcli.backbones.tokenizer_files import SETTINGS, json_or_none
+from promptcli.backbones.tokenizer_growth import steps_of
 from promptcli.errors import PromptcliError, UsageError, one_line
 
 _SPECIALS = {
@@ -155,13 +156,12 @@ class PieceTokenizer:
 
     def _read_blanks(self, definition: dict[str, Any]) -> None:
         """Rewrite a definition so that it adds no space, and keep what it did with them."""
-        _leave_blanks_to_metaspace(definition)
-        schemes = remove_blanks(definition.get("pre_tokenizer")) | _remove_leading_blank(definition)
+        schemes = remove_blanks(definition)
         #: The tokenizer itself would put a space before the first word of an input, and
         #: before the first word after a special token.
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
         self.segment_blank = bool(schemes & {"always", "byte-level"})
-        splitting = json.dumps(definition.get("pre_tokenizer"))
+        splitting = json.dumps(definition["pre_tokenizer"])
         #: Every punctuation mark is a separate token, so that pieces never join.
         self.splits_punctuation = "BertPreTokenizer" in splitting
         #: Byte-level BPE: a word's leading space is part of its token (``Ġ``).
@@ -314,20 +314,6 @@ def added_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(full[:start]), tuple(full[start + len(plain) :])
 
 
-def _remove_leading_blank(definition: dict[str, Any]) -> set[str]:
-    """Remove the normaliser that adds a space before every text (Llama's older files).
-
-    Return its scheme.
-    """
-    normalizer = definition.get("normalizer") or {}
-    members = normalizer.get("normalizers", [])
-    remaining = [member for member in members if member["type"] != "Prepend"]
-    if len(remaining) == len(members):
-        return set()
-    definition["normalizer"] = {**normalizer, "normalizers": remaining}
-    return {"always"}
-
-
 #: Normalizers that look at one character, or at one with the marks on it.
 _LOCAL = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer")
 #: A pattern of one character: a class of such without another inside.
@@ -336,16 +322,14 @@ _CLASS_OF_CHARACTERS = re.compile(r"\[\^?(?:[^\[\]\\&]|\\.)+\]", re.DOTALL)
 
 def splits_at_blanks(definition: Mapping[str, Any]) -> bool:
     """Return whether all that a tokenizer does to a text happens between spaces, as BERT's does."""
-    pre_tokenizer, model = (
-        (definition.get(name) or {}).get("type") for name in ("pre_tokenizer", "model")
-    )
-    normalizer = definition.get("normalizer") or {"normalizers": []}
-    added = definition["added_tokens"]
+    splitters = [step["type"] for step in steps_of(definition.get("pre_tokenizer"))]
     return (
-        pre_tokenizer == "BertPreTokenizer"
-        and model in ("WordPiece", "Unigram")
-        and all(map(_is_local, normalizer.get("normalizers", [normalizer])))
-        and not any(" " in token["content"] or token["normalized"] for token in added)
+        splitters == ["BertPreTokenizer"]
+        and definition["model"].get("type") in ("WordPiece", "Unigram")
+        and all(map(_is_local, steps_of(definition.get("normalizer"))))
+        and not any(
+            " " in token["content"] or token["normalized"] for token in definition["added_tokens"]
+        )
     )
 
 
@@ -356,41 +340,29 @@ def _is_local(step: Mapping[str, Any]) -> bool:
     return step["type"] in _LOCAL or (step["type"] == "Replace" and (single or of_class))
 
 
-def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
-    """Rewrite XLM-R's pre-tokenizer, which drops spaces and adds one before every word, into one
-    that keeps them.
+def remove_blanks(definition: dict[str, Any]) -> set[str]:
+    """Rewrite a definition in place so that it adds no space; return the schemes that it had.
 
-    Only then can a piece begin with or without a space. Runs of spaces become one, trailing ones
-    go, as before.
+    XLM-R's pre-tokenizer drops spaces, and adds one before every word; rewritten, it keeps them, so
+    that a piece can begin with or without one. Runs of spaces become one, trailing ones go, as
+    before.
     """
-    splitting = definition.get("pre_tokenizer") or {}
-    members = splitting.get("pretokenizers", [])
-    remaining = [member for member in members if member["type"] != "WhitespaceSplit"]
-    if len(remaining) == len(members) or not any(
-        member["type"] == "Metaspace" for member in remaining
-    ):
-        return
-    definition["pre_tokenizer"] = {**splitting, "pretokenizers": remaining}
-    steps = [definition["normalizer"]] if definition.get("normalizer") else []
-    for old, new in ((r"\s+$", ""), (r"\s+", " ")):
-        steps.append({"type": "Replace", "pattern": {"Regex": old}, "content": new})
-    definition["normalizer"] = {"type": "Sequence", "normalizers": steps}
-
-
-def remove_blanks(pre_tokenizer: Any) -> set[str]:
-    """Rewrite a pre-tokenizer's definition in place so that it adds no space.
-
-    Return the schemes it had.
-    """
-    if not isinstance(pre_tokenizer, dict):
-        return set()
-    schemes: set[str] = set()
-    if pre_tokenizer.get("type") == "Metaspace":
-        schemes.add(str(pre_tokenizer.get("prepend_scheme", "always")))
-        pre_tokenizer["prepend_scheme"] = "never"
-    if pre_tokenizer.get("type") == "ByteLevel" and pre_tokenizer.get("add_prefix_space"):
-        schemes.add("byte-level")
-        pre_tokenizer["add_prefix_space"] = False
-    for member in pre_tokenizer.get("pretokenizers", []):
-        schemes |= remove_blanks(member)
+    normalizers = [*steps_of(definition.get("normalizer"))]
+    splitters = [*steps_of(definition.get("pre_tokenizer"))]
+    if {"WhitespaceSplit", "Metaspace"} <= {step["type"] for step in splitters}:
+        splitters = [step for step in splitters if step["type"] != "WhitespaceSplit"]
+        for old, new in ((r"\s+$", ""), (r"\s+", " ")):
+            normalizers.append({"type": "Replace", "pattern": {"Regex": old}, "content": new})
+    # Llama's older files put a space in front of every text
+    kept = [step for step in normalizers if step["type"] != "Prepend"]
+    schemes = {"always"} if len(kept) < len(normalizers) else set()
+    for step in splitters:
+        if step["type"] == "Metaspace":
+            schemes.add(str(step.get("prepend_scheme", "always")))
+            step["prepend_scheme"] = "never"
+        if step["type"] == "ByteLevel" and step.get("add_prefix_space"):
+            schemes.add("byte-level")
+            step["add_prefix_space"] = False
+    definition["normalizer"] = {"type": "Sequence", "normalizers": kept}
+    definition["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": splitters}
     return schemes

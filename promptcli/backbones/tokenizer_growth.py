@@ -57,7 +57,7 @@ def check_growth(what: str, definition: dict[str, Any]) -> None:
         definition: Content of a ``tokenizer.json``, with or without its vocabulary.
     """
     names = ("normalizer", "pre_tokenizer", "decoder", "post_processor", "model")
-    parts = {name: [*_steps(definition.get(name))] for name in names}
+    parts = {name: [*steps_of(definition.get(name))] for name in names}
     fault = (
         _fault_of_sizes([*itertools.chain(*parts.values())])
         or _fault_of_steps(parts, "normalizer", "pre_tokenizer")
@@ -74,7 +74,7 @@ def check_growth(what: str, definition: dict[str, Any]) -> None:
         )
 
 
-def _steps(part: Any) -> Iterator[dict[str, Any]]:
+def steps_of(part: Any) -> Iterator[dict[str, Any]]:
     """Yield the steps of a part of a definition, those of its parts in order."""
     waiting = [part]
     while waiting:

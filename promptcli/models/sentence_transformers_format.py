@@ -117,14 +117,11 @@ def with_template(
         steps.append({"type": "Prepend", "prepend": before})
     if after:
         steps.append(_replace(_END, after))
-    normalizer = changed.get("normalizer") or {"normalizers": []}
-    # a space that the template sets itself
-    members = normalizer.get("normalizers", [normalizer])
-    steps += [member for member in members if member["type"] != "Prepend"]
+    remove_blanks(changed)  # the template has the spaces
+    steps += changed["normalizer"]["normalizers"]
     if marks:  # last: the tokenizers library panics if it comes before BERT's normalizer
         steps.append(_replace(_START, AROUND * marks + before))
     changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    remove_blanks(changed.get("pre_tokenizer"))  # the template has the spaces
     put_around(
         changed,
         template.prefix if left is None else left,
