@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from promptcli.data.layouts import (
-    ALIASES,
     ID,
     NONE,
     SENTENCES,
     TEXT,
     Columns,
     columns_of_layout,
+    find_any,
     find_column,
     layout_of_width,
     name_key,
@@ -87,7 +87,7 @@ class ColumnChoice:
             parts = [text] if find_column(text, header) else text.split(",")
             places = (self._place(part.strip(), header, name, option) for part in parts)
             return {TEXT: ",".join(places), **columns}
-        usual = next(filter(None, (find_column(alias, header) for alias in ALIASES[TEXT])), None)
+        usual = find_any(TEXT, header)
         if _BEIR <= set(header):
             usual = "title,text"
         others = [column for column in header if column != columns.get(ID)]

@@ -115,7 +115,7 @@ def find_column(name: str, header: Sequence[str]) -> str | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def _find_any(role: str, header: Sequence[str]) -> str | None:
+def find_any(role: str, header: Sequence[str]) -> str | None:
     """Return the column with the best name of a role that a header has."""
     found = (find_column(name, header) for name in ALIASES.get(role, (role,)))
     return next(filter(None, found), None)
@@ -125,7 +125,7 @@ def columns_of_layout(layout: tuple[str, ...], header: Sequence[str]) -> Columns
     """Return the columns of a layout other than sentences; None if a header lacks one."""
     if not layout:
         return None
-    further: list[str | None] = [_find_any(role, header) for role in layout[2:]]
+    further: list[str | None] = [find_any(role, header) for role in layout[2:]]
     if layout == TRIPLETS:
         further = [column for column in header if _NEGATIVE.fullmatch(name_key(column))]
         layout = with_negatives(max(len(further), 1))
@@ -138,11 +138,11 @@ def columns_of_layout(layout: tuple[str, ...], header: Sequence[str]) -> Columns
 def _sides_of(sides: tuple[str, ...], header: Sequence[str]) -> list[str | None]:
     """Return the columns of the two sides of a pair, by any of the names that pairs have."""
     if sides not in SIDES:
-        return [_find_any(role, header) for role in sides]
+        return [find_any(role, header) for role in sides]
     pairs = [sides, *SIDES, *POSITIVES]
     if sides == PAIRS:
         # a pair with a score or a label need not be a positive one
-        is_graded = _find_any("label", header) or _find_any("score", header)
+        is_graded = find_any("label", header) or find_any("score", header)
         pairs = [PAIRS, *POSITIVES, *(() if is_graded else SIDES)]
     found = ([find_column(name, header) for name in names] for names in pairs)
     return next((columns for columns in found if None not in columns), [None, None])
