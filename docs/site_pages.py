@@ -52,7 +52,7 @@ BASES = (
     "promptcli.encoder.pooling.weights.Weights",
     "promptcli.encoder.transforms.transform.Transform",
     "promptcli.training.methods.method.Method",
-    "promptcli.training.objectives.objective.Objective",
+    "promptcli.training.trainable_encoder.Objective",
     "promptcli.data.task_table.TaskRow",
     "promptcli.data.vectors.formats.VectorFormat",
     "promptcli.backbones.families.Family",

@@ -79,6 +79,7 @@ LINES = {
     "index compact": "index compact index -q",
     "index search": "index search index 'a cat' -q",
     "index dups": "index dups index -q\nindex dups index --against mine.txt -q",
+    "judge": "judge mine.txt index --way words --way meaning -o judged# --template asked#.tsv -q",
     "dups": "dups mine.txt --against mine.tsv",
     "index info": "index info index",
     "models list": "models list\nmodels list --recipes",

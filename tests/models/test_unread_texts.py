@@ -59,7 +59,7 @@ def test_signs_that_are_words_may_be_tokens(notes, monkeypatch):
     signs = sorted(set("".join(CHINESE)))
     encoder = pc.load("mini")
     tokenizer = PieceTokenizer(tiny.wordpiece([*signs, "cat"], lowercase=False), "a Chinese model")
-    monkeypatch.setattr(encoder, "pieces", tokenizer)
+    monkeypatch.setattr(encoder, "piece_tokenizer", tokenizer)
     language.note_unread(encoder, CHINESE)
     assert not notes
 
