@@ -31,7 +31,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-def _difference(field: str, before: Any, now: Any) -> str:
+def difference(field: str, before: Any, now: Any) -> str:
     """Return how a value of a run differs from another; the values of a hash are not shown."""
     name = field.replace("_", "-")
     if _HASH.search(f"{before} {now}"):
@@ -110,9 +110,9 @@ class RunFolder:
         stored = self.identity
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):
-                difference = _difference(field, stored.get(field), wanted.get(field))
+                differs = difference(field, stored.get(field), wanted.get(field))
                 raise UsageError(
-                    f"the run in {name} was started with {difference}; give that, {elsewhere}"
+                    f"the run in {name} was started with {differs}; give that, {elsewhere}"
                 )
 
     def discard(self) -> None:

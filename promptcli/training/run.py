@@ -35,7 +35,6 @@ from promptcli.errors import (
     UsageError,
     counted,
     if_stopped,
-    shorten,
 )
 from promptcli.evaluation.candidates import is_for_transfer, load_named_tasks
 from promptcli.evaluation.evaluator import (
@@ -54,7 +53,7 @@ from promptcli.recipe import last_part
 from promptcli.settings import BARE
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
-from promptcli.storage.runs import RunFolder, read_log
+from promptcli.storage.runs import RunFolder, difference, read_log
 from promptcli.training.batches import source_shares, steps_of
 from promptcli.training.config import TrainConfig
 from promptcli.training.methods import METHODS, find_method, forms
@@ -182,8 +181,7 @@ def check_same(entry: Entry, wanted: Mapping[str, Any]) -> None:
     for field, value in wanted.items():
         asked = list(value) if isinstance(value, tuple) else value
         if field in stored and stored[field] != asked:
-            name = field.replace("_", "-")
-            differing.append(f"{name} {shorten(stored[field])}, not {shorten(asked)}")
+            differing.append(difference(field, stored[field], asked))
     if differing:
         raise UsageError(
             f"model {entry.name!r} was trained with {differing[0]}; give that, or another name, or"

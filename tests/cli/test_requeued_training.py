@@ -49,8 +49,8 @@ def test_the_same_line_starts_goes_on_and_says_done(line, run, monkeypatch, regi
         (["--temperature", 0.1], "trained with temperature 0.05, not 0.1"),
         (["--seed", 3], "trained with seed 42, not 3"),
         (["--steps", 5], "trained with steps 4, not 5"),
-        (["--data", "pairs.tsv:sentence1"], "trained with data"),
-        (["--on", "other.tsv"], "trained with development"),
+        (["--data", "pairs.tsv:sentence1"], "trained with other content (data)"),
+        (["--on", "other.tsv"], "trained with other content (development)"),
     ],
 )
 def test_a_finished_run_is_done_for_the_same_options_only(change, named, line, run, tmp_path):

@@ -36,7 +36,7 @@ from promptcli.cli.commands.train import (
 from promptcli.cli.console import note, result_json, result_table
 from promptcli.cli.options import Csv, DataDir, Force, Json, SkipBad, parse_pairs, written_name
 from promptcli.errors import UsageError
-from promptcli.plugins.tune.trials import Trial, Tuned
+from promptcli.plugins.tune.trials import Tuned
 from promptcli.plugins.tune.tuning import tune
 from promptcli.settings import typed_settings, typed_value
 from promptcli.training.methods import setting_types
@@ -178,33 +178,24 @@ def summary(tuned: Tuned) -> list[dict[str, Any]]:
     """Return mean, standard deviation (n - 1), min and max of each combination over its seeds, by
     task.
     """
-    combinations: dict[str, list[Trial]] = {}
+    by_row: dict[str, tuple[dict[str, Any], str, list[float]]] = {}
     for trial in tuned.trials:
-        combinations.setdefault(repr(_without_seed(trial)), []).append(trial)
-    rows = []
-    for trials in combinations.values():
-        changes = _without_seed(trials[0])
-        values: dict[str, list[float]] = {}
-        for trial in trials:
-            for score in trial.record.get("scores", ()):
-                values.setdefault(score["task"], []).append(score["trained"])
-        for task, of_task in values.items():
-            rows.append(
-                {
-                    "changes": changes,
-                    "task": task,
-                    "seeds": len(of_task),
-                    "mean": statistics.fmean(of_task),
-                    "std": statistics.stdev(of_task) if len(of_task) > 1 else None,
-                    "min": min(of_task),
-                    "max": max(of_task),
-                }
-            )
-    return rows
-
-
-def _without_seed(trial: Trial) -> dict[str, Any]:
-    return {field: value for field, value in trial.changes.items() if field != "seed"}
+        changes = {field: value for field, value in trial.changes.items() if field != "seed"}
+        for score in trial.record.get("scores", ()):
+            row = by_row.setdefault(repr((changes, score["task"])), (changes, score["task"], []))
+            row[2].append(score["trained"])
+    return [
+        {
+            "changes": changes,
+            "task": task,
+            "seeds": len(values),
+            "mean": statistics.fmean(values),
+            "std": statistics.stdev(values) if len(values) > 1 else None,
+            "min": min(values),
+            "max": max(values),
+        }
+        for changes, task, values in by_row.values()
+    ]
 
 
 def _print_spread(tuned: Tuned) -> None:
