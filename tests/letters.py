@@ -18,7 +18,7 @@ class LetterEncoder:
         self.recipe, self.power, self.fingerprint = recipe, power, f"letters-{power}"
         self.backbone, self.tensors = SimpleNamespace(name=recipe.backbone, dtype="float32"), dict
         self.loaded_backbone = self.backbone
-        self.origin = SimpleNamespace(backbone=recipe.backbone)
+        self.backbone_provenance = SimpleNamespace(backbone=recipe.backbone)
         self.input_key, self.parts = (), [self]
         self.provenance = {"backbone": recipe.backbone, "dtype": "float32"}
         self.device, self.leading = SimpleNamespace(type="cpu"), SimpleNamespace()

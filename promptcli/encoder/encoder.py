@@ -155,7 +155,7 @@ class TorchEncoder(Encoder):
                 f" {self.backbone.name!r}: take the model prompt"
             )
         if self.backbone.words_only:
-            check_words_only(self.recipe, table=self.origin.family == TABLE)
+            check_words_only(self.recipe, table=self.backbone_provenance.family == TABLE)
         masks = len(template.masks)
         # [CLS] is 0 and the last token -1: every template has them
         if max([needs.slot or 0, *(slot for _, slot in needs.attention_rows)]) > masks:
@@ -383,7 +383,7 @@ class TorchEncoder(Encoder):
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the backbone came from, and the precision it runs in; JSON-ready."""
-        provenance = dict(vars(self.origin))
+        provenance = dict(vars(self.backbone_provenance))
         if self.extensions:
             provenance["extensions"] = [vars(extension) for extension in self.extensions]
         if self.graph is not None:

@@ -85,7 +85,7 @@ class Encoder(abc.ABC):
         recipe: Recipe,
         template: Template,
         tokenizer: PieceTokenizer,
-        origin: Provenance,
+        provenance: Provenance,
         *,
         leading: LeadingTexts,
         room: int,
@@ -95,14 +95,14 @@ class Encoder(abc.ABC):
         self.recipe = recipe.resolve()
         self.template = template
         self.piece_tokenizer = tokenizer  #: the backbone's, fit for pieces of text
-        self.origin = origin  #: where its backbone came from
+        self.backbone_provenance = provenance  #: where its backbone came from
         self.leading = leading  #: texts in front of a sentence, by name
         self._device_name = device_name
         #: longest input in tokens, those of the template included; at most ``room``
         self.max_length = room if recipe.max_length is None else recipe.max_length
         if not 1 <= self.max_length <= room:
             wanted = f"max_length {self.max_length} is not allowed"
-            raise UsageError(f"{wanted}; {origin.backbone!r} takes 1 to {room}")
+            raise UsageError(f"{wanted}; {provenance.backbone!r} takes 1 to {room}")
         template.check_room(self.max_length)
         self._text_rule = text_rule(recipe.text_rule)
 
@@ -416,7 +416,7 @@ class Encoder(abc.ABC):
         leaves it out.
         """
         cut = []
-        reads_invisible = self.origin.backbone in SHIPPED_TABLES
+        reads_invisible = self.backbone_provenance.backbone in SHIPPED_TABLES
         for text in sentences:
             if reads_invisible and not text.isascii():
                 text = _INVISIBLE.sub("", text)
@@ -442,9 +442,9 @@ class Encoder(abc.ABC):
 
         Precision and graph, which change vectors a little, are in ``provenance``.
         """
-        provenance = self.origin
+        backbone = self.backbone_provenance
         digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
-        digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
+        digest.update(f"{backbone.weights_sha256} {backbone.tokenizer_sha256}".encode())
         for name, array in sorted(arrays_of(self.tensors()).items()):
             digest.update(name.encode() + array.tobytes())
         for extension in self.extensions:

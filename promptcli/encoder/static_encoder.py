@@ -143,7 +143,7 @@ class StaticEncoder(Encoder):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        return {**vars(self.origin), "dtype": self._dtype}
+        return {**vars(self.backbone_provenance), "dtype": self._dtype}
 
     def tensors(self) -> "Mapping[str, Tensor]":
         return self._tensors

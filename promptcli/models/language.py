@@ -77,10 +77,10 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
     language = _language_of_most(looked_at)
     if language in (ENGLISH, _UNTOLD):
         return
+    name = encoder.name or encoder.backbone_provenance.backbone
     note(
-        f"{encoder.name or encoder.origin.backbone!r} has not learned {language}: it knows the"
-        " words of these texts in pieces only, and finds little by meaning; give the model"
-        " mini-multi, or another one that has"
+        f"{name!r} has not learned {language}: it knows the words of these texts in pieces only,"
+        " and finds little by meaning; give the model mini-multi, or another one that has"
     )
 
 
