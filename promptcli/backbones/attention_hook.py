@@ -246,7 +246,7 @@ def _prepend(
         return None
     hidden, *rest = inputs
     rows = torch.arange(hidden.size(0), device=hidden.device).unsqueeze(1)
-    replaced = hidden.index_put((rows, prepending.slots), hidden[rows, prepending.sources])
+    replaced = hidden.index_put((rows, prepending.positions), hidden[rows, prepending.sources])
     return (replaced, *rest), options
 
 

@@ -303,7 +303,7 @@ class Backbone:
         # Causal models take positions with gaps for several texts in a row, unless there is a mask;
         # on a GPU they would wait for it to look for gaps.
         on_gpu = batch.ids.device.type == "cuda"
-        has_gaps = self.causal and (batch.positions is not None or on_gpu)
+        has_gaps = self.causal and (batch.position_ids is not None or on_gpu)
         mask = batch.real().long() if batch.padded or has_gaps else None
         return {**words, "attention_mask": mask, "position_ids": self._positions(batch)}
 
@@ -314,13 +314,13 @@ class Backbone:
             return rows
         lines = torch.arange(batch.ids.size(0), device=batch.ids.device).unsqueeze(1)
         vectors = batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1)
-        return rows.index_put((lines, batch.soft.slots), vectors)
+        return rows.index_put((lines, batch.soft.positions), vectors)
 
     def _positions(self, batch: Batch) -> Tensor:
         before = 0  # keys of a deep prefix: the code of DCPCSE, and peft, count from them
         if batch.prefix is not None:
             before = batch.prefix[0][0].size(-2)
-        positions = batch.positions
+        positions = batch.position_ids
         if positions is None and self._has_typed_padding(batch):
             # RoBERTa does not count it
             others = (batch.ids != self._padding).long()

@@ -15,7 +15,7 @@ class SoftTokens:
     """Learned vectors in place of some tokens' word embeddings."""
 
     vectors: Tensor  #: (m, d) for all inputs, or (n, m, d); (…, e) if embeddings are narrower
-    slots: Tensor  #: (n, m) their positions
+    positions: Tensor  #: (n, m) theirs
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Prepending:
     all at the same time.
     """
 
-    slots: Tensor  #: (n, k) the placeholders' positions
+    positions: Tensor  #: (n, k) of the placeholders
     sources: Tensor  #: (n, k) the positions of the tokens whose states they get
     layers: range  #: 0-based
 
@@ -80,10 +80,10 @@ class Batch:
     ids: Tensor  #: (n, t) token ids
     lengths: Tensor  #: (n,) tokens of each input, specials and template included
     #: (n, k) positions of the template's masks, or None if it has none
-    mask_slots: Tensor | None = None
+    mask_positions: Tensor | None = None
     #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
-    positions: Tensor | None = None
-    raw_positions: bool = False  #: the family's own offset is not added to ``positions``
+    position_ids: Tensor | None = None
+    raw_positions: bool = False  #: the family's own offset is not added to them
     #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start after
     #: them.
     prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
@@ -140,11 +140,11 @@ def without_shared(batch: Batch) -> Batch:
     if batch.ids_on_host is not None:
         rest = replace(rest, ids_on_host=batch.ids_on_host[:, count:])
     if batch.soft is not None:
-        rest = replace(rest, soft=replace(batch.soft, slots=batch.soft.slots - count))
+        rest = replace(rest, soft=replace(batch.soft, positions=batch.soft.positions - count))
     if batch.prepending is not None:
-        slots = batch.prepending.slots - count
+        positions = batch.prepending.positions - count
         sources = batch.prepending.sources - count
-        prepending = replace(batch.prepending, slots=slots, sources=sources)
+        prepending = replace(batch.prepending, positions=positions, sources=sources)
         rest = replace(rest, prepending=prepending)
     return rest
 
@@ -157,8 +157,8 @@ def slot_positions(batch: Batch, slot: int) -> Tensor:
         return torch.zeros_like(batch.lengths)
     if slot == LAST:
         return batch.lengths - 1
-    assert batch.mask_slots is not None
-    return batch.mask_slots[:, slot - 1]
+    assert batch.mask_positions is not None
+    return batch.mask_positions[:, slot - 1]
 
 
 @dataclass(frozen=True)

@@ -208,24 +208,24 @@ def padded_length(longest: int) -> int:
 
 def make_batch(
     inputs: Sequence[Sequence[int]],
-    mask_slots: np.ndarray | None,
+    mask_positions: np.ndarray | None,
     pad: int,
     device: torch.device,
     limit: int,
 ) -> Batch:
     """Return the padded batch of the token ids of n inputs, at most ``limit`` tokens long.
 
-    ``mask_slots``: the positions (n, k) of the templates' masks.
+    ``mask_positions``: the positions (n, k) of the templates' masks.
     """
     ragged = RaggedIds.of(inputs)
     longest = min(padded_length(int(ragged.lengths.max())), limit)
     ids = ragged.padded(longest, pad)
     arrays = [ids, ragged.lengths]
-    if mask_slots is not None and mask_slots.size:
-        arrays.append(mask_slots)
+    if mask_positions is not None and mask_positions.size:
+        arrays.append(mask_positions)
     # one copy for all of them
     flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)
     parts = torch.split_with_sizes(flat, [array.size for array in arrays])
     sent = [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
-    slots = sent[2] if len(sent) > 2 else None
-    return Batch(sent[0], sent[1], slots, lengths_on_host=ragged.lengths, ids_on_host=ids)
+    masks = sent[2] if len(sent) > 2 else None
+    return Batch(sent[0], sent[1], masks, lengths_on_host=ragged.lengths, ids_on_host=ids)

@@ -50,5 +50,5 @@ def bias_batch(
     places = np.arange(template.length)
     shift = np.asarray(lengths, dtype=np.int64)[:, None] * (places >= len(template.left))
     return replace(
-        batch, positions=to_device(places + shift, backbone.device), raw_positions=raw_positions
+        batch, position_ids=to_device(places + shift, backbone.device), raw_positions=raw_positions
     )

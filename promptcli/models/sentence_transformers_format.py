@@ -443,7 +443,7 @@ def _template_tokens(
     places: list[int] = []
     vectors: list[Tensor] = []
     if isinstance(prompt, SoftTemplate):
-        places += prompt.slots
+        places += prompt.positions
         vectors += prompt.tensors()[SOFT]
         if places and template.with_touching(["\0"])[0].strip() != "\0":
             raise InexactError(

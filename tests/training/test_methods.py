@@ -98,7 +98,7 @@ def embedded(backbone, name, rate, output, lengths):
     """Return the positions and the embedding layer's output after an augmentation."""
     ids = torch.zeros(output.shape[:2], dtype=torch.int64)
     batch = AUGMENTATIONS[name](Batch(ids, torch.tensor(lengths)), rate)
-    return batch.positions, output if batch.augment is None else batch.augment(output)
+    return batch.position_ids, output if batch.augment is None else batch.augment(output)
 
 
 def test_augmentations_take_their_share_of_every_sentence(tiny_backbone):

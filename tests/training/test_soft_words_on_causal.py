@@ -35,7 +35,7 @@ def made(family, tiny_folder, supervised=False, **changes):
 def plain_vector(reference, encoder, row):
     """The last token's state, the learned vectors among the input's embeddings."""
     embedded = reference.rows()[row].clone()
-    for vector, place in zip(encoder.tensors()[TENSOR], encoder.prompt.slots, strict=True):
+    for vector, place in zip(encoder.tensors()[TENSOR], encoder.prompt.positions, strict=True):
         embedded[place] = vector
     scale = getattr(reference.model.get_input_embeddings(), "embed_scale", 1)
     with torch.no_grad():
@@ -48,7 +48,7 @@ def test_vectors_are_those_of_the_loop_over_embeddings(family, tiny_folder):
     encoder = made(family, tiny_folder).as_encoder()
     assert encoder.recipe.prompt == f"soft-template:{TEMPLATE}"
     assert encoder.recipe.pooling == "last/last-token"
-    places = encoder.prompt.slots
+    places = encoder.prompt.positions
     assert min(places) < 0 < max(places) and -1 in places
     tensors = encoder.tensors()
     torch.manual_seed(0)
@@ -95,7 +95,7 @@ def test_cut_text_keeps_the_tokens_and_those_behind_change_no_state_before_them(
     family, tiny_folder
 ):
     encoder = made(family, tiny_folder).as_encoder()
-    behind = sum(place < 0 for place in encoder.prompt.slots)
+    behind = sum(place < 0 for place in encoder.prompt.positions)
     short = TorchEncoder(encoder.recipe.replace(max_length=20), encoder.backbone, encoder.tensors())
     inputs = short.inputs([" ".join(SENTENCES)])
     (row,) = inputs.ids

@@ -66,10 +66,10 @@ class ContentTokens:
         """Return the mask (n, t) of the sentences' tokens, without placeholders of blocks."""
         if not self._has_blocks or batch.prepending is None:
             return self._of_whole(batch.ids, batch.lengths)
-        slots = batch.prepending.slots
+        positions = batch.prepending.positions
         placed = torch.zeros_like(batch.ids, dtype=torch.bool)
         # an input without placeholders has a place that is its own source
-        placed = placed.scatter(1, slots, slots != batch.prepending.sources)
+        placed = placed.scatter(1, positions, positions != batch.prepending.sources)
         # the same inputs with the placeholders after all other tokens
         order = placed.int().argsort(dim=1, stable=True)
         content = self._of_whole(batch.ids.gather(1, order), batch.lengths - placed.sum(1))

@@ -84,7 +84,7 @@ class Contrastive(Prompt):
         """Return the batch with the auxiliary's mixtures of the same sentences, computed up to the
         layer.
         """
-        if batch.positions is not None:
+        if batch.position_ids is not None:
             raise UsageError(
                 "template denoising is not for prompt 'contrastive'; leave denoise out"
             )

@@ -35,12 +35,12 @@ class SoftTemplate(Prompt):
         words = word_ids(self.template, context.backbone)
         #: Positions of the vectors in an input: from its start, after the sentence from its end (-1
         #: the last).
-        self.slots = list(words)
+        self.positions = list(words)
         shape = [len(words), context.backbone.word_embeddings.size(1)]
         owner = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
         learned = context.tensors_of("", {TENSOR: shape}, owner, "train it first")
         self.vectors = learned[TENSOR].to(device)
-        self._places = torch.tensor(self.slots, device=device)
+        self._offsets = torch.tensor(self.positions, device=device)
         self._words = torch.tensor(list(words.values()), device=device)
 
     @classmethod
@@ -51,9 +51,9 @@ class SoftTemplate(Prompt):
         return {TENSOR: backbone.word_embeddings.detach()[ids].float().clone()}
 
     def attach(self, batch: Batch) -> Batch:
-        from_the_end = batch.lengths.unsqueeze(1) + self._places
-        slots = torch.where(self._places < 0, from_the_end, self._places)  # (n, m)
-        return replace(batch, soft=SoftTokens(self.vectors, slots))
+        from_the_end = batch.lengths.unsqueeze(1) + self._offsets
+        positions = torch.where(self._offsets < 0, from_the_end, self._offsets)  # (n, m)
+        return replace(batch, soft=SoftTokens(self.vectors, positions))
 
     def tensors(self) -> dict[str, Tensor]:
         return {TENSOR: self.vectors.detach()}
@@ -85,13 +85,13 @@ class LookedUpSoftTemplate(SoftTemplate):
         If several share one place, the last.
         """
         is_word = batch.ids.unsqueeze(1) == self._words.unsqueeze(1)  # (n, m, t)
-        slots = _last(is_word & batch.real().unsqueeze(1))
-        last_word = _last(slots.unsqueeze(2) == slots.unsqueeze(1))  # of those in one place
-        words = torch.arange(len(self._words), device=slots.device)
+        positions = _last(is_word & batch.real().unsqueeze(1))
+        last_word = _last(positions.unsqueeze(2) == positions.unsqueeze(1))  # of those in one place
+        words = torch.arange(len(self._words), device=positions.device)
         # a place is written once for each of its words; its gradient goes to the last word alone
         is_last = (last_word == words).unsqueeze(2)
         vectors = torch.where(is_last, self.vectors, self.vectors.detach()[last_word])
-        return replace(batch, soft=SoftTokens(vectors, slots))
+        return replace(batch, soft=SoftTokens(vectors, positions))
 
 
 def _last(found: Tensor) -> Tensor:

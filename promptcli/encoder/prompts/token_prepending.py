@@ -74,18 +74,19 @@ class TokenPrepending(Prompt):
         if isinstance(self.template, BlockTemplate):
             return self._attach_blocks(batch, self.template)
         assert self.template.placeholder is not None
-        slots = torch.full((len(batch.ids), 1), self.template.placeholder, device=batch.ids.device)
-        prepending = Prepending(slots, (batch.lengths - 1).unsqueeze(1), self._layers)
-        soft = SoftTokens(self._embeddings[:1], slots)
+        shape, device = (len(batch.ids), 1), batch.ids.device
+        positions = torch.full(shape, self.template.placeholder, device=device)
+        prepending = Prepending(positions, (batch.lengths - 1).unsqueeze(1), self._layers)
+        soft = SoftTokens(self._embeddings[:1], positions)
         return replace(batch, soft=soft, prepending=prepending)
 
     def _attach_blocks(self, batch: Batch, template: BlockTemplate) -> Batch:
         on_host = batch.host_ids()
-        places, sources = template.placeholders(on_host, batch.host_lengths())
+        positions_on_host, sources = template.placeholders(on_host, batch.host_lengths())
         pad = self._backbone.tokenizer.pad
         device = batch.ids.device
-        slots = to_device(places, device)
-        placed = batch.ids.gather(1, slots)
+        positions = to_device(positions_on_host, device)
+        placed = batch.ids.gather(1, positions)
         own = self._backbone.word_embeddings[placed.clamp(min=0)].float()
         drawn = self._embeddings[(OF_BLOCK - placed).clamp(min=0)]
         vectors = torch.where(placed.unsqueeze(2) < 0, drawn, own)
@@ -93,8 +94,8 @@ class TokenPrepending(Prompt):
             batch,
             ids=batch.ids.masked_fill(batch.ids < 0, pad),
             ids_on_host=np.where(on_host < 0, pad, on_host),
-            soft=SoftTokens(vectors, slots),
-            prepending=Prepending(slots, to_device(sources, device), self._layers),
+            soft=SoftTokens(vectors, positions),
+            prepending=Prepending(positions, to_device(sources, device), self._layers),
         )
 
     @functools.cached_property

@@ -108,7 +108,7 @@ class EncoderGraph(nn.Module):
         batch = _TracedBatch(
             ids=input_ids,
             lengths=lengths,
-            mask_slots=torch.stack(slots, 1) if slots else None,
+            mask_positions=torch.stack(slots, 1) if slots else None,
             mask=attention_mask,
         )
         hidden = encoder.run(batch, self.needs)

@@ -27,7 +27,7 @@ def _shuffle(batch: Batch, rate: float) -> Batch:
     real = batch.real()
     # padding keeps its place at the end
     draws = torch.rand(real.shape, device=real.device).masked_fill(~real, 2.0)
-    return replace(batch, positions=draws.argsort(1))
+    return replace(batch, position_ids=draws.argsort(1))
 
 
 def _token_cutoff(batch: Batch, rate: float) -> Batch:
