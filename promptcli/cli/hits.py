@@ -10,6 +10,7 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.options import format_name
+from promptcli.data.layouts import name_key
 from promptcli.errors import UsageError, unknown
 from promptcli.retrieval.ranking import Explanation, reaches
 
@@ -42,9 +43,9 @@ class HitPrinter:
         self._heads: list[str] = []
 
     def missing(self, of_hits: Iterable[Iterable[str]]) -> list[str]:
-        """Return the names that no hit has a column of."""
-        known = {name for names in of_hits for name in names}
-        return [name for name in self._names if name not in known]
+        """Return the names that no hit has a column of, whatever their case and spaces."""
+        keys = {name_key(name) for names in of_hits for name in names}
+        return [name for name in self._names if name_key(name) not in keys]
 
     def check_columns(self, known: Sequence[str]) -> None:
         """Refuse columns that no row has."""
@@ -53,7 +54,8 @@ class HitPrinter:
 
     def columns(self, of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the columns to show of a hit; those that it lacks are None."""
-        return {name: (of_hit or {}).get(name) for name in self._names}
+        known = {name_key(name): value for name, value in (of_hit or {}).items()}
+        return {name: known.get(name_key(name)) for name in self._names}
 
     def hit(
         self,

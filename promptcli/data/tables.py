@@ -194,7 +194,7 @@ class CsvTable(RowTable):
         if extension_of(self._text.path)[0] == ".tsv":
             return "\t"
         first = next(self._lines(), "")
-        if first.lower().startswith("sep=") and len(first.strip()) == 5:  # Excel's own line
+        if re.fullmatch(r"(?i)sep=.\s*", first):  # Excel's own line; the sign may be a tab
             self._skip += 1
             return first[4]
         widths = dict[str, list[int]]()

@@ -26,6 +26,7 @@ from promptcli.data.layouts import (
     SENTENCES,
     TEXT,
     TRIPLETS,
+    name_key,
 )
 from promptcli.data.rows import sentences_of
 from promptcli.data.vectors.formats import Floats
@@ -229,8 +230,8 @@ def write_without_duplicates(
         names = list(store.types)
     column = keep
     if keep not in ("first", "last"):
-        by_name = {_column_key(name): name for name in names}
-        column = look_up("column", _column_key(keep), by_name)
+        by_name = {name_key(name): name for name in names}
+        column = look_up("column", name_key(keep), by_name)
 
     def rank_of(hit: Hit) -> Any:
         value = (hit.columns or {}).get(column)
@@ -257,10 +258,6 @@ def write_without_duplicates(
                 if shown not in dropped:
                     writer.writerow([shown, text, *(as_text(row.get(each, "")) for each in names)])
     return len(dropped)
-
-
-def _column_key(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name).casefold()
 
 
 # Between two sets

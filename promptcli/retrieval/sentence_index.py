@@ -5,7 +5,6 @@ by words.
 import contextlib
 import hashlib
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,10 +14,10 @@ import numpy as np
 
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import stored_options
-from promptcli.data.given import check_texts
+from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import split_columns
 from promptcli.embedding.passages import AUTO
-from promptcli.embedding.splitting import PART, Splitter
+from promptcli.embedding.splitting import Splitter
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.extensions import absent_plugin
 from promptcli.models import loading
@@ -523,7 +522,7 @@ class SentenceIndex:
         Raises:
             UsageError: An id that is not in the index; then nothing is deleted.
         """
-        names = list(dict.fromkeys(map(str, ids)))
+        names = list(dict.fromkeys(map(str, check_ids(ids))))
         with self.store.changing():
             known = self.store.keys_of(filter(None, names))
             if missing := [name for name in names if name not in known]:
@@ -767,9 +766,10 @@ class SentenceIndex:
         while True:
             answers = []
             for ranking in snapshot.rank(texts, units, count, way, allowed):
+                names = [name for _, name, *_ in self.store.records(ranking[0])]
                 first: dict[str, Hit] = {}
-                for hit in self.hits(ranking):
-                    first.setdefault(re.sub(PART, "", str(hit.id)), hit)
+                for name, hit in zip(names, self.hits(ranking), strict=True):
+                    first.setdefault(name, hit)
                 answers.append(list(first.values())[:k])
             if count == snapshot.rows or all(len(hits) == k for hits in answers):
                 break

@@ -375,3 +375,12 @@ def test_a_damaged_database_and_a_full_disk(tmp_path):
     path.write_bytes(b"not a database" * 1000)
     with pytest.raises(pc.PromptcliError, match="damaged"):
         Store.open(tmp_path / "i")
+
+
+def test_ids_may_look_like_parts(encoder):
+    texts = ["A cat sleeps.", "A cat is asleep."]
+    index = pc.SentenceIndex.build(texts, encoder, ids=["issue#1", "issue#2"], split=True)
+    assert [hit.id for hit in index.search("A cat sleeps.")] == ["issue#1", "issue#2"]
+    with pytest.raises(pc.UsageError, match="list"):
+        index.delete("issue#1")
+    assert len(index) == 2
