@@ -114,10 +114,7 @@ def encode_stream(
     for chunk, of_passes in one_late(begun):
         parts.append(_finish(of_passes))
         if chunk.places is not None:
-            yield {
-                encoder: Encoded.join([part[encoder] for part in parts]).take(chunk.places)
-                for encoder in parts[0]
-            }
+            yield _window(parts, chunk.places)
             parts = []
 
 
@@ -131,8 +128,17 @@ def _begin(passes: Sequence[Pass], inputs: list[Inputs], progress: Progress) -> 
 
 
 def _finish(begun: _Begun) -> dict[Any, Encoded]:
-    return {
-        encoder: Encoded(vectors, inputs.truncated, inputs.ids.lengths)
-        for inputs, fetch in begun
-        for encoder, vectors in fetch().items()
-    }
+    encoded = {}
+    for inputs, fetch in begun:
+        for encoder, vectors in fetch().items():
+            encoded[encoder] = Encoded(vectors, inputs.truncated, inputs.ids.lengths)
+    return encoded
+
+
+def _window(chunks: Sequence[dict[Any, Encoded]], places: np.ndarray) -> dict[Any, Encoded]:
+    """Return a window's sentences, by encoder, from its encoded chunks."""
+    encoded = {}
+    for encoder in chunks[0]:
+        distinct = Encoded.join([chunk[encoder] for chunk in chunks])
+        encoded[encoder] = distinct.take(places)
+    return encoded
