@@ -41,10 +41,10 @@ class _TransformersBert(torch.nn.Module):
 
 
 def trainer_of(plan, dtype, *, ours):
-    trainer = Pretrainer(plan, "cpu", new_model(plan, "cpu", dtype))
+    model = new_model(plan, "cpu", dtype)
     if not ours:
-        trainer.model._bert = _TransformersBert(trainer.model._stored)
-    return trainer
+        model._bert = _TransformersBert(model._stored)
+    return Pretrainer(plan, "cpu", model)
 
 
 def random_corpus(plan, lines):
