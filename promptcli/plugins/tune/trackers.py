@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from accelerate import PartialState
 from accelerate.tracking import (
     GeneralTracker,
     MLflowTracker,
@@ -92,6 +93,7 @@ class Tracker(Watcher):
         if not kind.only_files:
             notes.warn(f"reporting loss, scores and settings to {self._name}")
         tracker = kind.make(run)
+        PartialState()  # accelerate's trackers ask it whether they are in the first process
         try:
             tracker.start()
             self._at_work = tracker
