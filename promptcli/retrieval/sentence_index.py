@@ -390,12 +390,11 @@ class SentenceIndex:
         if allow_duplicates is None:
             allow_duplicates = is_list(sentences)
 
-        checks = {"replace": replace, "allow_duplicates": allow_duplicates}
         if are_vectors(sentences):
             found, manifest, _ = open_vectors(Path(str(sentences)))
             self.check_made_by(Path(str(sentences)), manifest)
             blocks = [(each, len(each)) for each in found]
-            self._check_new(blocks, **checks)
+            self._check_new(blocks, replace=replace, allow_duplicates=allow_duplicates)
         else:
             with self._open_like(
                 sentences,
@@ -408,7 +407,7 @@ class SentenceIndex:
                 report=True,
             ) as (documents, new):
                 blocks = list(new)
-            self._check_new(blocks, **checks)
+            self._check_new(blocks, replace=replace, allow_duplicates=allow_duplicates)
             blocks = list(self.encode(documents, blocks))
         fingerprint = self.origin.fingerprint
         replaced: set[str] = set()
@@ -417,7 +416,12 @@ class SentenceIndex:
                 raise UsageError("the index has another model in the meantime; try again")
             first = numbered = self.store.settings["numbered"]
             for rows, count in blocks:
-                replaced |= self._append(rows, first, replace=replace)
+                if rows.are_numbered:
+                    rows.ids = [first + number for number in rows.ids]
+                known = self.store.keys_of(rows.ids) if replace else {}
+                self.store.remove(key for keys in known.values() for key in keys)
+                self.store.append(rows)
+                replaced |= set(known)
                 numbered = max(numbered + count, 1 + highest_number(rows.ids))
             self.store.keep(numbered=numbered)
         self._derived.update()
@@ -503,18 +507,6 @@ class SentenceIndex:
         if manifest is None:
             raise UsageError(f"{path} has no manifest, so its encoder is unknown; embed it again")
         Origin.of_vectors(manifest).check_same(self.origin, str(path))
-
-    def _append(self, rows: NewRows, first: int, *, replace: bool) -> set[str]:
-        """Write rows, in the place of those with their ids; return the ids that were replaced.
-
-        Row numbers count from ``first``.
-        """
-        if rows.are_numbered:
-            rows.ids = [first + number for number in rows.ids]  # type: ignore[operator]
-        known = self.store.keys_of(rows.ids) if replace else {}
-        self.store.remove(key for keys in known.values() for key in keys)
-        self.store.append(rows)
-        return set(known)
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids, and return how many they were.
