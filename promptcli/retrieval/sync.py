@@ -125,7 +125,7 @@ def sync(
     Raises:
         NotFoundError: No such file.
         MostRowsError: More than half of the index would be removed.
-        PromptcliError: A file that is being written to.
+        PromptcliError: A file that is being written to, or an index that changes meanwhile.
         UsageError: An index of other rows.
     """
     folder = Path(folder)
@@ -175,6 +175,10 @@ def sync(
             work.apply()
         elif work.is_changed:
             with index.store.changing():
+                if index.store.generation != work.generation + 1:  # of this change
+                    raise PromptcliError(
+                        f"{folder}: another process changed it meanwhile; sync it again"
+                    )
                 work.apply()
     if is_new:
         work.result.index = SentenceIndex.open(folder, index._model)
@@ -211,6 +215,7 @@ class _Sync:
         self._settings = settings  # of the index now
         self._reading, self._read_all, self._skip_bad = reading, read_all, skip_bad
         with self.store.reading():
+            self.generation = self.store.generation  #: that the files are compared with
             records = self.store.sql.execute("SELECT * FROM files").fetchall()
         self._known = {name: tuple(state) for name, *state in records}
         self._files: dict[str, tuple[int, int, str]] = {}  # the states of the files now

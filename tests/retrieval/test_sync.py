@@ -89,6 +89,23 @@ def test_a_sync_is_an_index_built_afresh_whatever_was_edited(folder):
         subprocess.run(["rm", "-r", "fresh"], check=True)
 
 
+def test_what_another_process_has_changed_meanwhile_is_not_synced(folder, monkeypatch):
+    synced("notes")
+    (folder / "notes/lines.txt").write_text("A storm is coming.\n")
+    plain = syncing._Sync.compare
+
+    def compare(work):
+        plain(work)
+        monkeypatch.undo()
+        monkeypatch.chdir(folder)
+        synced()
+
+    monkeypatch.setattr(syncing._Sync, "compare", compare)
+    with pytest.raises(pc.PromptcliError, match="another process"):
+        synced(yes=True)
+    assert counts(synced()) == (0, 0, 0, 0, 3)
+
+
 def test_hits_of_changed_and_missing_files_are_marked(folder, monkeypatch):
     monkeypatch.setattr(syncing, "_SETTLED_NS", 0)
     synced("notes")
