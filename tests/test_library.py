@@ -231,6 +231,9 @@ def test_similarity_means_one_thing(encoder):
     one = pc.similarity("a dog", "the sea", encoder)
     assert one == encoder.similarity("a dog", "the sea") == pytest.approx(cosines[1, 1], abs=1e-5)
     assert pc.similarity("a dog", second, encoder).shape == (1, 3)
+    for empty, others in (([], []), ([], second)):
+        cosines = encoder.similarity(empty, others)
+        assert isinstance(cosines, np.ndarray) and cosines.shape == (0, len(others))
     rows = compare_rows("a dog", "the sea", encoder).cosines
     assert [row[2] for row in rows] == pytest.approx([one], abs=1e-5)
 

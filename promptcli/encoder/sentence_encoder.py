@@ -549,7 +549,10 @@ def _unit_rows(vectors: VectorsLike) -> "Tensor":
 
 
 def _are_texts(given: Any) -> bool:
-    return isinstance(given, str) or (len(given) > 0 and isinstance(given[0], str))
+    """Return whether these are texts; an empty list is one of texts."""
+    if len(given) == 0:
+        return isinstance(given, str | list)
+    return isinstance(given[0], str)
 
 
 @contextlib.contextmanager
