@@ -56,7 +56,7 @@ def or_search_model(model: Model | None) -> Model:
     if model is None:
         return SEARCH_MODEL
     if isinstance(model, Choice) and not model.changes and model.model is None:
-        if (model.backend, model.backbone) == ("torch", BARE.backbone):
+        if model.backbone == BARE.backbone:
             return dataclasses.replace(model, model=SEARCH_MODEL)
     return model
 

@@ -80,8 +80,13 @@ def test_one_model_compares_searches_and_indexes_all_languages(run, tmp_path, se
 
 def test_a_choice_without_a_model_is_filled():
     assert or_search_model(None) == "mini-multi"
-    assert or_search_model(Choice(device="cpu")) == Choice("mini-multi", device="cpu")
-    for chosen in (Choice("mini"), Choice(changes={"pooling": "last/avg"}), Choice(backend="onnx")):
+    for computed in ({"device": "cpu"}, {"backend": "onnx"}):
+        assert or_search_model(Choice(**computed)) == Choice("mini-multi", **computed)
+    for chosen in (
+        Choice("mini"),
+        Choice(changes={"pooling": "last/avg"}),
+        Choice(backbone="bert"),
+    ):
         assert or_search_model(chosen) is chosen
 
 
