@@ -10,16 +10,18 @@ from pathlib import Path
 from promptcli.children import python_command
 from promptcli.errors import UsageError
 
-_LONGEST = 600  # seconds
+_MOST_SECONDS = 600  # seconds
 
 
 def convert_apart(file: Path, target: Path) -> None:
     """Write a pickle's tensors as safetensors, in a new process."""
     command = python_command("promptcli.backbones.convert", str(file), str(target))
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
-        reason = f"it took longer than {_LONGEST} s"
+        reason = f"it took longer than {_MOST_SECONDS} s"
     else:
         if ran.returncode == 0:
             return

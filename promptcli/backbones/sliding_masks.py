@@ -16,7 +16,7 @@ Attended = TypeVar("Attended", Tensor, tuple[Tensor, Tensor])
 
 #: Tokens from which on a mask is made in blocks: below, one product is as fast as several.
 LONG = 1024
-_BLOCK = 512  # queries of a block
+_QUERIES_AT_ONCE = 512  # queries of a block
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class SlidingMask:
         1, queries, keys) bool, True where a query attends. Every layer with the window reads them.
         """
         blocks = []
-        for start in range(0, self.length, _BLOCK):
-            queries = slice(start, min(start + _BLOCK, self.length))
+        for start in range(0, self.length, _QUERIES_AT_ONCE):
+            queries = slice(start, min(start + _QUERIES_AT_ONCE, self.length))
             keys = slice(max(start - self.reach, 0), min(queries.stop + self.reach, self.length))
             blocks.append((queries, keys, self._between(queries, keys)))
         return blocks

@@ -84,8 +84,8 @@ class Batch:
     #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
     position_ids: Tensor | None = None
     raw_positions: bool = False  #: the family's own offset is not added to them
-    #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start after
-    #: them.
+    #: Per layer learned keys and values, each (h', p, d/h) or (n, h', p, d/h); positions start
+    #: after them.
     prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
     soft: SoftTokens | None = None  #: learned vectors in place of some tokens' own
     shared: SharedTokens | None = None  #: computed already; every row begins with them

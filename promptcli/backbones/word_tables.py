@@ -124,7 +124,7 @@ class TableTokenizer(WordTokenizer):
         return rows if self.unk is None else rows.without(self.unk)
 
 
-_BLOCK = 32  # numbers of a packed row that share a scale
+_PER_SCALE = 32  # numbers of a packed row that share a scale
 _MIDDLE = 8  # the code of zero in 4 bits
 
 
@@ -138,7 +138,7 @@ class PackedRows:
     def __init__(self, halves: np.ndarray, scales: np.ndarray) -> None:
         self._halves = halves
         self._scales = scales
-        self.shape = len(scales), scales.shape[1] * _BLOCK
+        self.shape = len(scales), scales.shape[1] * _PER_SCALE
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -146,10 +146,10 @@ class PackedRows:
     def __getitem__(self, chosen: "np.ndarray | slice") -> np.ndarray:
         """Return the chosen rows (k, d), float32."""
         scales = self._scales[chosen].astype(np.float32)
-        blocks = self._halves[chosen].reshape(*scales.shape, _BLOCK // 2)
-        numbers = np.empty((*scales.shape, _BLOCK), np.float32)
-        numbers[..., : _BLOCK // 2] = blocks & 15
-        numbers[..., _BLOCK // 2 :] = blocks >> 4
+        blocks = self._halves[chosen].reshape(*scales.shape, _PER_SCALE // 2)
+        numbers = np.empty((*scales.shape, _PER_SCALE), np.float32)
+        numbers[..., : _PER_SCALE // 2] = blocks & 15
+        numbers[..., _PER_SCALE // 2 :] = blocks >> 4
         numbers -= _MIDDLE
         numbers *= scales[..., None]
         return numbers.reshape(len(scales), -1)
@@ -168,14 +168,14 @@ def packed_rows(what: str, stored: Mapping[str, np.ndarray]) -> PackedRows:
     shapes_fit = (
         halves.ndim == scales.ndim == 2
         and 0 < scales.size
-        and halves.shape == (len(scales), scales.shape[1] * _BLOCK // 2)
+        and halves.shape == (len(scales), scales.shape[1] * _PER_SCALE // 2)
     )
     types_fit = halves.dtype == np.uint8 and scales.dtype == np.float16
     if not types_fit or not shapes_fit:
         raise UsageError(
             f"{what} holds {PACKED_ROWS} {halves.dtype} {halves.shape} and {PACKED_SCALES}"
             f" {scales.dtype} {scales.shape}; for rows of d numbers they are uint8 (v, d / 2) and"
-            f" float16 (v, d / {_BLOCK})"
+            f" float16 (v, d / {_PER_SCALE})"
         )
     return PackedRows(halves, scales)
 

@@ -107,10 +107,10 @@ def _plain(value: Any) -> Any:
     return vars(value)
 
 
-def half_interval(interval: tuple[float, float]) -> str:
+def half_interval(interval: Sequence[float], decimals: int = 2) -> str:
     """Return half the width of an interval, as tables show it."""
     low, high = interval
-    return f"±{(high - low) / 2:.2f}"
+    return f"±{(high - low) / 2:.{decimals}f}"
 
 
 def show(*parts: RenderableType) -> None:

@@ -26,7 +26,7 @@ _OTHER_ENDS = re.compile("\r\n?")
 #: Breaks of lines and pages, and tabs.
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
 _INDENT = " " * 8  # of what follows a hit
-_LONGEST = 1000  # characters of a text that are printed; `--json` prints all
+_LONGEST_TEXT = 1000  # characters of a text that are printed; `--json` prints all
 
 
 class HitPrinter:
@@ -114,8 +114,8 @@ def _places(text: str, words: Collection[str]) -> list[tuple[int, int]]:
 
 def one_line(text: str) -> str:
     """Return a text on one line, cut to what a screen holds."""
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}…"
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[:_LONGEST_TEXT]}…"
     return _BREAKS.sub(" ", text)
 
 

@@ -8,7 +8,7 @@ from promptcli.data.layouts import (
     NONE,
     SENTENCES,
     TEXT,
-    Columns,
+    ColumnNames,
     columns_of_layout,
     find_any,
     find_column,
@@ -48,7 +48,7 @@ class ColumnChoice:
         """All columns that the user names."""
         return tuple(name for name in (self.text, self.id, *self.named) if name)
 
-    def choose(self, header: Sequence[str], name: str, *, only: bool = True) -> Columns:
+    def choose(self, header: Sequence[str], name: str, *, only: bool = True) -> ColumnNames:
         """Return the columns to read of the file ``name``, by their roles.
 
         Args:
@@ -71,10 +71,10 @@ class ColumnChoice:
             raise self._unnamed_error(f"no columns {wanted}", header, name)
         return self._sentence_columns(header, name, only=only)
 
-    def _sentence_columns(self, header: Sequence[str], name: str, *, only: bool) -> Columns:
+    def _sentence_columns(self, header: Sequence[str], name: str, *, only: bool) -> ColumnNames:
         text = self.text or ",".join(self.named) or self._before(self.text_before, header)
         identifier = self.id or self._before(self.id_before, header)
-        columns: Columns = {}
+        columns: ColumnNames = {}
         if identifier and identifier != NONE:
             columns[ID] = self._place(identifier, header, name, "id_field" if self.id else "")
         elif not identifier:

@@ -1,7 +1,7 @@
 r"""Files, pipes and URLs: their names, their bytes with a SHA-256, and their lines.
 
-A line ends at ``\n`` only (at ``\r`` in a file without ``\n``): U+2028, form feeds and the like may
-occur inside a sentence.
+A line ends at ``\n`` only; a file whose lines end at ``\r`` alone is refused. U+2028, form feeds
+and the like may occur inside a sentence.
 """
 
 import bz2

@@ -68,7 +68,7 @@ POSITIVES = (
 )
 
 #: Column of a batch -> column of the file; plain text has one column without a name.
-Columns = dict[str, str]
+ColumnNames = dict[str, str]
 
 
 def name_key(name: str) -> str:
@@ -121,7 +121,7 @@ def find_any(role: str, header: Sequence[str]) -> str | None:
     return next(filter(None, found), None)
 
 
-def columns_of_layout(layout: tuple[str, ...], header: Sequence[str]) -> Columns | None:
+def columns_of_layout(layout: tuple[str, ...], header: Sequence[str]) -> ColumnNames | None:
     """Return the columns of a layout other than sentences; None if a header lacks one."""
     if not layout:
         return None

@@ -30,7 +30,7 @@ from promptcli.data.input_files import (
     open_text,
     split_columns,
 )
-from promptcli.data.layouts import ID, NONE, NUMERIC, SENTENCES, TEXT, Columns
+from promptcli.data.layouts import ID, NONE, NUMERIC, SENTENCES, TEXT, ColumnNames
 from promptcli.data.parquet_files import CHARACTERS, open_parquet
 from promptcli.data.tables import (
     INPUT_FORMATS,
@@ -51,7 +51,7 @@ TABLES = (".csv", ".tsv", *_JSON, ".xlsx", ".parquet")
 _TEXTS = ("", ".txt", *PROSE)
 
 #: Columns of some rows, each with its cells.
-Batch = dict[str, Sequence[Any]]
+RowBatch = dict[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Rows:
     """The rows of an open file; they can be walked once."""
 
     name: str  #: the path as given
-    columns: Columns  #: column of a batch -> column of the file
-    batches: Iterator[Batch]
+    columns: ColumnNames  #: column of a batch -> column of the file
+    batches: Iterator[RowBatch]
     #: hex SHA-256 of the bytes of the file; right after the last batch
     sha256: Callable[[], str] = lambda: ""
     #: about how many rows there are; None if that is not cheap to know
@@ -71,7 +71,7 @@ class Rows:
     types: Mapping[str, str] = field(default_factory=dict)
     is_text: bool = False  #: whether they are the lines of a text, rather than rows of a table
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[RowBatch]:
         return self.batches
 
     def tuples(self) -> Iterator[tuple[str, ...]]:
@@ -230,7 +230,7 @@ def _kinds(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str
     return {name: common_kind(kinds) for name, kinds in found.items()}
 
 
-def renamed(column: str, columns: Columns) -> str:
+def renamed(column: str, columns: ColumnNames) -> str:
     """Return the name of another column in a batch: one of a role is taken."""
     return f"{column}.1" if column in (*columns, ID) else column
 
@@ -238,12 +238,12 @@ def renamed(column: str, columns: Columns) -> str:
 def _batches(
     table: RowTable,
     name: str,
-    columns: Columns,
+    columns: ColumnNames,
     others: Mapping[str, str],
     cells: CellReader,
     start: int,
     bad: BadRows,
-) -> Iterator[Batch]:
+) -> Iterator[RowBatch]:
     """Yield the chosen columns of a table, and the others, each with its kind, behind them."""
     #: each with the columns of the file that it has: several are joined
     roles = {
@@ -260,7 +260,7 @@ def _batches(
     for numbers, rows in _blocks(table.rows(places, start)):
         held = dict(zip(wanted, zip(*rows, strict=True), strict=True))
         wrong = dict[int, str]()
-        batch: Batch = {}
+        batch: RowBatch = {}
         for role, parts in roles.items():
             is_text = role not in (TEXT, ID, *NUMERIC)
             if is_text and is_first and None not in map(cells.number, held[parts[0]]):
@@ -314,7 +314,7 @@ def _blocks(
         yield numbers, block
 
 
-def _with_row_numbers(batches: Iterator[Batch], row: int) -> Iterator[Batch]:
+def _with_row_numbers(batches: Iterator[RowBatch], row: int) -> Iterator[RowBatch]:
     """Yield batches of sentences with the numbers of the rows as ids if they have none."""
     for batch in batches:
         stop = row + len(batch[TEXT])
@@ -322,7 +322,7 @@ def _with_row_numbers(batches: Iterator[Batch], row: int) -> Iterator[Batch]:
         row = stop
 
 
-def windows(batches: Iterable[Batch], rows: int, characters: int) -> Iterator[Batch]:
+def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator[RowBatch]:
     """Yield the ids and texts of ``rows`` rows.
 
     A window is shorter at the end, and once it holds so many characters.

@@ -29,7 +29,7 @@ from promptcli.data.layouts import (
     SENTENCES,
     TEXT,
     TRIPLETS,
-    Columns,
+    ColumnNames,
     layout_of_width,
 )
 from promptcli.data.rows import open_rows, renamed, rows_of
@@ -207,7 +207,7 @@ def examples_of(
 
 
 def _examples(
-    rows: Iterable[tuple[str, ...]], read: Columns, name: str, digest: Callable[[], str]
+    rows: Iterable[tuple[str, ...]], read: ColumnNames, name: str, digest: Callable[[], str]
 ) -> TrainingExamples:
     """Return the complete rows, in columns; triplets without a negative are pairs."""
     layout = tuple(read)

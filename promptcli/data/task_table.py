@@ -18,7 +18,7 @@ from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.demo import TEXT, read_demo
 from promptcli.data.hub_sets import HubSet
 from promptcli.data.input_files import COMPRESSED, split_columns
-from promptcli.data.layouts import GRADED_PAIRS, Columns
+from promptcli.data.layouts import GRADED_PAIRS, ColumnNames
 from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import TABLES, open_rows
 from promptcli.data.senteval import GoldRow, Parts
@@ -70,7 +70,7 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
     return rows
 
 
-def graded_columns(path: str | Path) -> Columns | None:
+def graded_columns(path: str | Path) -> ColumnNames | None:
     """Return the columns of a file of graded pairs; None of any other file, or of a pipe."""
     if not os.path.isfile(split_columns(str(path))[0]):
         return None

@@ -14,7 +14,7 @@ SECONDS = 120
 _FORMULA = re.compile(
     rb"<(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)\s*(?:<(?:\w+:)?v\s*/>)?\s*</(?:\w+:)?c>"
 )
-_BLOCK, _CELL = 1 << 20, 1 << 12
+_BYTES_AT_ONCE, _CELL = 1 << 20, 1 << 12
 
 
 def _limit() -> None:
@@ -50,7 +50,7 @@ def _empty_formulas(path: str) -> int:
                 continue
             with archive.open(part) as sheet:
                 rest = b""
-                while block := sheet.read(_BLOCK):
+                while block := sheet.read(_BYTES_AT_ONCE):
                     block = rest + block
                     end = len(block) - _CELL if len(block) > 2 * _CELL else len(block)
                     found = list(_FORMULA.finditer(block))

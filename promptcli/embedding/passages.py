@@ -34,7 +34,7 @@ _LONGEST_HEADING = 120
 #: own too.
 _LONGEST_TITLE = 1000
 #: Characters that are split at once: the time that the library takes grows with their square.
-_BLOCK = 8192
+_CHARACTERS_AT_ONCE = 8192
 #: Lines by which a text is judged.
 _HEAD = 2000
 
@@ -163,7 +163,7 @@ def _sections(elements: Iterable[Heading | TextLine]) -> Iterator[_Section]:
             section.lines.append(element)
             size += len(element.text) + 1
             at_pause = not element.text.strip() and not element.verbatim
-            if (size > _BLOCK and at_pause) or size > 2 * _BLOCK:
+            if (size > _CHARACTERS_AT_ONCE and at_pause) or size > 2 * _CHARACTERS_AT_ONCE:
                 yield section
                 place = size = 0
                 section = _Section(section.path)
@@ -255,7 +255,7 @@ class _Reader:
         """
         start = 0
         while start < len(text):
-            end = start + 2 * _BLOCK
+            end = start + 2 * _CHARACTERS_AT_ONCE
             chunks = self._chunks.chunk_indices(text[start:end])
             if end < len(text) and len(chunks) > 1:  # one long line: the last part may go on
                 end = start + chunks.pop()[0]

@@ -10,7 +10,7 @@ from promptcli.data.layouts import ID, TEXT
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptcli.data.rows import Batch
+    from promptcli.data.rows import RowBatch
     from promptcli.encoder.sentence_encoder import Encoder
 
 #: The end of the id of a part: ``7#2`` is the second part of row 7.
@@ -67,7 +67,7 @@ class Splitter:
             rows += [row] * len(split)
         return names, parts, rows
 
-    def batches(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
+    def batches(self, batches: "Iterable[RowBatch]") -> "Iterator[RowBatch]":
         """Yield the parts of batches of sentences, whose ids are texts."""
         for batch in batches:
             ids, texts, _ = self.rows(batch[ID], batch[TEXT])

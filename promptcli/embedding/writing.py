@@ -13,7 +13,7 @@ import numpy as np
 
 import promptcli
 from promptcli.data.layouts import TEXT
-from promptcli.data.rows import Batch, Rows, windows
+from promptcli.data.rows import RowBatch, Rows, windows
 from promptcli.data.vectors import (
     EmbedReport,
     EmbedSettings,
@@ -100,7 +100,7 @@ def _versions() -> dict[str, str]:
 
 def embed_stream(
     encoder: Encoder,
-    batches: Iterable[Batch],
+    batches: Iterable[RowBatch],
     sink: Sink,
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
     *,
@@ -118,7 +118,7 @@ def embed_stream(
     rows = blank = zero = truncated = 0
     blank_rows = list[list[int]]()
     measured = Measured(settings.precision)
-    held = deque[Batch]()  # the windows that are not written
+    held = deque[RowBatch]()  # the windows that are not written
 
     def texts() -> Iterator[list[str]]:
         for number, batch in enumerate(windows(batches, WINDOW, WINDOW_CHARACTERS)):

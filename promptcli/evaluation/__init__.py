@@ -82,7 +82,7 @@ def evaluate(
     from promptcli.evaluation.evaluator import (
         EvalSettings,
         check_comparable,
-        compare_rows,
+        compare_encoders,
         read_embedded,
         score_vectors,
     )
@@ -126,7 +126,7 @@ def evaluate(
         evaluation = Evaluation(scores, loaded.tasks, loaded.missing)
         evaluation.refused = refused
         candidates.note_cosines(evaluation)
-        evaluation.comparisons = compare_rows(evaluation.rows, baseline)
+        evaluation.comparisons = compare_encoders(evaluation.rows, baseline)
         return evaluation
 
 

@@ -29,7 +29,7 @@ from promptcli.notes import Advance, note, stage
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
 
-_EQUAL = 1e-6  #: cosines within this width are equal but for rounding
+_ROUNDING = 1e-6  #: cosines within this width are equal but for rounding
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ def note_cosines(scores: Sequence[Score]) -> None:
                 f"{score.label}: {score.zero_vectors:,} sentences of {score.column} have a zero"
                 " vector, so their cosines are 0"
             )
-        if np.ptp(score.cosines) <= _EQUAL:
+        if np.ptp(score.cosines) <= _ROUNDING:
             note(
                 f"{score.label}: all cosines on {score.column} are {score.cosines[0]:.4f}; equal"
                 " ones rank nothing"

@@ -446,7 +446,9 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
 MOST_COMPARED = 6  #: most models of which every two are compared without being asked
 
 
-def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) -> list[Comparison]:
+def compare_encoders(
+    rows: Mapping[Label, Sequence[Score]], baseline: Label | None
+) -> list[Comparison]:
     """Compare each row with the baseline, task by task, or every two of up to six on averages.
 
     Rows that lack a score of others are left out. P-values are corrected by Holm.

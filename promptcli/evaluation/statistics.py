@@ -131,7 +131,7 @@ def resampled_mean(values: Doubles, seed: int = BOOTSTRAP_SEED) -> Doubles:
 def resampled_mean_of_means(tasks: Sequence[Doubles]) -> Doubles:
     """Return the mean of t tasks' mean values in each resample, (resamples,).
 
-    Task i is drawn by ``SEED + i``.
+    Task i is drawn by ``BOOTSTRAP_SEED + i``.
     """
     draws = [resampled_mean(values, BOOTSTRAP_SEED + number) for number, values in enumerate(tasks)]
     means: Doubles = np.mean(draws, axis=0)

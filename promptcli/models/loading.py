@@ -372,8 +372,9 @@ def open_encoder(
 ) -> Encoder:
     """Return what encodes with a model, without torch if it is static; see ``load``.
 
-    A ``Choice`` says where and how, unless the arguments do. It shares the backbone of one of its
-    ``peers``, unless that one tuned it.
+    The dtype of a ``Choice`` is taken before ``dtype``. Its device and backend are taken if the
+    arguments leave them at their defaults. The encoder shares the backbone of one of its ``peers``,
+    unless that one tuned it.
     """
     if isinstance(model, Encoder):
         return model

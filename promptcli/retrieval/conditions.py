@@ -16,7 +16,7 @@ from promptcli.errors import UsageError
 from promptcli.retrieval.store import Keys, Store, quoted
 
 SECONDS = 10.0  #: that a condition may take
-_LONGEST = 10_000  # characters of a condition
+_LONGEST_CONDITION = 10_000  # characters of a condition
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock
 _FUNCTIONS = frozenset(
     "like lower upper length abs round coalesce ifnull instr substr trim ltrim rtrim min max year"
@@ -50,8 +50,10 @@ class Condition:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        if len(text) > _LONGEST:
-            raise self._refusal(f"it has {len(text):,} characters; give at most {_LONGEST:,}")
+        if len(text) > _LONGEST_CONDITION:
+            raise self._refusal(
+                f"it has {len(text):,} characters; give at most {_LONGEST_CONDITION:,}"
+            )
         self._sql = _QUOTED.sub(_literal, text)
         other = _OTHER_SQL.search(_QUOTED.sub("''", text))
         if other is not None:

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,7 +21,7 @@ from promptcli.data.csv_options import CsvOptions
 from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import STANDARD, split_columns
 from promptcli.data.layouts import ID, TEXT
-from promptcli.data.rows import open_rows
+from promptcli.data.rows import Rows, open_rows
 from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
 from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
@@ -32,9 +33,9 @@ from promptcli.retrieval.store import NewRows
 if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
 
-#: Our own columns; the front matter of a file does not change them.
 #: The lines of a row at the end of its id, and its part.
 LINES = re.compile(r":(\d+)(?:-(\d+))?(?:#\d+)*$")
+#: Our own columns; the front matter of a file does not change them.
 _PLACE = {"file": "text", "line": "number", "end_line": "number", "heading": "text"}
 _BATCH = 4096  # passages in a block
 
@@ -242,7 +243,9 @@ def _path_and_stream(file: str | Path | BinaryIO) -> tuple[Path, BinaryIO | None
     return STANDARD, file
 
 
-def open_texts(file: str | Path | BinaryIO, fields: ColumnChoice, **options: Any) -> Any:
+def open_texts(
+    file: str | Path | BinaryIO, fields: ColumnChoice, **options: Any
+) -> AbstractContextManager[Rows]:
     """Open the rows of a file or a stream, see ``open_rows``."""
     path, stdin = _path_and_stream(file)
     return open_rows(path, fields, stdin=stdin, **options)

@@ -52,7 +52,7 @@ FALSE_SHARE = 0.05  #: of the pairs from the proposed threshold on, as is expect
 _LAYOUTS = (TRIPLETS, PAIRS, LABELLED_PAIRS, GRADED_PAIRS, SENTENCES)
 _THRESHOLD = 0.95  # if the rows are too few to propose one
 _FEWEST = 50  # different rows that tell a threshold
-_BLOCK = 2048  # rows that are compared with as many others at once
+_ROWS_AT_ONCE = 2048  # rows that are compared with as many others at once
 _MOST_PAIRS = 20_000_000
 _ASKED = 1000  # rows that are compared with all rows to propose a threshold
 _THRESHOLDS = np.arange(0.001, 1, 0.001).round(3)
@@ -81,8 +81,8 @@ def _check_threshold(threshold: float | None) -> None:
 
 def _blocks(units: Floats) -> Iterator[tuple[int, Floats]]:
     """Yield unit vectors in blocks, each with the number of its first row."""
-    for start in range(0, len(units), _BLOCK):
-        yield start, units[start : start + _BLOCK]
+    for start in range(0, len(units), _ROWS_AT_ONCE):
+        yield start, units[start : start + _ROWS_AT_ONCE]
 
 
 # Within a set
@@ -507,7 +507,7 @@ def _add_near(
                 cosines = part @ block.T
                 best = cosines.argmax(axis=1)
                 scores = cosines[np.arange(len(best)), best]
-                rows = first + np.flatnonzero(scores > highest[first : first + _BLOCK])
+                rows = first + np.flatnonzero(scores > highest[first : first + _ROWS_AT_ONCE])
                 highest[rows] = scores[rows - first]
                 nearest[rows] = start + best[rows - first]
             advance(len(block))

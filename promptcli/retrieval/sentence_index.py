@@ -3,10 +3,9 @@ by words.
 """
 
 import contextlib
-import hashlib
+import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
@@ -18,6 +17,7 @@ from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import split_columns
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import Splitter
+from promptcli.embedding.writing import WINDOW
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.extensions import absent_plugin
 from promptcli.models import loading
@@ -48,6 +48,7 @@ from promptcli.retrieval.ranking import (
 )
 from promptcli.retrieval.snapshot import Derived, Snapshot
 from promptcli.retrieval.store import Keys, NewRows, Store, creating, row_name
+from promptcli.storage.files import sha256
 
 if TYPE_CHECKING:
     from promptcli.data.vectors import Manifest
@@ -57,15 +58,13 @@ if TYPE_CHECKING:
     from promptcli.retrieval.sync import Synced
 
 WAYS = ("both", "meaning", "words")
-#: Sentences in a window: enough that sorting by length inside it fills every batch well.
-_WINDOW = 8192
 _PARTS = 4  # parts that are ranked for each row that is asked for, first
 
 Go = Callable[[], None]
-Sentences = Sequence[str] | str | Path | BinaryIO
+SentenceInput = Sequence[str] | str | Path | BinaryIO
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class IndexInfo:
     """What an index holds."""
 
@@ -107,7 +106,7 @@ class SentenceIndex:
     @classmethod
     def build(
         cls,
-        sentences: Sentences,
+        sentences: SentenceInput,
         model: "Model | None" = None,
         ids: Sequence[int] | Sequence[str] | None = None,
         *,
@@ -172,7 +171,9 @@ class SentenceIndex:
             else:
                 given = open_given(sentences, ids, columns, reading, skip_bad=skip_bad)
                 opened = ended.enter_context(given)
-                reading = replace(reading, text_field=opened.text_field, id_field=opened.id_field)
+                reading = dataclasses.replace(
+                    reading, text_field=opened.text_field, id_field=opened.id_field
+                )
                 documents = index.begin_with(model, reading, **settings)
                 new = prepared(documents, opened.blocks(documents), split)
                 blocks = index.encode(documents, new)
@@ -195,8 +196,8 @@ class SentenceIndex:
         defaults = {"factory": None, "target_recall": 0.95, "lexical": True, "synced": None}
         self.store.keep(
             **{**defaults, **settings},
-            origin=asdict(origin),
-            reading=asdict(reading),
+            origin=dataclasses.asdict(origin),
+            reading=dataclasses.asdict(reading),
             width=width,
             numbered=0,
             created=utc_now(),
@@ -356,7 +357,7 @@ class SentenceIndex:
 
     def add(
         self,
-        sentences: Sentences,
+        sentences: SentenceInput,
         ids: Sequence[int] | Sequence[str] | None = None,
         *,
         columns: Any = None,
@@ -467,7 +468,7 @@ class SentenceIndex:
     @contextlib.contextmanager
     def _open_like(
         self,
-        sentences: Sentences,
+        sentences: SentenceInput,
         ids: Any = None,
         columns: Any = None,
         *,
@@ -486,7 +487,7 @@ class SentenceIndex:
         fields = ColumnChoice(
             text_field, id_field, text_before=before.text_field, id_before=before.id_field
         )
-        reading = replace(before, csv=stored_options(csv) or before.csv)
+        reading = dataclasses.replace(before, csv=stored_options(csv) or before.csv)
         with open_given(sentences, ids, columns, reading, fields, skip_bad) as opened:
             yield documents, prepared(documents, opened.blocks(documents), reading.split)
 
@@ -565,7 +566,7 @@ class SentenceIndex:
                 store.keep(migrating=origin.fingerprint)
         left = "SELECT key, text FROM rows WHERE key NOT IN (SELECT key FROM migrated)"
         with stage("migrate", len(self)) as advance:
-            while rows := store.sql.execute(f"{left} ORDER BY key LIMIT {_WINDOW}").fetchall():
+            while rows := store.sql.execute(f"{left} ORDER BY key LIMIT {WINDOW}").fetchall():
                 units = unit_rows(documents.encode([text for _, text in rows], progress=advance))
                 with store.changing():
                     vectors = zip((key for key, _ in rows), units, strict=True)
@@ -577,7 +578,7 @@ class SentenceIndex:
             store.sql.execute("DROP TABLE vectors")
             store.sql.execute("ALTER TABLE migrated RENAME TO vectors")
             store.keep(
-                origin=asdict(origin),
+                origin=dataclasses.asdict(origin),
                 width=documents.width,
                 oldest=store.generation,
                 migrating=None,
@@ -807,8 +808,8 @@ def prepared(
     """Yield rows in windows, without blank ones, split if they are long, and how many they were."""
     blank = total = given = 0
     for block in blocks:
-        for start in range(0, len(block), _WINDOW):
-            rows = block.take(range(start, min(start + _WINDOW, len(block))))
+        for start in range(0, len(block), WINDOW):
+            rows = block.take(range(start, min(start + WINDOW, len(block))))
             kept = rows.filled()
             given += len(rows)
             total += len(rows)
@@ -838,7 +839,7 @@ def split_rows(rows: NewRows, documents: "Encoder") -> NewRows:
     return split
 
 
-def _state(root: Path, name: str, size: int, changed: int, sha256: str) -> str | None:
+def _state(root: Path, name: str, size: int, changed: int, before: str) -> str | None:
     """Return ``gone`` or ``changed`` for a file that is not as it was read."""
     path = root / split_columns(name)[0]
     try:
@@ -847,12 +848,6 @@ def _state(root: Path, name: str, size: int, changed: int, sha256: str) -> str |
         return "gone"
     if (state.st_size, state.st_mtime_ns) == (size, changed):
         return None
-    if state.st_size == size and file_hash(path) == sha256:
+    if state.st_size == size and sha256(path) == before:
         return None
     return "changed"
-
-
-def file_hash(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

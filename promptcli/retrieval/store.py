@@ -33,7 +33,7 @@ _DECLARED = {"number": "NUMERIC", "truth": "INT", "date": "TEXT", "text": "TEXT"
 _MOST_COLUMNS = 1900
 _LONGEST_NAME = 200  # characters of a column's name
 _BUSY = 60.0  # seconds to wait for another process
-_BLOCK = 8192
+_ROWS_AT_ONCE = 8192
 _MAPPED = 1 << 40  # bytes of the database that are memory-mapped, or as many as SQLite allows
 _PAGE = 16_384  # bytes of a page of SQLite, which holds several vectors
 _SCHEMA = """
@@ -322,7 +322,8 @@ class Store:
         while True:
             with self.reading():
                 block = self.sql.execute(
-                    f"{query} WHERE key>? AND key<=? ORDER BY key LIMIT {_BLOCK}", (first, last)
+                    f"{query} WHERE key>? AND key<=? ORDER BY key LIMIT {_ROWS_AT_ONCE}",
+                    (first, last),
                 ).fetchall()
             if not block:
                 return

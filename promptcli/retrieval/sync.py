@@ -25,11 +25,11 @@ from promptcli.retrieval.files import LINES, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files, list_of_names
 from promptcli.retrieval.sentence_index import (
     SentenceIndex,
-    file_hash,
     prepared,
     split_rows,
 )
 from promptcli.retrieval.store import DATABASE, NewRows, creating, row_name
+from promptcli.storage.files import sha256
 
 if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
@@ -260,7 +260,7 @@ class _Sync:
             return
         if time.time_ns() - changed < _SETTLED_NS:
             changed = 0
-        now = (size, changed, file_hash(path))
+        now = (size, changed, sha256(path))
         if known is None or known[2] != now[2]:
             documents = self._documents()
             blocks = read_file(file, self._reading, documents, self._skip_bad)

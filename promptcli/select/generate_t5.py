@@ -21,7 +21,7 @@ from promptcli.errors import UsageError
 from promptcli.notes import Advance, stage
 from promptcli.recipe import MASK, SLOT
 
-_LONGEST = 20  # tokens that T5 writes, its start and the sentinels included (LM-BFF)
+_LONGEST_OUTPUT = 20  # tokens that T5 writes, its start and the sentinels included (LM-BFF)
 _LONGEST_INPUT = 256  # tokens of a T5 input (LM-BFF)
 
 
@@ -96,7 +96,7 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
     if not definitions:
         raise UsageError("no (word, definition) pairs to generate templates from")
     by_form: list[list[str]] = []
-    with stage("generate", len(FORMS) * (_LONGEST - 2)) as advance:
+    with stage("generate", len(FORMS) * (_LONGEST_OUTPUT - 2)) as advance:
         for sentence_first in FORMS:
             examples = t5.read([_input(t5, sentence_first, pair) for pair in definitions])
             finished = _search(t5, examples, beam, advance)
@@ -108,8 +108,8 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
     templates = list(dict.fromkeys(filter(None, in_turn)))
     if not templates:
         raise UsageError(
-            f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger"
-            " beam"
+            f"the T5 finished no template within {_LONGEST_OUTPUT} tokens at beam {beam}; give a"
+            " larger beam"
         )
     return templates
 
@@ -140,7 +140,7 @@ def _search(
     after_a_period = torch.tensor(words, dtype=torch.long)
     after_a_word = torch.tensor(sorted([*words, *periods]), dtype=torch.long)
     beams = [_Beam((t5.sentinels[0],))]
-    for step in range(_LONGEST - 2):
+    for step in range(_LONGEST_OUTPUT - 2):
         grown = [item for item in beams if item.finished]
         for item in beams:
             if item.finished:
@@ -158,7 +158,7 @@ def _search(
         beams = sorted(grown, key=lambda item: -item.score)[:beam]
         advance(1)
         if all(item.finished for item in beams):
-            advance(_LONGEST - 3 - step)
+            advance(_LONGEST_OUTPUT - 3 - step)
             break
     return [item for item in beams if item.finished]
 

@@ -12,7 +12,7 @@ from promptcli.errors import CheckFailedError, PromptcliError, did_you_mean, sho
 
 _DEEPEST = 64  # levels of nesting; our documents have fewer than ten
 _TOO_DEEP = f"it is nested deeper than {_DEEPEST} levels"
-_SHOWN = 80  # characters of the longest reason in a message
+_CHARACTERS_SHOWN = 80  # characters of the longest reason in a message
 
 Document = TypeVar("Document")
 
@@ -70,7 +70,7 @@ def _parse(content: bytes | str, decode: Callable[[bytes], Any], language: str) 
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except (msgspec.DecodeError, ValueError) as problem:  # tomllib's, also for an endless integer
-        raise ValueError(f"not {language}: {str(problem)[:_SHOWN]}") from None
+        raise ValueError(f"not {language}: {str(problem)[:_CHARACTERS_SHOWN]}") from None
     _check_values(value)
     return value
 

@@ -71,7 +71,7 @@ from promptcli.training.trained import Trained
 from promptcli.training.trainer import Trainer
 from promptcli.training.watching import DevScore, WatchedRun, Watcher, make_trackers
 
-_SHOWN = 8  # words that a note names of those left out
+_WORDS_SHOWN = 8  # words that a note names of those left out
 _NEAREST = 5  # tokens named for each word of a soft template
 
 
@@ -475,7 +475,7 @@ class Run:
             mix = (f"{n:,} of {size:,}" for n, size in zip(shares, examples.sizes, strict=True))
             lines.append(f"rows an epoch: {', '.join(mix)}")
         if words:
-            shown = ", ".join(words[:_SHOWN])
+            shown = ", ".join(words[:_WORDS_SHOWN])
             lines.append(f"{len(words):,} words that are not a single token left out: {shown}")
         for line in lines:
             note(f"{self.source}: {line}")

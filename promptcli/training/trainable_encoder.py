@@ -48,10 +48,10 @@ BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 #: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
-# BERT's shares; the rest of the chosen stay
-_CHOSEN = 0.15
-_MASKED = 0.8
-_RANDOM = 0.1
+_CHOSEN = 0.15  # share of the tokens that are predicted (BERT)
+#: BERT's shares of the chosen; the rest of them stay.
+MASKED = 0.8
+RANDOM = 0.1
 _DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
 
 
@@ -561,6 +561,6 @@ def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[
     share = draw / _CHOSEN  # uniform again among the selected
     random = torch.randint_like(before, vocabulary)
     assert tokens.mask is not None
-    ids = torch.where(selected & (share < _MASKED), tokens.mask, before)
-    ids = torch.where(selected & (share >= 1 - _RANDOM), random, ids)
+    ids = torch.where(selected & (share < MASKED), tokens.mask, before)
+    ids = torch.where(selected & (share >= 1 - RANDOM), random, ids)
     return ids, selected

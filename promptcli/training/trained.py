@@ -14,7 +14,7 @@ from promptcli.notes import without_network
 from promptcli.storage.typed_documents import convert
 from promptcli.training.watching import DevScore
 
-_SHOWN = (
+_FIELDS_SHOWN = (
     *("seed", "steps", "best_step", "seconds", "nearest_words"),
     *("settings", "settings_from", "differs_from_paper", "data", "development"),
     *("backbone", "command", "versions", "extensions"),
@@ -110,7 +110,7 @@ class Trained:
             values = {name: of[task] for name, of in columns.items() if task in of}
             rows.append({"task": task, **{name: round(each, 2) for name, each in values.items()}})
         return {
-            **{name: kept[name] for name in _SHOWN if kept.get(name, []) != []},
+            **{name: kept[name] for name in _FIELDS_SHOWN if kept.get(name, []) != []},
             "better": self.chosen_by > next(iter(self.untrained.values())),
             "below": list(self.below),
             "scores": rows,

@@ -44,12 +44,13 @@ from promptcli.training.processes import Processes
 from promptcli.training.trainable_encoder import Columns, Sides, TokenizedSide, TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
-_PRIME = 1_000_003  # spreads seeds, so that runs of other seeds do not share a step's dropout
+#: Spreads seeds, so that runs of other seeds do not share a step's dropout.
+PRIME = 1_000_003
 _STRIDE = 7_919  # spreads them over processes, which meet again after as many steps
 _LEAST_TOKENS = 64  # of a pass, when memory runs out
 _COUNTED = 8192  # rows that are tokenised at a time to be counted
 _SECONDS_TO_SAVE = 300.0  # without a score, after which the state is written all the same
-_SHOWN = 160  # characters of a compiler's message
+_CHARACTERS_SHOWN = 160  # characters of a compiler's message
 
 
 class Trainer:
@@ -271,7 +272,7 @@ class Trainer:
                     first, *_ = str(error).splitlines() or [type(error).__name__]
                     raise UsageError(
                         f"torch cannot compile {encoder.backbone.name!r} here"
-                        f" ({one_line(first, _SHOWN)}); leave it out",
+                        f" ({one_line(first, _CHARACTERS_SHOWN)}); leave it out",
                         parameter="compile",
                     ) from None
             tokens = encoder.chunk_tokens // 2
@@ -293,7 +294,7 @@ class Trainer:
     def _gradients_once(self, step: int, columns: Columns, sides: Sides | None) -> Tensor:
         encoder = self.encoder
         processes = self.processes
-        seed = (self.settings.seed * _PRIME + step + _STRIDE * processes.index) % 2**32
+        seed = (self.settings.seed * PRIME + step + _STRIDE * processes.index) % 2**32
         _seed_generators(seed, torch.device(processes.device))
         if not encoder.training:
             encoder.train()

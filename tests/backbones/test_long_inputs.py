@@ -85,7 +85,9 @@ def test_no_block_of_a_mask_grows_with_the_square_of_the_length(model, monkeypat
     states(model, ids[:1], None, attention_hook.NAME, hook=AttentionHook())
     window = model.config.sliding_window
     assert cells
-    assert max(cells) <= sliding_masks._BLOCK * (sliding_masks._BLOCK + 2 * window)
+    assert max(cells) <= sliding_masks._QUERIES_AT_ONCE * (
+        sliding_masks._QUERIES_AT_ONCE + 2 * window
+    )
 
 
 def test_the_diagonal_of_a_long_input_is_that_of_the_matrix(model):

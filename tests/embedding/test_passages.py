@@ -102,7 +102,7 @@ def test_passages_fit_a_small_window_with_their_heading(encoder):
 
 
 def test_a_long_text_is_read_in_blocks(encoder, monkeypatch):
-    monkeypatch.setattr(passages, "_BLOCK", 200)
+    monkeypatch.setattr(passages, "_CHARACTERS_AT_ONCE", 200)
     texts = ["\n\n".join([wrapped(PROSE)] * 5), PROSE * 5, wrapped(PROSE * 5)]
     for text in texts:
         found = read(text, "a.md", encoder)

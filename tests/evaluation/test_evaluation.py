@@ -12,7 +12,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import (
     average,
     compare,
-    compare_rows,
+    compare_encoders,
     distinct_sentences,
     score_encoders,
     scores_of_average,
@@ -241,12 +241,12 @@ def test_a_difference_is_over_the_tasks_of_the_average(calls):
     assert [score.column for score in scores_of_average(rows[labels[0]], SpearmanScore)] == [
         "STS12"
     ]
-    graded, accuracies = compare_rows(rows, None)
+    graded, accuracies = compare_encoders(rows, None)
     assert graded.tasks == ["STS12"]
     assert abs(graded.difference) == pytest.approx(abs(scores[0].value - scores[3].value))
     assert accuracies.metric == "accuracy" and abs(accuracies.difference) == 50
     own = {label: row[1:3] for label, row in rows.items()}  # none of the papers' tasks: then all
-    assert compare_rows(own, None)[0].tasks == ["STS-B:dev", "mine"]
+    assert compare_encoders(own, None)[0].tasks == ["STS-B:dev", "mine"]
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_migrate_keeps_ids_and_goes_on_where_it_was_stopped(tmp_path, monkeypatc
     index = built(tmp_path / "i", columns={"n": [1, 2, 3, 4]})
     before = index.search("snow", 4)
     calls = []
-    monkeypatch.setattr("promptcli.retrieval.sentence_index._WINDOW", 2)
+    monkeypatch.setattr("promptcli.retrieval.sentence_index.WINDOW", 2)
     mini = pc.load("mini")
     plain = type(mini).encode
 

@@ -153,7 +153,7 @@ def enumerated(t5, examples, longest):
 
 
 def test_a_wide_beam_finds_what_enumeration_finds(monkeypatch):
-    monkeypatch.setattr(generate_t5, "_LONGEST", 6)  # start, first sentinel, and four tokens
+    monkeypatch.setattr(generate_t5, "_LONGEST_OUTPUT", 6)  # start, first sentinel, and four tokens
     table = TableT5()
     found = generate_t5._search(table, [0, 1], 100_000, lambda done: None)
     expected = enumerated(table, [0, 1], 5)
@@ -164,7 +164,7 @@ def test_a_wide_beam_finds_what_enumeration_finds(monkeypatch):
 
 
 def test_t5_templates(t5, monkeypatch):
-    monkeypatch.setattr(generate_t5, "_LONGEST", 5)
+    monkeypatch.setattr(generate_t5, "_LONGEST_OUTPUT", 5)
     done = []
     with stages_shown(lambda name, steps: nullcontext(lambda step: done.append(step / steps))):
         found = generate_t5.generate_templates(t5, PAIRS, beam=500)
@@ -181,7 +181,7 @@ def test_t5_templates(t5, monkeypatch):
 
 
 def test_t5_refuses_what_makes_no_template(t5, monkeypatch):
-    monkeypatch.setattr(generate_t5, "_LONGEST", 3)  # room for one token
+    monkeypatch.setattr(generate_t5, "_LONGEST_OUTPUT", 3)  # room for one token
     for pairs, beam, message in (
         (PAIRS, 1, "at least 2"),
         ([], 100, "no .word"),

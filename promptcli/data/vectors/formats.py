@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from promptcli.data.cells import text_of
 from promptcli.data.input_files import read_lines
 from promptcli.data.parquet_files import open_parquet, read_batches, values_of
-from promptcli.data.rows import Batch
+from promptcli.data.rows import RowBatch
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
 
@@ -39,7 +39,7 @@ _JSON_ROWS = 512
 class Sink:
     """Takes the rows of a vector file in order."""
 
-    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: RowBatch, vectors: NDArray[Any]) -> None:
         """Append one window: ``vectors`` (n, d), of the rows of ``batch``, float32 unless
         quantized.
         """
@@ -136,7 +136,7 @@ class _NpySink(Sink):
         np.lib.format.write_array_header_1_0(header, fields)
         self._file.write(header.getvalue())
 
-    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: RowBatch, vectors: NDArray[Any]) -> None:
         self._dtype = vectors.dtype.newbyteorder("<")
         self._width = vectors.shape[1]
         self._file.write(np.ascontiguousarray(vectors, dtype=self._dtype).data)
@@ -185,7 +185,7 @@ class _JsonlSink(Sink):
     def __init__(self, file: BinaryIO, width: int) -> None:
         self._file = file
 
-    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: RowBatch, vectors: NDArray[Any]) -> None:
         rows = zip(batch["id"], batch["text"], strict=True)
         for start in range(0, len(vectors), _JSON_ROWS):
             lines = list[str]()
@@ -340,7 +340,7 @@ class ParquetSink(Sink):
         self.about: str | None = None  #: metadata of the file; may be set until it is closed
         self._writer: Any = None
 
-    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: RowBatch, vectors: NDArray[Any]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -24,7 +24,7 @@ from promptcli.data.given import is_unicode
 from promptcli.data.input_files import file_sha256, state_of
 from promptcli.data.layouts import ID, TEXT
 from promptcli.data.parquet_files import open_parquet
-from promptcli.data.rows import Batch, open_rows
+from promptcli.data.rows import RowBatch, open_rows
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, counted, shorten
@@ -123,7 +123,7 @@ def read_range(
     stop: int,
     began: str,
     csv: Mapping[str, Any] | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[RowBatch]:
     """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over
     all files.
 

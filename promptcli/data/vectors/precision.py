@@ -18,7 +18,7 @@ from promptcli.errors import PromptcliError, UsageError, look_up, shorten
 SAMPLE = 2000
 #: Neighbours that count, and the difference of cosines below which any of several will do.
 _NEIGHBOURS = 10
-_EQUAL = 1e-6
+_ROUNDING = 1e-6
 
 
 def ranges_of(vectors: Floats) -> Floats:
@@ -201,7 +201,7 @@ def neighbour_recall(before: Floats, after: Floats) -> float:
         np.fill_diagonal(cosines, -np.inf)
     last = np.partition(true, -wanted, axis=1)[:, -wanted, None]
     nearest = np.argpartition(restored, -wanted, axis=1)[:, -wanted:]
-    kept = np.take_along_axis(true, nearest, axis=1) >= last - _EQUAL
+    kept = np.take_along_axis(true, nearest, axis=1) >= last - _ROUNDING
     return float(kept.mean())
 
 

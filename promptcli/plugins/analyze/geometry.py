@@ -19,12 +19,10 @@ from promptcli import notes
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.preparation import Preparation
 from promptcli.data.tasks import STSTask
+from promptcli.embedding.writing import WINDOW
 from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
 from promptcli.plugins.analyze import pictures
-
-#: Sentences, or rows of a matrix, whose vectors are held at a time.
-_WINDOW = 8192
 
 
 class MeanCosine:
@@ -94,8 +92,8 @@ def sentence_anisotropy(
     means = [MeanCosine() for _ in encoders]
     cut = [0] * len(encoders)
     with notes.stage("anisotropy", len(sentences)) as advance:
-        for start in range(0, len(sentences), _WINDOW):
-            window = sentences[start : start + _WINDOW]
+        for start in range(0, len(sentences), WINDOW):
+            window = sentences[start : start + WINDOW]
             for number, encoded in enumerate(encode_together(encoders, window, progress=advance)):
                 means[number].add(encoded.vectors)
                 cut[number] += int(encoded.truncated.sum())
@@ -111,8 +109,8 @@ def token_anisotropy(backbone: Backbone) -> Anisotropy:
     """
     mean = MeanCosine()
     rows = backbone.word_embeddings
-    for start in range(0, len(rows), _WINDOW):
-        mean.add(rows[start : start + _WINDOW].detach().float().cpu().numpy())
+    for start in range(0, len(rows), WINDOW):
+        mean.add(rows[start : start + WINDOW].detach().float().cpu().numpy())
     return Anisotropy(mean.value(), mean.count)
 
 
@@ -121,7 +119,7 @@ POSITIVE = 4.0
 #: t of uniformity.
 _T = 2.0
 #: Vectors whose distances to all others are held at a time.
-_BLOCK = 512
+_VECTORS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -210,8 +208,8 @@ def uniformity(vectors: NDArray[np.float64]) -> float:
     """
     squares = np.einsum("nd,nd->n", vectors, vectors)
     total = -float(len(vectors))  # a vector and itself are no pair
-    for start in range(0, len(vectors), _BLOCK):
-        rows = slice(start, start + _BLOCK)
+    for start in range(0, len(vectors), _VECTORS_AT_ONCE):
+        rows = slice(start, start + _VECTORS_AT_ONCE)
         distances = squares[rows, None] + squares - 2 * (vectors[rows] @ vectors.T)
         total += float(np.exp(-_T * np.maximum(distances, 0.0)).sum())
     return float(np.log(total / (len(vectors) * (len(vectors) - 1))))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from promptcli import errors, notes
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.embedding.writing import WINDOW
 from promptcli.errors import UsageError
 from promptcli.plugins.analyze import pictures
 from promptcli.plugins.analyze.sentence import plain_encoder
@@ -26,7 +27,6 @@ from promptcli.plugins.analyze.sentence import plain_encoder
 STATES = ("static", "mlm-head")
 #: Last ranks of the bands of frequency; tokens that never occur are a further band.
 _BANDS = (100, 1_000, 10_000)
-_WINDOW = 8192
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[floa
     """
     mean = rows.mean(0, dtype=np.float64)
     covariance = np.zeros((rows.shape[1], rows.shape[1]))
-    for start in range(0, len(rows), _WINDOW):  # a vocabulary of 250,000 in float64 takes gigabytes
-        centred = rows[start : start + _WINDOW] - mean
+    for start in range(0, len(rows), WINDOW):  # a vocabulary of 250,000 in float64 takes gigabytes
+        centred = rows[start : start + WINDOW] - mean
         covariance += centred.T @ centred
     values, vectors = np.linalg.eigh(covariance)
     axes = vectors[:, [-1, -2]]
@@ -194,8 +194,8 @@ def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
     encoder = plain_encoder(backbone)
     counts = np.zeros(len(backbone.word_embeddings), np.int64)
     with notes.stage("token-bias", len(sentences)) as advance:
-        for start in range(0, len(sentences), _WINDOW):
-            window = encoder.inputs(sentences[start : start + _WINDOW]).ids
+        for start in range(0, len(sentences), WINDOW):
+            window = encoder.inputs(sentences[start : start + WINDOW]).ids
             counts += np.bincount(np.concatenate(window), minlength=len(counts))
             advance(len(window))
     return counts

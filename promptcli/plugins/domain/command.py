@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.console import note, result, result_json, result_table
+from promptcli.cli.console import half_interval, note, result, result_json, result_table
 from promptcli.cli.options import Json
 
 if TYPE_CHECKING:
@@ -90,19 +90,14 @@ def choose(
 
 
 def _cells(way: "Way", names: Mapping[str | None, str]) -> list[str]:
-    cells = [names[way.model], way.by, f"{way.ndcg:.1f}", _half(way.ci95)]
+    cells = [names[way.model], way.by, f"{way.ndcg:.1f}", half_interval(way.ci95, 1)]
     if way.to_best is None:
         cells += ["", "", "best"]
     else:
         verdict = "within chance" if way.is_as_good else "worse"
-        cells += [f"{way.to_best.value:+.1f}", _half(way.to_best.ci95), verdict]
+        cells += [f"{way.to_best.value:+.1f}", half_interval(way.to_best.ci95, 1), verdict]
     figures = (way.sentences_per_second, way.megabytes)
     return [*cells, *("-" if figure is None else f"{figure:,.0f}" for figure in figures)]
-
-
-def _half(interval: Sequence[float]) -> str:
-    low, high = interval
-    return f"±{(high - low) / 2:.1f}"
 
 
 def _names(chosen: "Chosen") -> dict[str | None, str]:
@@ -279,7 +274,7 @@ def _show_adapted(document: Mapping[str, Any]) -> None:
             change = ""
             if "changes" in row:
                 gained = row["changes"][number]
-                change = f"{gained['value']:+.1f} {_half(gained['ci95'])}"
+                change = f"{gained['value']:+.1f} {half_interval(gained['ci95'], 1)}"
             cells += [f"{score['value']:.1f}", change]
         rows.append([row["row"], *cells[:2], row["verdict"], *cells[2:]])
     rows += [[name, "-", "", "left out", *[""] * 4] for name in document["left_out"]]

@@ -24,12 +24,12 @@ _TYPED = re.compile(
     r"openai:(https?://((?:\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+)?)(?:/[^?#@\s]*)?)#(.+)", re.IGNORECASE
 )
 _TOGETHER = 64  #: texts of a request
-_LONGEST = 8000  #: characters of a text: models of this form take 8,192 tokens, or refuse it
+_LONGEST_TEXT = 8000  #: characters of a text: models of this form take 8,192 tokens, or refuse it
 _TRIES = 4
 _SECONDS = 60.0  #: in which a whole answer must have come
 _MOST_BYTES = 16 << 20  #: of an answer: 64 vectors of 4,096 numbers take a third of it
 _BUSY = (408, 409, 429, 500, 502, 503, 504)
-_SHOWN = 150  #: characters of what went wrong
+_CHARACTERS_SHOWN = 150  #: characters of what went wrong
 
 
 class _Embedding(msgspec.Struct):
@@ -80,12 +80,12 @@ class Endpoint:
         self, texts: Sequence[str], progress: Callable[[float], None]
     ) -> NDArray[np.float32]:
         """Return the vectors of n texts, (n, d)."""
-        cut = sum(len(text) > _LONGEST for text in texts)
+        cut = sum(len(text) > _LONGEST_TEXT for text in texts)
         if cut:
-            note(f"{self.name}: {counted(cut, 'text')} cut to {_LONGEST:,} characters")
+            note(f"{self.name}: {counted(cut, 'text')} cut to {_LONGEST_TEXT:,} characters")
         vectors = list[NDArray[np.float32]]()
         for start in range(0, len(texts), _TOGETHER):
-            batch = [text[:_LONGEST] for text in texts[start : start + _TOGETHER]]
+            batch = [text[:_LONGEST_TEXT] for text in texts[start : start + _TOGETHER]]
             vectors.append(self._ask(batch))
             if vectors[-1].shape[1] != vectors[0].shape[1]:
                 raise self._error("vectors of several widths")
@@ -141,7 +141,7 @@ class Endpoint:
         return vectors
 
     def _error(self, reason: str) -> PromptcliError:
-        shown = one_line(reason, _SHOWN)
+        shown = one_line(reason, _CHARACTERS_SHOWN)
         return PromptcliError(
             f"{self.host}, {self.name}: {shown}; see that the URL, the name and the key are right"
         )

@@ -52,7 +52,7 @@ TITLES = (
 _MOST_ANSWERS = 10
 #: Words of a query, and its most characters.
 _FEWEST_WORDS, _MOST_WORDS = 2, 40
-_LONGEST = 2000
+_LONGEST_TEXT = 2000
 #: Fewest words of an answer: of a body, and of what goes on after its beginning.
 _BODY_WORDS, _REST_WORDS = 5, 8
 #: Fewest words of a first sentence: fewer are an abbreviation's, or a greeting.
@@ -249,14 +249,14 @@ def _passages_of(file: str, read: NewRows, titles: Sequence[str]) -> Iterator[_P
         cells = {name.casefold(): values[number] for name, values in read.columns.items()}
         if cells.get("end_line") is not None:
             heading = cells["heading"] or ""
-            path = tuple(title[: _LONGEST + 1] for title in heading.split(" > ") if title)
+            path = tuple(title[: _LONGEST_TEXT + 1] for title in heading.split(" > ") if title)
             body = text.partition("\n")[2] if heading else text
             yield _Passage(file, HEADING, path, body)
             continue
         title = ""
         if cells.get("file") is None:
             cell = next((cells[name] for name in titles if cells.get(name)), "")
-            title = str(cell)[: _LONGEST + 1].strip()  # of a longer one, enough to tell
+            title = str(cell)[: _LONGEST_TEXT + 1].strip()  # of a longer one, enough to tell
         yield _Passage(
             document=str(read.ids[number]),
             kind=TITLE,
@@ -267,7 +267,7 @@ def _passages_of(file: str, read: NewRows, titles: Sequence[str]) -> Iterator[_P
 
 def _after(query: str, body: str) -> str:
     """Return a body without the query with which it begins; spaces and case do not count."""
-    if not query or len(query) > _LONGEST:
+    if not query or len(query) > _LONGEST_TEXT:
         return body
     words = r"\s+".join(map(re.escape, query.split()))
     return re.sub(rf"\A\s*{words}(?!\w)[\s:.,;!?-]*", "", body, flags=re.IGNORECASE)
@@ -294,7 +294,7 @@ def _by_titles(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
         for start in reversed(range(len(path))):
             text = " ".join(path[start:])
             words = len(text.split())
-            if words > _MOST_WORDS or len(text) > _LONGEST:
+            if words > _MOST_WORDS or len(text) > _LONGEST_TEXT:
                 break
             if words >= _FEWEST_WORDS and used[_key(text)] == 1:
                 kind = rows[answers[0]].kind
@@ -326,16 +326,16 @@ def _beginning(body: str) -> tuple[str, str]:
     """Return the first sentence of a text that goes on after it, or the first words of one without
     the ends of sentences, and which of them it is; an empty text if neither is a query.
     """
-    for end in _SENTENCE_END.finditer(body, 0, _LONGEST):
+    for end in _SENTENCE_END.finditer(body, 0, _LONGEST_TEXT):
         sentence = body[: end.end()].split()
-        rest = body[end.end() : end.end() + _LONGEST].lstrip()
+        rest = body[end.end() : end.end() + _LONGEST_TEXT].lstrip()
         if rest[:1].islower() or len(sentence) < _SENTENCE_WORDS:  # an abbreviation
             continue
         fits = len(sentence) <= _MOST_WORDS and _has_words(rest, _REST_WORDS)
         return (" ".join(sentence) if fits else ""), FIRST_SENTENCE
     words = body.split(maxsplit=_FIRST_WORDS + _REST_WORDS)
     query = " ".join(words[:_FIRST_WORDS])
-    is_too_long = len(query) > _LONGEST or _SENTENCE_END.search(body, _LONGEST)
+    is_too_long = len(query) > _LONGEST_TEXT or _SENTENCE_END.search(body, _LONGEST_TEXT)
     if len(words) < _FIRST_WORDS + _REST_WORDS or is_too_long:
         return "", FIRST_WORDS
     return query, FIRST_WORDS

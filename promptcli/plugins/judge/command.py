@@ -153,17 +153,19 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
         return
     rows = []
     for number, each in enumerate(standings):
-        cells = [each.way, f"{each.ndcg:.1f}", _half(each.ci95)]
+        cells = [each.way, f"{each.ndcg:.1f}", console.half_interval(each.ci95, 1)]
         if number:
-            rows.append([*cells, f"{each.to_best:+.1f}", _half(each.to_best_ci95), _verdict(each)])
+            rows.append(
+                [
+                    *cells,
+                    f"{each.to_best:+.1f}",
+                    console.half_interval(each.to_best_ci95, 1),
+                    _verdict(each),
+                ]
+            )
         else:
             rows.append([*cells, "", "", "best"])
     if rows:
         console.result_table(("way", f"nDCG@{judging.k}", "", "to the best", "", "verdict"), rows)
     left = counted(len(judging.left), "hit")
     console.note(f"{counted(len(judging.done), 'question')} judged, {left} left")
-
-
-def _half(interval: tuple[float, float]) -> str:
-    low, high = interval
-    return f"±{(high - low) / 2:.1f}"

@@ -30,7 +30,7 @@ from promptcli.settings import typed_settings
 PAIRED = "paired t"
 WELCH = "Welch"
 #: Points within which scores have no spread: a t test divides by it.
-_EQUAL = 1e-9
+_ROUNDING = 1e-9
 #: The fields that a run's record has of its training, with clearer names for some.
 _TRACED = {
     "method": "method",
@@ -367,7 +367,7 @@ def _test_over_seeds(
     else:
         test, count = WELCH, len(one) + len(other)
         spread = stdev(one) + stdev(other)
-    if spread < _EQUAL:
+    if spread < _ROUNDING:
         return test, count, None
     if is_paired:
         found = stats.ttest_rel(one, other)

@@ -20,18 +20,15 @@ from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, Template
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.plugins.pretrain.vocabulary import MASK, Vocabulary
-from promptcli.training.trainable_encoder import group_by_length
+from promptcli.training.trainable_encoder import MASKED, RANDOM, group_by_length
 
 LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
-# of the tokens to predict (BERT); the others stay
-_MASKED = 0.8
-_RANDOM = 0.1
 _POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
 #: Seeds of the kinds of draws, so that no two share random numbers.
 _CUT, _ORDER, _MASKS, _PLACES, _KINDS, _TEMPLATES = range(6)
 _LINES = 1_000  #: seeds lines in templates like a further phase
 DEFAULT_TEMPLATES = Path(__file__).with_name("templates.txt")  #: none of the papers' own
-_LONGEST = 32  # tokens of a template
+_LONGEST_TEMPLATE = 32  # tokens of a template
 
 
 @dataclass(frozen=True)
@@ -155,8 +152,8 @@ def mask_tokens(
     places = words[chosen]
     gold = flat[places].copy()
     kind = rng.random(len(places))
-    random = (kind >= _MASKED) & (kind < _MASKED + _RANDOM)
-    flat[places[kind < _MASKED]] = vocabulary.mask
+    random = (kind >= MASKED) & (kind < MASKED + RANDOM)
+    flat[places[kind < MASKED]] = vocabulary.mask
     drawn = rng.integers(len(vocabulary.ordinary), size=int(random.sum()))
     flat[places[random]] = vocabulary.ordinary[drawn]
     return places, gold
@@ -192,8 +189,8 @@ def read_templates(file: CorpusFile, vocabulary: Vocabulary) -> tuple[Template, 
     for number, line in enumerate(file.lines(), 1):
         before, *after = vocabulary.encode(line.split("[X]"))
         masks = sum(piece.count(MASK) for piece in (before, *after))
-        if len(after) != 1 or masks != 1 or len(before) + len(after[0]) > _LONGEST:
-            allowed = f"write one [X], one [MASK], and at most {_LONGEST} tokens"
+        if len(after) != 1 or masks != 1 or len(before) + len(after[0]) > _LONGEST_TEMPLATE:
+            allowed = f"write one [X], one [MASK], and at most {_LONGEST_TEMPLATE} tokens"
             raise UsageError(
                 f"{file.path}, line {number}: {line.strip()[:60]!r} is not a template; {allowed}"
             )

@@ -20,11 +20,11 @@ from promptcli.plugins.pretrain.batches import MaskedBatch, Step, batch_of_step,
 from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.storage import runs
+from promptcli.training.trainer import PRIME
 
 _CLIP = 1.0  #: norm to which gradients are clipped
 _LOG_EVERY = 20  # steps; their mean is logged
 _SAVE_SECONDS = 60.0  # between two checkpoints
-_PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 _BETAS = (0.9, 0.98)
 _EPSILON = 1e-6
 
@@ -104,7 +104,7 @@ class Pretrainer:
 
         Return loss, right first guesses and predictions, (3,).
         """
-        torch.manual_seed(self.plan.seed * _PRIME + step.number)
+        torch.manual_seed(self.plan.seed * PRIME + step.number)
         self.optimizer.zero_grad()
         try:
             loss, right = self.model.loss(*batch.tensors(self.device), dropout=step.dropout)

@@ -37,11 +37,11 @@ _BODY_SECONDS = 60.0
 _MOST_HELD = 512 << 20
 #: Characters of a library's message that an answer repeats.
 _MESSAGE = 200
-#: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_LONGEST`` at most, because models
-#: cut longer ones.
+#: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_MOST_COUNTED`` at most, because
+#: models cut longer ones.
 ROUND = 1 << 17
 _PER_TEXT = 16
-_LONGEST = 4096
+_MOST_COUNTED = 4096
 
 
 class RequestError(HTTPException):
@@ -139,7 +139,7 @@ class Batcher:
             jobs, texts = turns[job.encoder]
             jobs.append(job)
             texts.append(text)
-            room -= min(len(text), _LONGEST) + _PER_TEXT
+            room -= min(len(text), _MOST_COUNTED) + _PER_TEXT
             job.taken += 1
             self.waiting -= 1
             if job.taken < len(job.texts):

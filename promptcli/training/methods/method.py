@@ -330,7 +330,7 @@ class MovedBiasSettings(DenoisingSettings):
     moved_bias = True
 
 
-_EQUAL = 0.5  # weight of both teachers
+_EQUAL_WEIGHT = 0.5  # weight of both teachers
 
 
 @dataclass(frozen=True)
@@ -351,12 +351,12 @@ class TeacherSettings(TrainingSettings):
         optional=True,
     )
     second_weight: float = setting(
-        _EQUAL, "Weight of `second-teacher`; that of `teacher` is 1 less this.", min=0, max=1
+        _EQUAL_WEIGHT, "Weight of `second-teacher`; that of `teacher` is 1 less this.", min=0, max=1
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.second_weight != _EQUAL and not self.second_teacher:
+        if self.second_weight != _EQUAL_WEIGHT and not self.second_teacher:
             raise UsageError(
                 "needs second_teacher, another model; give both", parameter="second_weight"
             )

@@ -43,7 +43,7 @@ from promptcli.training.trainable_encoder import (
     Views,
 )
 
-_SHOWN = 5  #: sentences in the plan of a run
+_SENTENCES_SHOWN = 5  #: sentences in the plan of a run
 #: the settings that a contrastive objective reads
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
 
@@ -472,7 +472,7 @@ class SoftNegative(InfoNCE[SNCSESettings]):
     def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
         """Return the first sentences with their negated ones."""
         examples = read()
-        pairs = zip(examples.columns[0][:_SHOWN], _soft_negatives(examples), strict=False)
+        pairs = zip(examples.columns[0][:_SENTENCES_SHOWN], _soft_negatives(examples), strict=False)
         return {"soft_negatives": [f"{sentence} -> {negated}" for sentence, negated in pairs]}
 
     def contrast(self, views: Views, columns: Columns) -> Tensor:

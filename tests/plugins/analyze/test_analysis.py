@@ -81,7 +81,7 @@ def test_anisotropy_of_sentences_is_streamed(tiny_backbone, monkeypatch):
     sentences = [*SENTENCES, SENTENCES[0], SENTENCES[3]]
     expected = [mean_cosine(encoder.encode(sentences)) for encoder in encoders]
     for window in (8192, 5):
-        monkeypatch.setattr(geometry, "_WINDOW", window)
+        monkeypatch.setattr(geometry, "WINDOW", window)
         done = []
         with hearing(done):
             found = sentence_anisotropy(encoders, sentences)
@@ -91,7 +91,7 @@ def test_anisotropy_of_sentences_is_streamed(tiny_backbone, monkeypatch):
 
 
 def test_anisotropy_of_tokens_is_of_all_rows(tiny_backbone, monkeypatch):
-    monkeypatch.setattr(geometry, "_WINDOW", 30)
+    monkeypatch.setattr(geometry, "WINDOW", 30)
     backbone = tiny_backbone("bert")
     rows = backbone.word_embeddings.detach().numpy()
     found = token_anisotropy(backbone)
@@ -129,7 +129,7 @@ def test_alignment_and_uniformity_equal_the_loops(monkeypatch):
     assert geometry.alignment(first, second) == pytest.approx(sum(apart) / 9)
     potentials = [math.exp(-2 * ((x - y) ** 2).sum()) for x, y in itertools.combinations(first, 2)]
     for block in (2048, 4, 1):
-        monkeypatch.setattr(geometry, "_BLOCK", block)
+        monkeypatch.setattr(geometry, "_VECTORS_AT_ONCE", block)
         assert geometry.uniformity(first) == pytest.approx(math.log(sum(potentials) / 36))
 
 
