@@ -60,6 +60,10 @@ class Program(Commands):
                 row.rich_help_panel = "Plug-ins"
                 self.add_command(row, name)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta["words"] = list(args)  # all that is typed
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:
         self.add_plugins()
         return super().list_commands(ctx)
@@ -105,7 +109,6 @@ class Command(TyperCommand):
         return super().make_context(*args, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta["words"] = list(args)
         return super().parse_args(ctx, [self.first_word, *args] if self.first_word else args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -116,7 +119,7 @@ class Command(TyperCommand):
             given["dtype"] = None
         RUNTIME.set(Choice(**given))
         configure_libraries(given["threads"], offline=offline, quiet=quiet)
-        command = shlex.join(["promptcli", *self.path.split(), *ctx.meta["words"]])
+        command = shlex.join(["promptcli", *ctx.meta["words"]])
         with (
             without_network(offline),
             stages_shown(progress),

@@ -107,12 +107,23 @@ def test_the_record_of_a_model_traces_its_figures(given, registry):
 def test_the_record_of_a_command_has_what_was_typed(run, given, tmp_path, registry):
     text = tmp_path / "a text.txt"
     text.write_text("\n".join(SENTENCES))
-    words = ["train", "simcse", "--data", text, "--on", given["on"], "--test", given["on"]]
+    words = [
+        "--device",
+        "cpu",
+        "train",
+        "simcse",
+        "--data",
+        text,
+        "--on",
+        given["on"],
+        "--test",
+        given["on"],
+    ]
     words += ["--backbone", given["backbone"], "--batch-size", 4, "--steps", 1, "--name", "mine"]
     ran = run(*words, "--json")
     assert ran.code == 0, ran.err
     command = registry.card("mine").provenance["trained"]["command"]
-    assert command.startswith("promptcli train simcse --data '")
+    assert command.startswith("promptcli --device cpu train simcse --data '")
     assert ran.json["command"] == command
     assert ran.json["settings"]["batch_size"] == 4
 
