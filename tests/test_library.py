@@ -264,6 +264,8 @@ def test_texts_become_an_array(encoder):
     assert np.allclose(vectors, encoder.encode(["a cat", "the sea"], normalize_embeddings=True))
     with pytest.raises(pc.UsageError, match="texts in a list give an array"):
         pc.embed(["a cat"], "v.npy", encoder)
+    with pytest.raises(pc.UsageError, match="texts in a list give an array"):
+        pc.embed(["a cat"], model=encoder, force=True)
 
 
 def test_train_is_the_command(run, tiny_folder, tmp_path):

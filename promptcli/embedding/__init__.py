@@ -143,8 +143,8 @@ def embed(
         raise UsageError(f"must be at least 1, got {batch_size}", parameter="batch_size")
     opening: dict[str, Any] = {"device": device or "auto", "dtype": dtype or "auto"}
     if not isinstance(source, str | Path) and not hasattr(source, "read"):
-        of_files = (output, text_field, id_field, csv, skip_bad, split, precision)
-        if of_files != (None, None, None, None, False, False, "float32"):
+        of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
+        if of_files != (None, None, None, None, False, False, False, "float32"):
             raise UsageError("texts in a list give an array; leave out what only files take")
         return _embed_texts(source, model, opening, normalize=normalize, batch_size=batch_size)
 
