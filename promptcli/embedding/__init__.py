@@ -157,7 +157,9 @@ def embed(
     else:
         stdin = source
     given = stored_options(csv)
-    settings = vectors.EmbedSettings(text_field, id_field, normalize, precision, split, given)
+    settings = vectors.EmbedSettings(
+        text_field, id_field, normalize, precision, split, given, skip_bad
+    )
     target = vectors.output_of(path, output, settings)
     before = None
     if target is not None and not force:
@@ -299,7 +301,9 @@ def embed_parts(
     part_folder.check_part_folder(folder, precision)
     names, text_field = split_text_column([str(file) for file in files], text_field)
     given = stored_options(csv)
-    settings = EmbedSettings(text_field, id_field, normalize, precision, csv=given)
+    settings = EmbedSettings(
+        text_field, id_field, normalize, precision, csv=given, skip_bad=skip_bad
+    )
     remote = needs_network(names)
     if remote is not None:
         if is_offline():
@@ -309,7 +313,7 @@ def embed_parts(
     ENGINES[engine].check(address)
     if force and part_folder.is_part_folder(folder):
         part_folder.remove_parts(folder)
-    inputs = part_folder.counted_inputs(folder, names, settings, shards, skip_bad)
+    inputs = part_folder.counted_inputs(folder, names, settings, shards)
 
     from promptcli.embedding import parts
     from promptcli.embedding.writing import manifest_of

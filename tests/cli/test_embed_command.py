@@ -88,6 +88,15 @@ def test_the_same_command_again_leaves_the_output(run):
     assert (os.stat("v.npy").st_mtime_ns, Path("v.npy.manifest.json").read_bytes()) == before
 
 
+@pytest.mark.parametrize("more", [("-o", "v.npy"), ("-o", "out", "--shards", "2")])
+def test_rows_left_out_are_refused_without_the_option(run, more):
+    Path("a.csv").write_bytes(b"id,text\n" + b"1,A cat sleeps.\n" * 5000 + b"2,Hel\xfflo\n3,a\n")
+    words = ("embed", "a.csv", *more)
+    for _ in range(2):
+        assert run(*words, "--skip-bad").code == 0
+    refused(run(*words), 2)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -39,6 +39,7 @@ class EmbedSettings:
     precision: str = "float32"  #: a key of ``PRECISIONS``
     split: bool = False
     csv: dict[str, str] | None = None  #: how a table is written
+    skip_bad: bool = False
 
 
 @dataclass(frozen=True)

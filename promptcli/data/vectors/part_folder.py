@@ -170,9 +170,12 @@ class PartsManifest(Manifest):
         names.
         """
         inputs = [[file.size, file.sha256, file.text, file.id] for file in self.inputs]
+        settings = asdict(self.settings)
+        if not self.settings.skip_bad:
+            del settings["skip_bad"]  # parts of earlier versions do not say it
         values = [
             self.shards,
-            asdict(self.settings),
+            settings,
             self.fingerprint,
             self.model.get("dtype"),
             inputs,
@@ -266,10 +269,9 @@ def counted_inputs(
     names: Sequence[str],
     settings: EmbedSettings,
     shards: int,
-    skip_bad: bool | None = None,
 ) -> list[InputFile]:
     """Return the input files with their rows: from the folder's manifest if it was begun, else
-    counted now; ``skip_bad`` leaves out the rows that cannot be read.
+    counted now.
     """
     if is_part_folder(folder):
         return check_same(read_parts_manifest(folder).inputs, names, str(folder))
@@ -277,7 +279,7 @@ def counted_inputs(
     if file_names and PARTS_MANIFEST not in file_names:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")
     fields = ColumnChoice(settings.text_field, settings.id_field)
-    inputs = [count_input(name, fields, settings.csv, skip_bad) for name in names]
+    inputs = [count_input(name, fields, settings.csv, settings.skip_bad) for name in names]
     has_text_ids(inputs)
     rows = sum(file.rows for file in inputs)
     if rows < shards:
