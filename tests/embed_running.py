@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from promptcli.embedding import embed_parts
 from promptcli.models import loading as encoders
+from promptcli.models.entries import Entry
 from tests.embed_fakes import FakeEncoder
 
 # each takes the functions that are replaced below when it is first imported
@@ -51,3 +53,16 @@ def refused(ran, code, *parts):
     for part in parts:
         assert part in ran.err
     return ran.err
+
+
+def embed(folder, names, shards=4, encoder=None, **options):
+    """Call ``embed_parts`` with an encoder that is open."""
+    encoder = encoder or FakeEncoder()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoders, "open_model", lambda *_, **__: encoder)
+        patch.setattr(
+            encoders,
+            "entry_of",
+            lambda model: Entry("fake", encoder.recipe, provenance={"end": model}),
+        )
+        return embed_parts(names, folder, shards, **options)

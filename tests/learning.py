@@ -3,14 +3,18 @@ steps.
 """
 
 import contextlib
+import dataclasses
+import itertools
 
 import pytest
 import torch
 
+import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes
+from promptcli.training.teacher import EncodedVectors
 from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trainer import Trainer
 from tests.tiny import SENTENCES
@@ -98,3 +102,24 @@ def assert_equal(one, other, tolerance=1e-5):
     assert largest > 0
     for name, gradient in one[1].items():
         assert (gradient - other[1][name]).abs().max() <= tolerance * largest, name
+
+
+def mini_vectors(columns, folder):
+    encoder = pc.load(pc.Recipe(backbone="mini-bert", pooling="last/avg"), device="cpu")
+    vectors = EncodedVectors("mini", encoder, list(dict.fromkeys(itertools.chain(*columns))))
+    vectors.make(folder, writes=True)
+    return vectors
+
+
+def figures_of(model, /, **values):
+    """Change the development scores of a model and of its references."""
+    entry = model.entry
+    facts = dict(entry.provenance["trained"])
+    for key, value in values.items():
+        score = {**entry.scores[0], "value": value}
+        if key == "trained":
+            entry = dataclasses.replace(entry, scores=[score])
+        else:
+            facts[key] = [score]
+    provenance = {**entry.provenance, "trained": facts}
+    return dataclasses.replace(model, entry=dataclasses.replace(entry, provenance=provenance))

@@ -1,6 +1,7 @@
 """Small random folders with the files and configurations of the models that people type first."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -315,3 +316,67 @@ def save_published(name: str, folder: Path) -> Path:
     }
     write(folder, "config_sentence_transformers.json", {"__version__": {}, **about})
     return folder
+
+
+def made(
+    tmp_path,
+    body,
+    *,
+    pooling=None,
+    after=(),
+    limit=32,
+    inside="",
+    prompts=None,
+    default=None,
+    lower=False,
+):
+    """Write a folder as sentence-transformers 2 to 6 do.
+
+    ``after``: (kind, configuration, tensors).
+    """
+    folder = tmp_path / "model"
+    shutil.copytree(body, folder / inside)
+    write(
+        folder / inside,
+        "sentence_bert_config.json",
+        {"max_seq_length": limit, "do_lower_case": lower},
+    )
+    write_modules(
+        folder,
+        {"word_embedding_dimension": 32, **(pooling or {"pooling_mode": "mean"})},
+        after,
+        inside,
+    )
+    if prompts is not None:
+        about = {
+            "__version__": {},
+            "prompts": prompts,
+            "default_prompt_name": default,
+            "similarity_fn_name": "cosine",
+        }
+        write(folder, "config_sentence_transformers.json", about)
+    return folder
+
+
+def static_folder(tmp_path, *, distilled):
+    """A table of words as sentence-transformers or model2vec writes it; its tokenizer, its rows."""
+    tokenizer, _ = bert_tokenizer()
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(20)
+    rows = torch.randn(tokenizer.get_vocab_size(), 8, generator=torch.Generator().manual_seed(0))
+    write(
+        tmp_path,
+        "modules.json",
+        [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}StaticEmbedding"}],
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    if distilled:
+        write(
+            tmp_path,
+            "config.json",
+            {"model_type": "model2vec", "normalize": True, "max_length": 20},
+        )
+    save_file(
+        {"embeddings" if distilled else "embedding.weight": rows}, tmp_path / "model.safetensors"
+    )
+    return tokenizer, rows

@@ -33,12 +33,11 @@ from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training import trainer
 from promptcli.training.methods import METHODS
-from tests.data.test_xlsx import write_workbook
+from tests.pages import README, ROOT, check_output, is_shown, shorten
 from tests.senteval import write_pairs
 from tests.tiny_causal import save_tiny_causal
+from tests.workbooks import write_workbook
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
 MADE = ("cli.md", "results.md")
 GUIDES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in MADE)
 #: Their snippets are run one by one in test_snippets.py, each where its library is installed.
@@ -70,46 +69,6 @@ def steps(page):
         elif kind == "text" and runs and not between.strip():
             yield "output", text
         runs = kind in ("console", "python")
-
-
-def shape(line):
-    """Return a line of output without its numbers, hashes and spacing, which differ by machine.
-
-    A narrow model's numbers have other signs, and another one is in bold in LaTeX.
-    """
-    line = re.sub(r"\\textbf\{(.*?)\}", r"\1", line)
-    line = re.sub(r"(?:[-+]|\$-\$)(?=\d)", "", line)
-    line = re.sub(r"\b[0-9a-f]{8,}\b", "#", line)
-    return " ".join(re.sub(r"\d+(?:[.,:]\d+)*", "#", line).split())
-
-
-def decimals(line):
-    """Return the decimal fractions of a line."""
-    return [float(number) for number in re.findall(r"\d+\.\d+", line)]
-
-
-def is_shown(line, printed, page):
-    """Return whether a line of a page is a printed one; ``...`` at its end stands for the rest.
-
-    The README shows what the shipped models print, up to the difference of bfloat16 to float32.
-    """
-    if line.endswith(" ..."):
-        line = line.removesuffix(" ...")
-        printed = printed[: len(line)]
-    if page == README and decimals(line) != pytest.approx(decimals(printed), abs=0.02):
-        return False
-    return shape(line) == shape(printed)
-
-
-def check_output(shown, printed, page):
-    """Fail unless each line that the page shows is printed; ``...`` stands for lines left out."""
-    missing = [
-        line
-        for line in shown.splitlines()
-        if line.strip() not in ("", "...")
-        and not any(is_shown(line, other, page) for other in printed.splitlines())
-    ]
-    assert missing == [], f"{page.name} shows what is not printed; printed is:\n{printed}"
 
 
 def test_a_wrong_line_of_output_is_found():
@@ -364,15 +323,6 @@ def test_the_first_commands_work_on_an_export(run):
         line = line.replace("--task demo", "--task scores.csv")
         ran = run(*shlex.split(line)[1:])
         assert ran.code == 0, f"{line}: {ran.err}"
-
-
-def shorten(name, lines):
-    """Leave the first lines of a file: every command takes them, in less time."""
-    path = Path(name)
-    path.write_text(
-        "".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:lines]),
-        encoding="utf-8",
-    )
 
 
 def run_block(text, page, names):

@@ -13,11 +13,9 @@ import promptcli as pc
 from promptcli.evaluation.scores import Label
 from promptcli.models.parity import lowest_cosine
 from promptcli.plugins.papers.mteb_tasks import MtebEncoder
-from tests.models.test_folders import made
-from tests.reference import sentence_transformers_folder as reference
+from tests.published import made
+from tests.roles import PROMPTS, wanted
 from tests.tiny import SENTENCES
-
-PROMPTS = {"query": "two dogs : ", "document": "flowers : ", "STS": "a man : "}
 
 
 @pytest.fixture
@@ -30,11 +28,6 @@ def text(tmp_path):
     path = tmp_path / "in.txt"
     path.write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
     return path
-
-
-def wanted(folder, prompt, texts=SENTENCES):
-    """Return the vectors of texts behind a prompt, by the folder's modules."""
-    return reference.vectors(folder, [prompt + text for text in texts])
 
 
 def cosines(queries, documents):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import promptcli as pc
-from tests.test_docs import check_output, shorten
+from tests.pages import check_output, shorten
 
 DOCS = Path(__file__).parents[1] / "docs"
 PART = re.compile(r"^(## .*?)$|^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)

@@ -493,7 +493,10 @@ class Objective(nn.Module, Generic[Settings]):
 
 
 def _room(encoder: TorchEncoder) -> int:
-    """Return the tokens of a sentence that an encoder's template leaves room for."""
+    """Return the tokens of a sentence that an encoder's template leaves room for.
+
+    Those of ``Template.room`` include the characters that touch the sentence.
+    """
     template = encoder.template
     return (encoder.max_length - template.length) // template.copies
 

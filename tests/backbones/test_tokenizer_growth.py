@@ -9,7 +9,7 @@ import pytest
 import promptcli as pc
 from promptcli.backbones.tokenizer_growth import check_growth
 from promptcli.errors import UsageError
-from tests.models.test_folders import static_folder
+from tests.published import static_folder
 from tests.tiny import save_tiny
 from tests.tiny_causal import save_tiny_causal
 

@@ -13,8 +13,7 @@ import pytest
 from promptcli.models import loading as encoders
 from promptcli.retrieval.sentence_index import SentenceIndex
 from tests.embed_fakes import FakeEncoder, vector
-from tests.embed_running import refused
-from tests.embedding.test_embedding_parts import embed
+from tests.embed_running import embed, refused
 
 SENTENCES = [
     "A cat sleeps.",

@@ -9,9 +9,9 @@ from promptcli.cli.commands.train import last_line
 from promptcli.models.registry import Registry
 from promptcli.training.trained import Trained
 from tests.embed_running import refused
-from tests.learning import stopped_at
+from tests.learning import figures_of, stopped_at
 from tests.processes import Program, ranks_of_two
-from tests.training.test_runs import FILES, figures_of
+from tests.training_files import FILES
 
 
 @pytest.fixture(autouse=True)

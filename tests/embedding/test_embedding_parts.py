@@ -23,11 +23,10 @@ from promptcli.embedding import embed_parts, parts
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.models import loading
-from promptcli.models.entries import Entry
 from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES
 from tests.embed_fakes import FakeEncoder, vector
-from tests.embed_running import contents
+from tests.embed_running import contents, embed
 from tests.killing import in_a_process_that_dies
 from tests.processes import context
 from tests.traps import sprung, write_traps
@@ -41,19 +40,6 @@ def texts(tmp_path):
     (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in LINES[:7]))
     (tmp_path / "b.txt").write_text("".join(f"{line}\n" for line in LINES[7:]))
     return [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
-
-
-def embed(folder, names, shards=SHARDS, encoder=None, **options):
-    """Call ``embed_parts`` with an encoder that is open."""
-    encoder = encoder or FakeEncoder()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "open_model", lambda *_, **__: encoder)
-        patch.setattr(
-            loading,
-            "entry_of",
-            lambda model: Entry("fake", encoder.recipe, provenance={"end": model}),
-        )
-        return embed_parts(names, folder, shards, **options)
 
 
 def test_the_parts_one_after_another_are_the_input(tmp_path, texts):

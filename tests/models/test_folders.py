@@ -4,12 +4,10 @@ models.
 
 import importlib.util
 import json
-import shutil
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from transformers import AutoModel, AutoTokenizer
 
 import promptcli as pc
@@ -19,7 +17,7 @@ from promptcli.models.entries import Entry, write_manifest
 from promptcli.models.exporting import export
 from promptcli.models.parity import lowest_cosine
 from tests.making import random_encoder, random_numbers
-from tests.published import MODULES, bert_tokenizer, write, write_modules
+from tests.published import MODULES, made, static_folder, write
 from tests.reference import sentence_transformers_folder as reference
 from tests.tiny import SENTENCES
 
@@ -35,46 +33,6 @@ MODES = [
     ["cls", "mean"],
     ["weightedmean", "max", "mean"],
 ]
-
-
-def made(
-    tmp_path,
-    body,
-    *,
-    pooling=None,
-    after=(),
-    limit=32,
-    inside="",
-    prompts=None,
-    default=None,
-    lower=False,
-):
-    """Write a folder as sentence-transformers 2 to 6 do.
-
-    ``after``: (kind, configuration, tensors).
-    """
-    folder = tmp_path / "model"
-    shutil.copytree(body, folder / inside)
-    write(
-        folder / inside,
-        "sentence_bert_config.json",
-        {"max_seq_length": limit, "do_lower_case": lower},
-    )
-    write_modules(
-        folder,
-        {"word_embedding_dimension": 32, **(pooling or {"pooling_mode": "mean"})},
-        after,
-        inside,
-    )
-    if prompts is not None:
-        about = {
-            "__version__": {},
-            "prompts": prompts,
-            "default_prompt_name": default,
-            "similarity_fn_name": "cosine",
-        }
-        write(folder, "config_sentence_transformers.json", about)
-    return folder
 
 
 def load(folder, **options):
@@ -296,30 +254,6 @@ def test_a_name_of_a_model_and_of_a_folder_is_the_model(tiny_folder, tmp_path, m
     load(pc.Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")).register("model")
     assert load("model").recipe.pooling == "last/avg"
     assert load("./model").recipe.pooling == "last/cls"
-
-
-def static_folder(tmp_path, *, distilled):
-    """A table of words as sentence-transformers or model2vec writes it; its tokenizer, its rows."""
-    tokenizer, _ = bert_tokenizer()
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(20)
-    rows = torch.randn(tokenizer.get_vocab_size(), 8, generator=torch.Generator().manual_seed(0))
-    write(
-        tmp_path,
-        "modules.json",
-        [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}StaticEmbedding"}],
-    )
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    if distilled:
-        write(
-            tmp_path,
-            "config.json",
-            {"model_type": "model2vec", "normalize": True, "max_length": 20},
-        )
-    save_file(
-        {"embeddings" if distilled else "embedding.weight": rows}, tmp_path / "model.safetensors"
-    )
-    return tokenizer, rows
 
 
 @pytest.mark.parametrize("distilled", [False, True])

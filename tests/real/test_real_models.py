@@ -11,11 +11,11 @@ import promptcli as pc
 from promptcli.errors import missing_libraries
 from promptcli.named_templates import named_templates
 from promptcli.training.methods import METHODS
-from tests.cli.test_train_command import FILES
 from tests.learning import family_for
 from tests.reference import plain
 from tests.reference.causal import attention_outputs, contrasted, text_rule
 from tests.tiny import SENTENCES
+from tests.training_files import FILES
 
 pytestmark = pytest.mark.real
 MINILM, SMOLLM, GLOVE = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct", "glove.6B.50d.txt"

@@ -18,21 +18,14 @@ from promptcli.training import teacher
 from promptcli.training.batches import batch_lengths, batches
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.distillation import rotation_between
-from promptcli.training.teacher import EncodedVectors, SentenceVectors, teacher_of
-from tests.learning import learner_of, stopped_at
+from promptcli.training.teacher import SentenceVectors, teacher_of
+from tests.learning import learner_of, mini_vectors, stopped_at
 from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance
 from tests.tiny import SENTENCES
 
 CORPUS = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
 SETTINGS = {"steps": 9, "eval_steps": 3, "batch_size": 16, "learning_rate": 3e-3, "warmup": 0.0}
 TEMPLATE = 'It is "[X]" , a [MASK] .'
-
-
-def mini_vectors(columns, folder):
-    encoder = pc.load(pc.Recipe(backbone="mini-bert", pooling="last/avg"), device="cpu")
-    vectors = EncodedVectors("mini", encoder, list(dict.fromkeys(itertools.chain(*columns))))
-    vectors.make(folder, writes=True)
-    return vectors
 
 
 def drawn(*shape):

@@ -1,7 +1,6 @@
 """``train`` from files into a model: every method, what is refused, resumed, replaced and said."""
 
 import dataclasses
-import itertools
 import logging
 import os
 from pathlib import Path
@@ -17,37 +16,9 @@ from promptcli.recipe import RECIPES
 from promptcli.training import run as running
 from promptcli.training.methods import METHODS
 from promptcli.training.trainer import Trainer
-from tests.learning import family_for, stopped_at
-from tests.tiny import SENTENCES
+from tests.learning import family_for, figures_of, stopped_at
+from tests.training_files import FILES, GRADED
 
-LABELS = ["entailment", "contradiction", "neutral", "neutral"]
-GRADED = [
-    (one, other, str(at % 6))
-    for at, (one, other) in enumerate(itertools.product(SENTENCES, repeat=2))
-]
-FILES = {
-    "text.txt": [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]],
-    "triplets.tsv": [
-        "sent0\tsent1\thard_neg",
-        *(f"{one}\t{other}\t{one}" for one, other in itertools.pairwise(SENTENCES)),
-    ],
-    "pairs.tsv": ["sent0\tsent1", *(f"{one}\t{one}" for one in SENTENCES[:4])],
-    "nli.tsv": [
-        "label\tpremise\thypothesis",
-        *(f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}" for at in range(8)),
-        "-\tNobody\tagreed",
-    ],
-    "graded.tsv": ["sentence1\tsentence2\tscore", *map("\t".join, GRADED)],
-    "odd.tsv": ["word\tdefinition", "zxqv\tThey are plucked.", "vqxz\tThey too."],
-    "words.tsv": [
-        "word\tdefinition",
-        "woman\tAn adult.",
-        "dog\tIt barks.",
-        "door\tIt opens.",
-        "dog\tA pet.",
-        "guitars\tThey are plucked.",
-    ],
-}
 SMALL = {"batch_size": 4, "steps": 2, "eval_steps": 1, "on": "graded.tsv", "offline": True}
 
 
@@ -351,20 +322,6 @@ def test_what_the_data_are_like_is_said(small, monkeypatch, caplog):
 )
 def test_settings_in_force(method, given, expected):
     assert pc.training_settings(method, **given).items() >= expected.items()
-
-
-def figures_of(model, /, **values):
-    """Change the development scores of a model and of its references."""
-    entry = model.entry
-    facts = dict(entry.provenance["trained"])
-    for key, value in values.items():
-        score = {**entry.scores[0], "value": value}
-        if key == "trained":
-            entry = dataclasses.replace(entry, scores=[score])
-        else:
-            facts[key] = [score]
-    provenance = {**entry.provenance, "trained": facts}
-    return dataclasses.replace(model, entry=dataclasses.replace(entry, provenance=provenance))
 
 
 def test_a_result_worse_than_what_was_not_trained_is_a_warning(small, caplog):

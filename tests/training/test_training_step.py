@@ -45,12 +45,12 @@ from tests.learning import (
     family_for,
     gradients,
     learner_of,
+    mini_vectors,
     trainer_of,
 )
 from tests.processes import Program, ranks_of_two
 from tests.reference import losses
 from tests.tiny import SENTENCES
-from tests.training.test_distillation import mini_vectors
 
 HARD = ["", SENTENCES[9], "", SENTENCES[8], SENTENCES[7], "", SENTENCES[2]]
 #: A row's second and third hard negative; the first of ``FURTHER`` is the positive of another row.

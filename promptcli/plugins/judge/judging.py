@@ -30,7 +30,7 @@ from promptcli.storage.files import write_text
 #: Fewest queries that can decide: five that all say the same are chance in 1 of 16 cases.
 FEWEST = 6
 
-Ranking = dict[str, list[str]]  #: query -> documents, best first, each once
+RankedDocuments = dict[str, list[str]]  #: query -> documents, best first, each once
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Judging:
 
     def _found(
         self, index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]
-    ) -> dict[str, Ranking]:
+    ) -> dict[str, RankedDocuments]:
         """Return for each way the documents of each query; they are kept in a file."""
         encoders = {
             name: loading.open_encoder(model, dtype="auto") for name, model in models.items()
@@ -136,7 +136,7 @@ class Judging:
         write_text(path, json.dumps({"about": about, "found": found}))
         return found
 
-    def _hits(self, index: SentenceIndex, by: Any) -> Ranking:
+    def _hits(self, index: SentenceIndex, by: Any) -> RankedDocuments:
         answers = index.search(list(self.queries), self.k, by=by)
         texts = [list(dict.fromkeys(str(hit.text) for hit in hits)) for hits in answers]
         return dict(zip(self.queries, texts, strict=True))

@@ -25,8 +25,7 @@ from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.start import new_model
 from promptcli.plugins.pretrain.trainer import Pretrainer
 from promptcli.plugins.pretrain.vocabulary import MASK, SPECIALS, Vocabulary
-from tests.plugins.pretrain.test_pretraining import tiny_model
-from tests.plugins.pretrain.test_pretraining_steps import take_step
+from tests.plugins.pretrain.small_runs import take_step, tiny_model
 from tests.reference.losses import bag_of_words
 
 SIZE = 500

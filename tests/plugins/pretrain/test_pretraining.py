@@ -7,29 +7,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from promptcli.backbones.language_models import MaskedLM
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.plugins.pretrain import trainer as training
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.start import new_model, sinusoids
 from promptcli.plugins.pretrain.trainer import Pretrainer
-from tests.plugins.pretrain.test_pretraining_steps import random_corpus
+from tests.plugins.pretrain.small_runs import random_corpus, tiny_model
 
 NO_WORDS = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
 SHAPE = {"positions": 64, "vocab_size": 500, "width": 32, "heads": 2, "layers": 2}
-
-
-def tiny_model(tied=True, **changes):
-    shape = {
-        "layers": 2,
-        "width": 32,
-        "heads": 2,
-        "positions": 32,
-        "vocab_size": 700,
-        "tied": tied,
-        "seed": 0,
-    }
-    return MaskedLM(**{**shape, **changes}, device="cpu", dtype=torch.float32)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -9,7 +9,7 @@ from promptcli.plugins.pretrain.batches import batch_of_step, steps
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.start import new_model
 from promptcli.plugins.pretrain.trainer import Pretrainer
-from tests.plugins.pretrain.test_pretraining_steps import random_corpus, take_step
+from tests.plugins.pretrain.small_runs import random_corpus, take_step
 from tests.pretend_cuda import RealCuda
 
 pytestmark = pytest.mark.cuda

@@ -29,24 +29,7 @@ from promptcli.plugins.pretrain.vocabulary import (
     token_dtype,
     train_vocabulary,
 )
-
-VOCABULARY = Vocabulary(lambda lines: [], size=500)
-
-
-def random_corpus(seed=0, lines=300, unrelated=60):
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 30, lines)
-    tokens = rng.integers(len(SPECIALS), 500, lengths.sum()).astype(np.uint16)
-    return Corpus(tokens, np.cumsum(lengths), lines - unrelated, VOCABULARY)
-
-
-def take_step(trainer, step, batch):
-    """Return the loss and the number of right first guesses of a step."""
-    for group in trainer.optimizer.param_groups:
-        group["lr"] = trainer.plan.learning_rate_at(step.seen + step.tokens)
-    loss, right, _ = trainer.gradients(step, batch).tolist()
-    trainer.apply_gradients()
-    return loss, right
+from tests.plugins.pretrain.small_runs import VOCABULARY, random_corpus
 
 
 @settings(max_examples=40, deadline=None)

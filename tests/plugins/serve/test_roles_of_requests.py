@@ -5,8 +5,8 @@ import pytest
 
 import promptcli as pc
 from promptcli.models.parity import lowest_cosine
-from tests.models.test_folders import made
-from tests.test_roles import PROMPTS, wanted
+from tests.published import made
+from tests.roles import PROMPTS, wanted
 from tests.tiny import SENTENCES
 
 
