@@ -170,12 +170,9 @@ class PartsManifest(Manifest):
         names.
         """
         inputs = [[file.size, file.sha256, file.text, file.id] for file in self.inputs]
-        settings = asdict(self.settings)
-        if not self.settings.skip_bad:
-            del settings["skip_bad"]  # parts of earlier versions do not say it
         values = [
             self.shards,
-            settings,
+            asdict(self.settings),
             self.fingerprint,
             self.model.get("dtype"),
             inputs,
