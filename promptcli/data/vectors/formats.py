@@ -5,6 +5,7 @@ a time.
 """
 
 import contextlib
+import functools
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
@@ -63,20 +64,20 @@ class VectorFormat:
     columns: Callable[[Path], Sequence[str]] | None = None
 
 
-def _ids_of(values: list[Any], first: int, path: Path) -> Sequence[int | str]:
-    """Return a column of ids as a range if they are the row numbers from ``first`` on, else as
-    text.
-    """
-    numbers = range(first, first + len(values))
-    if values == list(numbers):
-        return numbers
-    ids: list[str] = []
-    for row, value in zip(numbers, values, strict=True):
+def _are_numbers(ids: list[Any], first: int) -> bool:
+    """Return whether ids are the row numbers from ``first`` on."""
+    return ids == list(range(first, first + len(ids)))
+
+
+def _texts_of(ids: list[Any], first: int, path: Path) -> list[str]:
+    """Return a column of ids, from row ``first`` on, as texts."""
+    texts: list[str] = []
+    for row, value in enumerate(ids, first + 1):
         try:
-            ids.append(text_of("id", value))
+            texts.append(text_of("id", value))
         except ValueError as problem:
-            raise UsageError(f"{path}: row {row + 1}: 'id' {problem}") from None
-    return ids
+            raise UsageError(f"{path}: row {row}: 'id' {problem}") from None
+    return texts
 
 
 def _check_texts(texts: Sequence[Any] | None, name: object) -> None:
@@ -171,7 +172,8 @@ def _read_jsonl(path: Path) -> Content:
         texts.append(values.get("text"))
     stored = None if all(text is None for text in texts) else texts
     _check_texts(stored, path)
-    return _ids_of(ids, 0, path), stored, np.stack(rows) if rows else np.empty((0, 0), np.float32)
+    names = range(len(ids)) if _are_numbers(ids, 0) else _texts_of(ids, 0, path)
+    return names, stored, np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
 
 def _jsonl_columns(path: Path) -> Sequence[str]:
@@ -220,8 +222,7 @@ def _read_parquet(path: Path) -> Content:
         matrix[block.row : block.row + len(block.vectors)] = block.vectors
         ids += block.ids
         texts += block.texts or ()
-    numbers = range(len(matrix))
-    names = numbers if ids == list(numbers) else list(map(str, ids))
+    names = range(len(matrix)) if rows.are_numbered else ids
     return names, texts if rows.has_texts else None, matrix
 
 
@@ -229,7 +230,7 @@ class Block(NamedTuple):
     """Consecutive rows."""
 
     vectors: Floats  #: (m, d)
-    ids: Sequence[int | str]  #: row numbers from 0 over all rows, or texts
+    ids: Sequence[int | str]  #: row numbers from 0 over all rows, or in all blocks texts
     texts: Sequence[str] | None  #: None if the file has none
     row: int = 0  #: number of the first row
     #: which rows had a blank text, if the file has no texts but says so
@@ -268,26 +269,40 @@ class ParquetRows:
             )
         self.has_texts = "text" in self._columns
 
+    @functools.cached_property
+    def are_numbered(self) -> bool:
+        """Whether the rows of all files have no ids but their numbers from 0."""
+        if "id" not in self._columns:
+            return True
+        return all(
+            _are_numbers(values_of(batch, "id", path), row)
+            for path, row, batch in self._batches(BLOCK, ["id"])
+        )
+
     def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
         """Yield all rows in order, at most ``rows`` at once."""
+        for path, row, batch in self._batches(rows, self._columns):
+            where = f"{path}: rows from {row}"
+            vectors = _vector_rows(batch.column(COLUMN), where)
+            if vectors.shape[1] != self.shape[1]:
+                raise UsageError(
+                    f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} dimensions"
+                )
+            texts = values_of(batch, "text", path) if self.has_texts else None
+            _check_texts(texts, where)
+            ids: Sequence[int | str] = range(row, row + len(batch))
+            if not self.are_numbered:
+                ids = _texts_of(values_of(batch, "id", path), row, path)
+            yield Block(vectors, ids, texts, row)
+
+    def _batches(self, rows: int, columns: list[str]) -> Iterator[tuple[Path, int, Any]]:
+        """Yield batches of columns, each with its file and the number of its first row."""
         row = 0
         for path in self._files:
             with _open(path) as file:
-                batches = read_batches(file, rows, columns=self._columns)
+                batches = read_batches(file, rows, columns=columns)
                 for batch in batches if file.metadata.num_rows else ():
-                    where = f"{path}: rows from {row}"
-                    vectors = _vector_rows(batch.column(COLUMN), where)
-                    if vectors.shape[1] != self.shape[1]:
-                        raise UsageError(
-                            f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]}"
-                            " dimensions"
-                        )
-                    texts = values_of(batch, "text", path) if self.has_texts else None
-                    _check_texts(texts, where)
-                    ids: Sequence[int | str] = range(row, row + len(batch))
-                    if "id" in self._columns:
-                        ids = _ids_of(values_of(batch, "id", path), row, path)
-                    yield Block(vectors, ids, texts, row)
+                    yield path, row, batch
                     row += len(batch)
 
 
