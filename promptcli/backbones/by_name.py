@@ -1,6 +1,6 @@
 """From a name to a backbone: a shipped one, a local folder, a hub id, or a file.
 
-Safetensors only, no remote code.
+Weights are read from safetensors alone, and remote code is never run.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ _SIZES = {
 
 
 class WordVectors(Backbone):
-    """A matrix of word vectors; no layers, no attention, no head. Always float32."""
+    """A matrix of word vectors; no layers, no attention, no head. It is always in float32."""
 
     words_only = True
     causal = False

@@ -1,6 +1,6 @@
 """What differs between the families of backbones, as a table: heads, positions, floor plan.
 
-No code but look-ups.
+The only code here looks something up.
 """
 
 from collections.abc import Mapping

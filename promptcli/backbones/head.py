@@ -1,6 +1,6 @@
 """The pre-trained head that predicts tokens: transform T and decoder, by name.
 
-Refuses a checkpoint without one.
+A checkpoint without one is refused.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """What a person sees: notes and progress on stderr, results and tables on stdout.
 
-Part of the entrance.
+It is a part of the entrance.
 """
 
 import contextlib

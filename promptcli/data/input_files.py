@@ -466,7 +466,7 @@ def state_of(name: str) -> tuple[int, str]:
 def find_inputs(names: Sequence[str]) -> list[str]:
     """Return the files of names, globs, folders of Parquet files and URLs, in order.
 
-    Globs sorted.
+    The files of a glob are sorted.
     """
     files = list[str]()
     for name in names:

@@ -17,8 +17,8 @@ def average_embeddings(
 ) -> np.ndarray:
     """Return the mean of the embeddings of each of n inputs, (n, d) float32.
 
-    Zeros for an empty one. ``embeddings_of`` returns the embeddings (k, d) float32 of k tokens of
-    the ``vocabulary``; it is called once, with those that occur.
+    The mean of an empty one is zero. ``embeddings_of`` returns the embeddings (k, d) float32 of k
+    tokens of the ``vocabulary``; it is called once, with those that occur.
     """
     # few of all, so that these are made float32
     used = np.flatnonzero(np.bincount(inputs.ids, minlength=vocabulary))

@@ -215,7 +215,7 @@ def make_batch(
 ) -> Batch:
     """Return the padded batch of the token ids of n inputs, at most ``limit`` tokens long.
 
-    ``mask_positions``: the positions (n, k) of the templates' masks.
+    ``mask_positions`` are the positions (n, k) of the templates' masks.
     """
     ragged = RaggedIds.of(inputs)
     longest = min(padded_length(int(ragged.lengths.max())), limit)

@@ -309,9 +309,9 @@ class TorchEncoder(Encoder):
 
     def averaged_matrix(self) -> Tensor | None:
         """Return the matrix (v, d) whose rows a pooled vector is the mean of: word embeddings, or
-        those of the language model's head.
+        those of the language model's head; None if it is no such mean.
 
-        Such an encoder runs no layer for a sentence. None for all others.
+        An encoder with such a matrix runs no layer for a sentence.
         """
         averages = self.pooling.weights.averaged is not None
         if averages and not self.prompt.tensors() and not self.template.has_blocks:

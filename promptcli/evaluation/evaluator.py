@@ -406,7 +406,7 @@ def scores_of_average(scores: Iterable[Score], kind: type[Score]) -> list[Score]
 def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     """Compare two encoders on the same tasks of one kind, or their means if several.
 
-    Paired bootstrap.
+    The interval and the p-value come from a paired bootstrap.
     """
     for scores in (first, second):
         if isinstance(scores, Score):

@@ -229,7 +229,7 @@ class Evaluation(list[Score]):
 def recipe_name(recipe: Recipe) -> str:
     """Return the name of a recipe on any backbone.
 
-    Of an unnamed one its fields that differ from the defaults.
+    An unnamed one is called by its fields that differ from the defaults.
     """
     recipe = recipe.resolve()
     for name, named in RECIPES.items():

@@ -1,8 +1,9 @@
 """Racing many templates: all on few pairs, the better ones on more, the last ten on all (successive
 halving).
 
-Jamieson and Talwalkar 2016. The pairs of a rung are among those of the next, so nothing is encoded
-twice on the way, and the result does not depend on the order of the candidates.
+The method is that of Jamieson and Talwalkar (2016). The pairs of a rung are among those of the
+next, so nothing is encoded twice on the way, and the result does not depend on the order of the
+candidates.
 """
 
 import math

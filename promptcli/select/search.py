@@ -1,6 +1,6 @@
 """The result of a search of heads, layers or templates, and its selection bias.
 
-The ranking of heads and layers.
+Heads and layers are ranked here, too.
 """
 
 import dataclasses

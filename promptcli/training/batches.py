@@ -70,8 +70,8 @@ def batches(
     A batch that ends an epoch, or its source, may be short.
 
     A source with fewer rows than its share begins again within the epoch, one with more continues
-    in the next; each pass over a source has a new order. ``lengths``: of all rows, for batches of
-    similar lengths.
+    in the next; each pass over a source has a new order. ``lengths`` are those of all rows; a
+    batch then holds rows of similar lengths.
     """
     size = settings.batch_size
     shares = source_shares(sizes, settings.data_temperature)

@@ -148,7 +148,7 @@ def _select(
 ) -> dict[str, Any]:
     """Score every candidate of a transform on development pairs, Spearman x 100.
 
-    ``before``: without it. JSON-ready.
+    ``before`` is the encoder without the transform. The document returned is ready for JSON.
     """
     pairs = task.pairs()
     rows = row_of_sentences([task])

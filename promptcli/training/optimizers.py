@@ -18,8 +18,8 @@ class OlderAdamW(torch.optim.Optimizer):
 
     With m and v the running means of g and g^2 at step t, a parameter moves by -lr sqrt(1 - b2^t) /
     (1 - b1^t) m / (sqrt(v) + eps), so epsilon counts before the bias correction, where torch has
-    -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction by -lr m / (sqrt(v) +
-    eps). Decay comes after that: p -= lr wd p.
+    -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction
+    it moves by -lr m / (sqrt(v) + eps). Decay comes after that: p -= lr wd p.
     """
 
     def __init__(

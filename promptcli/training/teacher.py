@@ -1,6 +1,6 @@
 """Vectors of a run by another model, made once in parts that outlive a kill, or read.
 
-Hard negatives chosen by them.
+Hard negatives are chosen by them.
 """
 
 import dataclasses

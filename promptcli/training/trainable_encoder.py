@@ -314,7 +314,7 @@ class TrainableEncoder(nn.Module):
     def forward(self, columns: Columns, sides: Sides | None = None) -> Views:
         """Return the objective's views of n examples, given as texts by column.
 
-        ``sides``: already tokenised.
+        ``sides`` are those of the examples, if they are tokenised already.
         """
         # summed loss and number of predictions; every pass adds to them
         self.mlm_sums = torch.zeros(2, device=self.backbone.device)

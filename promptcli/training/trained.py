@@ -66,7 +66,7 @@ class Trained:
     def default(self) -> dict[str, float]:
         """The same of the default model, on the development set only.
 
-        Empty if the run started from that model.
+        It is empty if the run started from that model.
         """
         return self._by_task(self.facts.get("default", ()))
 

@@ -70,8 +70,8 @@ def _values(spec: Spec, backbone: Backbone) -> Needs:
     Aggregation, arXiv 2602.01572).
 
     ``values:A-B`` takes the layers A to B, 1-based as in ``layer-K``; of layer B only the maps to
-    queries, keys and values run. Without them the last layer, of causal models the upper half.
-    Grouped queries have fewer values than heads, so that a state is narrower than d.
+    queries, keys and values run. Without them it takes the last layer, of causal models the upper
+    half. Grouped queries have fewer values than heads, so that a state is narrower than d.
     """
     last = backbone.n_layers
     layers = _layers(spec, backbone, Pair(last // 2 + 1 if backbone.causal else last, last))

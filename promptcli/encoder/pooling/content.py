@@ -109,7 +109,7 @@ class _Spelling:
     def count(self, ids: Tensor, start: Tensor) -> Tensor:
         """Return the number (n,) of tokens (n, t) that spell the text from places (n,) on.
 
-        0 where the tokens spell other characters.
+        It is 0 where the tokens spell other characters.
         """
         counts = torch.zeros_like(start)
         left = torch.full_like(start, self._length)

@@ -1,6 +1,6 @@
 """Weights: how a sentence's token states become one vector.
 
-The base, and those that ask nothing of the model.
+The base is here, and the weights that ask nothing of the model.
 """
 
 import functools

@@ -48,7 +48,7 @@ def initial_tensors(
 ) -> dict[str, Tensor]:
     """Return the tensors that the prompt of a recipe starts learning from, by name.
 
-    Empty for words.
+    A prompt of words has none.
     """
     kind, spec = _row_of(spec)
     return kind.start(BuildContext(spec, backbone, {}), generator)

@@ -82,7 +82,7 @@ class LookedUpSoftTemplate(SoftTemplate):
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the vectors at the last occurrence of each word.
 
-        If several share one place, the last.
+        If several share one place, the last is taken.
         """
         is_word = batch.ids.unsqueeze(1) == self._words.unsqueeze(1)  # (n, m, t)
         positions = _last(is_word & batch.real().unsqueeze(1))

@@ -146,7 +146,7 @@ _PUBLISHED_K = 200  # PromptBERT 4.1
 class TopKTokens(Transform):
     """h = sum_v W_v p_v / sum_v p_v over the k most probable tokens v.
 
-    W the word-embedding matrix.
+    W is the word-embedding matrix.
     """
 
     def __init__(self, context: BuildContext) -> None:

@@ -91,7 +91,7 @@ class FittedAxes(Transform):
 class AllButTheTop(FittedAxes):
     """y = x - mu - sum_{i <= k} (u_i . (x - mu)) u_i (algorithm 1), axes (k, d).
 
-    Without k, the paper's d / 100.
+    Without k, it is the paper's d / 100.
     """
 
     name = "all-but-the-top"
@@ -118,7 +118,7 @@ class AllButTheTop(FittedAxes):
 class Spectral(FittedAxes):
     """y = (x - mu) U[:, A:d-B], U (d, d) by falling variance.
 
-    Without A-B, a quarter of d at either end.
+    Without A-B, both are a quarter of d.
     """
 
     name = "spectral"

@@ -299,7 +299,8 @@ def classify(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outc
     ``all``: each fold is tested by a classifier whose weight decay folds of the other examples
     chose; all folds are drawn by 1111, the seed decides first weights and order alone
     (InnerKFoldClassifier). ``train`` and ``test``: folds of ``train`` choose the weight decay
-    (KFoldClassifier). ``dev`` besides: it chooses the weight decay and the end (SplitClassifier).
+    (KFoldClassifier). If there is ``dev`` too, it chooses the weight decay and the end
+    (SplitClassifier).
     """
     features, labels = setting.tensors(*splits.values())
     ends = np.cumsum([len(of_split) for _, of_split in splits.values()])

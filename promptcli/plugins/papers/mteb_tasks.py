@@ -1,6 +1,6 @@
 """mteb's own evaluator on an encoder: its tasks, formulas and result files.
 
-The only file that imports mteb.
+No other file imports mteb.
 """
 
 import functools

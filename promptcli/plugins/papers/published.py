@@ -1,6 +1,6 @@
 """The published tables as data: every row with its values and how it is measured here.
 
-Imports nothing heavy.
+This module imports nothing heavy.
 """
 
 import functools

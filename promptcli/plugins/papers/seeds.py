@@ -357,7 +357,7 @@ def _test_over_seeds(
 ) -> tuple[str, int, float | None]:
     """Return the test over seeds, the number of pairs or runs, and its p-value.
 
-    None without a spread between the runs.
+    The p-value is None if the runs have no spread.
     """
     if min(len(one), len(other)) < 2:
         return "", len(one) + len(other), None

@@ -48,9 +48,9 @@ class Connections(ServerState):
         self._warned = False
 
     def make_room(self, new: "Connection") -> None:
-        """If there are too many, close the one that has waited longest for a request.
+        """Close the one that has waited longest for a request, if there are too many.
 
-        The new one if none waits.
+        If none waits, the new one is closed.
         """
         if len(self.ours()) > self.most:
             min(self.waiting(), key=lambda each: each.since, default=new).transport.abort()

@@ -1,6 +1,6 @@
 """ConSERT (Yan et al., 2021): two augmentations of the embedding layer as two views.
 
-Alone, or with NLI's classes.
+Their loss is taken alone, or with that of NLI's classes.
 """
 
 from dataclasses import dataclass, replace

@@ -447,7 +447,7 @@ class Method:
     def base(self) -> str:
         """The backbone whose published settings hold for backbones without published ones.
 
-        "" without any.
+        It is empty if no settings are published.
         """
         return _BASE if _BASE in self.paper else next(iter(self.paper), "")
 

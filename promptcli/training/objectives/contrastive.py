@@ -384,7 +384,7 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
 
         -sum_j T_ij log S_ij
 
-    Both (n, n), cosines over a temperature. A lone sentence has no others, and no loss.
+    Both are (n, n) cosines over a temperature. A lone sentence has no others, and no loss.
     """
     n = len(logits)
     if n == 1:
