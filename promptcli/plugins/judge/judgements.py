@@ -61,13 +61,17 @@ class Judgements:
             self.add(next(reversed(self.grades)), None)
 
     def write_template(self, path: Path, pairs: Iterable[Pair]) -> None:
-        """Write a table of pairs, whose first column is to be filled."""
-        rows = [_HEADS, *(("", *map(on_one_line, pair)) for pair in pairs)]
+        """Write a table of pairs, whose first column is to be filled; those that read the same in
+        it have one row.
+        """
+        rows = [_HEADS, *(("", *cells) for cells in dict.fromkeys(map(_cells, pairs)))]
         write_text(path, "".join("\t".join(row) + "\n" for row in rows))
 
     def read_template(self, path: Path, pairs: Iterable[Pair]) -> None:
         """Keep the grades of a table that ``write_template`` wrote; empty ones are left open."""
-        named = {tuple(map(on_one_line, pair)): pair for pair in pairs}
+        named: dict[Pair, list[Pair]] = {}
+        for pair in pairs:
+            named.setdefault(_cells(pair), []).append(pair)
         others = 0
         for number, row in enumerate(_rows(path), 2):
             written = (row["grade"] or "").strip().lower()
@@ -76,11 +80,12 @@ class Judgements:
             if written not in GRADES:
                 allowed = ", ".join(GRADES)
                 raise UsageError(f"{path}: row {number}: grade {written!r}; write {allowed}")
-            pair = named.get((row["query"], row["document"]))
-            if pair is None:
+            same = named.get((row["query"], row["document"]), [])
+            if not same:
                 others += 1
-            elif self.grades.get(pair) != GRADES[written]:
-                self.add(pair, GRADES[written])
+            for pair in same:
+                if self.grades.get(pair) != GRADES[written]:
+                    self.add(pair, GRADES[written])
         if others:
             note(f"{path}: {counted(others, 'row')} of no hit of this comparison left out")
 
@@ -95,6 +100,12 @@ def _rows(path: Path) -> list[dict[str, str]]:
     if not {*_HEADS} <= {*(reader.fieldnames or ())}:
         raise UsageError(f"{path} must have the columns {', '.join(_HEADS)}")
     return rows
+
+
+def _cells(pair: Pair) -> Pair:
+    """Return how a table names a pair."""
+    query, text = pair
+    return on_one_line(query), on_one_line(text)
 
 
 def on_one_line(cell: object) -> str:

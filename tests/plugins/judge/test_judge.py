@@ -264,6 +264,20 @@ def test_a_table_is_filled_instead_of_keys(folder, run):
     assert (folder / "rest.tsv").read_text().splitlines()[1:] == [rows[-1]]
 
 
+def test_texts_that_read_the_same_in_a_table_are_judged_by_one_row(folder, run):
+    texts = ['The "nets" dry.', "The 'nets'  dry.", "Prices rose in May."]
+    SentenceIndex.build(texts, "mini-static", output="index", force=True)
+    (folder / "questions.txt").write_text("Are \"nets\" dry?\nAre 'nets' dry?\n")
+    words = ("judge", "questions.txt", "index", *WAYS, "--template", "fill.tsv")
+    run(*words)
+    head, *rows = (folder / "fill.tsv").read_text().splitlines()
+    assert len(rows) == len(set(rows)) == 2
+    (folder / "fill.tsv").write_text("\n".join([head, *(f"right{row}" for row in rows)]))
+    ran = run(*words, "--json")
+    assert (ran.json["queries"], ran.json["left"]) == (2, 0)
+    assert set(judging().judged.grades.values()) == {2}
+
+
 def test_what_cannot_be_judged_is_refused(folder, run):
     words = ("judge", "questions.txt", "index")
     for more, said in (
