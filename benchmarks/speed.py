@@ -34,7 +34,7 @@ from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.encoder import build_encoder
 from promptcli.models.backend_table import BACKENDS
-from promptcli.plugins.graphs.rows import GraphBackend
+from promptcli.plugins.graphs.backends import GraphBackend
 from promptcli.recipe import Recipe
 
 MAX_LENGTH = 128
