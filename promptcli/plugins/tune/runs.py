@@ -76,11 +76,12 @@ def _ended(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) 
     run.check_same(entry, config.settings)
     facts = entry.provenance["trained"]
     runs = facts.get("runs", [])
-    by_changes = {repr(each["changes"]): each for each in runs}
+    finished = iter(runs)
     trials = []
     for row in facts.get("trials", runs):
-        record = by_changes.get(repr(row["changes"]), {"curve": []})
-        trials.append(Trial(row["changes"], row.get("state", FINISHED), record["curve"], record))
+        state = row.get("state", FINISHED)
+        record = next(finished) if state == FINISHED else {"curve": []}
+        trials.append(Trial(row["changes"], state, record["curve"], record))
     if not runs or (wanted and wanted != [trial.changes for trial in trials]):
         raise UsageError(
             f"model {entry.name!r} is of other runs; give another, or force trains them again",
@@ -212,6 +213,10 @@ class Runs:
         trial.set_user_attr("changes", changes)
         number = trial.number
         note(f"run {number + 1} of {count}: {', '.join(typed_settings(changes))}")
+        for earlier in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]):
+            if earlier.user_attrs["changes"] == changes:
+                self._take(trial, earlier)
+                return number, None
         watchers = [] if self.count is None else [_Pruning(trial, reported)]
         try:
             trained = self._run(number, changes, processes, watchers)
@@ -234,6 +239,18 @@ class Runs:
         trial.set_user_attr("record", trained.to_dict())
         study.tell(trial, trained.chosen_by)
         return number, trained
+
+    def _take(self, trial: optuna.Trial, earlier: FrozenTrial) -> None:
+        """End a trial as an earlier one of the same settings, which would be trained again."""
+        if self.keep_runs:
+            registry = open_registry()
+            entry = registry.load(f"{self.name}.run-{earlier.number + 1}")
+            copy = dataclasses.replace(entry, name=f"{self.name}.run-{trial.number + 1}")
+            registry.save(copy, force=True)
+        for name in ("curve", "record"):
+            trial.set_user_attr(name, earlier.user_attrs[name])
+        trial.study.tell(trial, earlier.value)
+        note(f"run {trial.number + 1} has the settings of run {earlier.number + 1}: taken from it")
 
     def _run(
         self,

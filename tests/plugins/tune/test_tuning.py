@@ -96,6 +96,22 @@ def test_the_best_of_the_drawn_becomes_the_model(trainings, registry):
     assert [trial["state"] for trial in facts["trials"]] == [t.state for t in found.trials]
 
 
+@pytest.mark.parametrize("keep_runs", [False, True])
+def test_settings_that_are_drawn_again_are_not_trained_again(keep_runs, trainings, registry):
+    sweep = {"temperature": [0.05, 0.1]}
+    found = pc.tune(sweep=sweep, trials=6, keep_runs=keep_runs, **CHEAP)
+    assert trainings == [{"temperature": value} for value in (0.05, 0.1)] or trainings == [
+        {"temperature": value} for value in (0.1, 0.05)
+    ]
+    values = {(trial.changes["temperature"], trial.value) for trial in found.trials}
+    assert len(found.trials) == 6 and len(values) == 2
+    kept = [name for name in registry.names() if ".run-" in name]
+    assert kept == [f"mine.run-{number}" for number in range(1, 7) if keep_runs]
+    again = pc.tune(name="mine", resume=True)
+    assert again.trials[again.chosen].changes == found.trials[found.chosen].changes
+    assert (again.chosen, len(trainings)) == (found.chosen, 2)
+
+
 @pytest.mark.parametrize("name", ["My%20Data", "a?b=c#d", "{x} '"])
 def test_the_trials_are_in_the_folder_whatever_its_name(name, trainings, tmp_path, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_HOME", str(tmp_path / name))
