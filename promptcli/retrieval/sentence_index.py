@@ -352,8 +352,8 @@ class SentenceIndex:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the index has the texts of its rows."""
-        return self.store.one("SELECT text FROM rows LIMIT 1") is not None
+        """Whether the index has the texts of its rows; so has one without rows."""
+        return not self.store.one("SELECT text IS NULL FROM rows LIMIT 1")
 
     def add(
         self,
@@ -440,7 +440,7 @@ class SentenceIndex:
             names += [""] * len(rows) if rows.are_numbered else map(str, rows.ids)
             texts += rows.texts
         with self.store.reading():
-            if texts and (texts[0] is None) == self.has_texts:
+            if texts and len(self.store) and (texts[0] is None) == self.has_texts:
                 raise UsageError(
                     "one of the index and the new rows has texts, the other none; build it again"
                 )

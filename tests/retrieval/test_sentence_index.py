@@ -228,6 +228,31 @@ def test_migrate_keeps_ids_and_goes_on_where_it_was_stopped(tmp_path, monkeypatc
     assert index.info().name == "mini"
 
 
+@pytest.mark.parametrize("factory", [None, "HNSW8"])
+def test_an_index_without_rows_takes_texts_or_vectors(tmp_path, derive_all, factory):
+    index = built(tmp_path / "i", factory=factory)
+    index.delete(list(range(4)))
+    assert index.search("snow") == []
+    index.add(TEXTS[1:2])
+    assert [hit.found_by for hit in index.search("snow")] == ["both"]
+    index.delete([4])
+    index.compact()
+    index.migrate("mini")
+    index.migrate("mini-static")
+    index.add(TEXTS)
+    index.delete(list(range(5, 9)))
+    np.save(tmp_path / "v.npy", np.eye(4, 256, dtype=np.float32))
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS))
+    pc.embed(tmp_path / "t.txt", tmp_path / "made.npy", model="mini-static")
+    index.add(tmp_path / "made.npy")
+    assert not index.has_texts and index.way() == "meaning"
+    assert index.search("snow", 1)[0].id == 10
+    vectors = pc.SentenceIndex.build(tmp_path / "v.npy", "mini-static")
+    vectors.delete(list(range(4)))
+    vectors.add(TEXTS)
+    assert vectors.has_texts and vectors.search("snow", 1)[0].text == TEXTS[1]
+
+
 def test_a_copy_in_a_folder_and_what_it_holds(tmp_path):
     index = built(columns={"year": [1, 2, 3, 4]})
     index.save(tmp_path / "copy")
