@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import stored_options
+from promptcli.data.given import check_rows
 from promptcli.data.rows import open_rows
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
@@ -94,8 +95,9 @@ def search(
     """
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence", parameter="query")
-    are_files = isinstance(texts, str | Path) or any(isinstance(each, Path) for each in texts)
-    if not are_files:
+    if not isinstance(texts, str | Path):
+        texts = check_rows(texts, "texts", "texts or paths")
+    if isinstance(texts, list) and not any(isinstance(each, Path) for each in texts):
         index = SentenceIndex.build(texts, model, split=split)
         hits: list[Hit] = index.search(query, k, by=by, min_score=min_score, explain=explain)
         return hits

@@ -38,6 +38,13 @@ def test_a_list_of_texts_is_texts(folder):
     assert pc.search("house", ["house.md"])[0].text == "house.md"  # not the file
 
 
+def test_generators_are_lists(folder):
+    names = ["t.csv", "house.md"]
+    found = pc.search("Rain falls.", (Path(name) for name in names), k=1)
+    assert found[0].file == "t.csv"
+    assert pc.search("rain", (text for text in ["It rains.", "Sun."]), k=1)[0].id == 0
+
+
 def test_files_are_searched_as_an_index_of_them_is(folder):
     lines = pc.search(
         "who looks after the cat", [Path("house.md"), Path("t.csv")], model="mini-static"
