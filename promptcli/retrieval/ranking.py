@@ -70,7 +70,7 @@ class Hit(NamedTuple):
         """
         if self.explanation is None:
             raise UsageError(
-                "the search kept no explanations; ask it for them", parameter="explain"
+                "the search kept no explanations; search with explain=True", parameter="explain"
             )
         return self.explanation
 

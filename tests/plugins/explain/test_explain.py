@@ -180,7 +180,9 @@ def test_rows_that_came_and_went_count(tmp_path):
 
 def test_what_cannot_be_explained_is_refused(index, tmp_path, monkeypatch):
     [hit] = index.search("nets", k=1)
-    with pytest.raises(UsageError, match="explain: the search kept no explanations"):
+    with pytest.raises(
+        UsageError, match="explain: the search kept no explanations; search with explain=True"
+    ):
         hit.explain()
     np.save(tmp_path / "v.npy", np.eye(3, 256, dtype=np.float32))
     bare = SentenceIndex.build(tmp_path / "v.npy", "mini-static")
