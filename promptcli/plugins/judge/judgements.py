@@ -105,9 +105,9 @@ def _rows(path: Path) -> list[dict[str, str]]:
 def _cells(pair: Pair) -> Pair:
     """Return how a table names a pair."""
     query, text = pair
-    return on_one_line(query), on_one_line(text)
+    return _on_one_line(query), _on_one_line(text)
 
 
-def on_one_line(cell: object) -> str:
+def _on_one_line(cell: str) -> str:
     """Return a cell of a table whose cells end at tabs."""
-    return " ".join(str(cell).replace('"', "'").split())
+    return " ".join(cell.replace('"', "'").split())

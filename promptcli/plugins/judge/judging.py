@@ -5,6 +5,7 @@ follows.
 import json
 import math
 import random
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from promptcli.evaluation.statistics import Doubles
 from promptcli.models import loading
 from promptcli.models.loading import Model
 from promptcli.notes import note
-from promptcli.plugins.judge.judgements import Judgements, Pair, on_one_line
+from promptcli.plugins.judge.judgements import Judgements, Pair
 from promptcli.retrieval.files import open_texts
 from promptcli.retrieval.sentence_index import WAYS, SentenceIndex
 from promptcli.retrieval.store import row_name
@@ -88,7 +89,8 @@ class Judging:
         self.documents: dict[str, str] = {}  #: text -> id, the first one of equal texts
         for block in index.store.blocks("SELECT key, id, part, text FROM rows"):
             for _, name, part, text in block:
-                self.documents.setdefault(text, on_one_line(row_name(name, part)))
+                self.documents.setdefault(text, _written(row_name(name, part)))
+        _check_ids("the index", self.documents)
         self._folder.mkdir(parents=True, exist_ok=True)
         #: way -> query -> its documents, best first
         self._ranked = self._found(index, models, ways)
@@ -225,12 +227,24 @@ def _read_queries(file: str) -> dict[str, str]:
         for batch in source:
             for number, text in zip(batch[ID], batch[TEXT], strict=True):
                 if text.strip():
-                    queries.setdefault(text.strip(), on_one_line(number))
+                    queries.setdefault(text.strip(), _written(number))
     if not queries:
         raise UsageError(f"{file} has no query; write one a line")
-    if len({*queries.values()}) < len(queries):
-        raise UsageError(f"{file} gives several queries one id; give each its own")
+    _check_ids(file, queries)
     return queries
+
+
+def _written(name: int | str) -> str:
+    """Return an id as a cell of a table without quotes."""
+    return re.sub(r"[\t\r\n]", " ", str(name))
+
+
+def _check_ids(source: str, texts: Mapping[str, str]) -> None:
+    if len({*texts.values()}) < len(texts):
+        raise UsageError(
+            f"{source} gives several texts one id (tabs and line ends count as spaces); give each"
+            " its own"
+        )
 
 
 def _interval(values: Doubles) -> tuple[float, float]:

@@ -291,7 +291,7 @@ def test_what_cannot_be_judged_is_refused(folder, run):
     (folder / "blank.txt").write_text("\n \n")
     assert "blank.txt has no query" in run("judge", "blank.txt", "index", *WAYS).err
     (folder / "twice.csv").write_text("id,text\n1,one\n1,two\n")
-    assert "gives several queries one id" in run("judge", "twice.csv", "index", *WAYS).err
+    assert "twice.csv gives several texts one id" in run("judge", "twice.csv", "index", *WAYS).err
     SentenceIndex.build(TEXTS, "mini-static", output="wordless", lexical=False)
     assert "has no words" in run("judge", "questions.txt", "wordless", *WAYS).err
     np.save("v.npy", np.eye(3, 256, dtype=np.float32))
@@ -313,3 +313,23 @@ def test_ids_of_questions_and_odd_ones_are_kept(folder):
     assert all(len(row.split("\t")) == 3 for row in rows)
     assert kept._ranked["words"]["zebra, quagga"] == []
     assert pc.evaluate("mini-static", ["retrieval:judged"])[0].queries == 2
+
+
+def test_ids_that_differ_in_quotes_and_spaces_stay_apart(folder):
+    ids = ['q"', "q'", "a b", "a  b", " a b"]
+    rows = [{"id": name, "text": f"Net {name}"} for name in ids]
+    for name in ("texts.jsonl", "q.jsonl"):
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    index = SentenceIndex.build("texts.jsonl", "mini-static", output="index", force=True)
+    kept = Judging("q.jsonl", index, "judged", {}, ("words", "meaning"))
+    assert [*kept.documents.values()] == [*kept.queries.values()] == ids
+    grade_all(kept, in_common)
+    lines = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()[1:]
+    pairs = [tuple(line.split("\t")[:2]) for line in lines]
+    assert len(pairs) == len(set(pairs)) == len(kept.pairs) == 25
+    assert pc.evaluate("mini-static", ["retrieval:judged"])[0].queries == 5
+    rows = [{"id": name, "text": name} for name in ("a\tb", "a b")]
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    index = SentenceIndex.build("texts.jsonl", "mini-static", output="index", force=True)
+    with pytest.raises(UsageError, match="the index gives several texts one id"):
+        Judging("q.jsonl", index, "judged", {}, ("words", "meaning"))
