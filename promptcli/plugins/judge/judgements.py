@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from promptcli.data.input_files import LONGEST_LINE
 from promptcli.errors import CheckFailedError, UsageError, counted
 from promptcli.notes import note
 from promptcli.storage.files import write_text
@@ -91,6 +92,7 @@ class Judgements:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
+    csv.field_size_limit(LONGEST_LINE)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, dialect=csv.excel_tab)

@@ -1,6 +1,7 @@
 """``promptcli judge``: what is shown, kept after each key, gone on with, compared and written."""
 
 import contextlib
+import csv
 import json
 import os
 import pty
@@ -276,6 +277,18 @@ def test_texts_that_read_the_same_in_a_table_are_judged_by_one_row(folder, run):
     ran = run(*words, "--json")
     assert (ran.json["queries"], ran.json["left"]) == (2, 0)
     assert set(judging().judged.grades.values()) == {2}
+
+
+def test_a_table_of_long_texts_is_read_back(folder, run):
+    csv.field_size_limit(131_072)  # Python's own
+    SentenceIndex.build(["nets " * 44_000, *TEXTS], "mini-static", output="index", force=True)
+    words = ("judge", "questions.txt", "index", *WAYS, "--template", "fill.tsv", "--json")
+    run(*words)
+    content = (folder / "fill.tsv").read_text()
+    assert len(content) > 200_000
+    (folder / "fill.tsv").write_text(content.replace("\n\t", "\nright\t"))
+    ran = run(*words)
+    assert ran.code == 0 and ran.json["left"] == 0, ran.err
 
 
 def test_what_cannot_be_judged_is_refused(folder, run):
