@@ -73,16 +73,16 @@ def judge(
     judging = Judging(
         queries, SentenceIndex.open(folder), output, named, ways or usual, k=k, seed=seed
     )
-    if template is not None and template.exists():
-        judging.judged.read_template(template, judging.pairs)
-        judging.write()
-    elif template is not None and judging.left:
-        judging.judged.write_template(template, judging.left)
-        console.say(
-            f"write {', '.join(GRADES)} into the first column of {template}, and type the same"
-            " command again"
-        )
-        return
+    if template is not None:
+        if template.exists():
+            judging.judged.read_template(template, judging.pairs)
+            judging.write()
+        if new := judging.judged.write_template(template, judging.left):
+            console.say(
+                f"write {', '.join(GRADES)} into the first column of {template}"
+                f" ({counted(new, 'new row')}), and type the same command again"
+            )
+            return
     elif judging.left:
         if not sys.stdin.isatty() or not console.err.is_terminal:
             raise UsageError("keys need a terminal; `--template out.tsv` writes a table to fill in")

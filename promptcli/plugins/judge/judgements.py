@@ -61,12 +61,26 @@ class Judgements:
         if self.grades:
             self.add(next(reversed(self.grades)), None)
 
-    def write_template(self, path: Path, pairs: Iterable[Pair]) -> None:
-        """Write a table of pairs, whose first column is to be filled; those that read the same in
-        it have one row.
+    def write_template(self, path: Path, pairs: Iterable[Pair]) -> int:
+        """Write a table of pairs, whose first column is to be filled, or add those that it lacks;
+        pairs that read the same in it have one row.
+
+        Return how many rows are new.
         """
-        rows = [_HEADS, *(("", *cells) for cells in dict.fromkeys(map(_cells, pairs)))]
-        write_text(path, "".join("\t".join(row) + "\n" for row in rows))
+        heads, content, there = [*_HEADS], "\t".join(_HEADS) + "\n", set[Pair]()
+        if path.exists():
+            heads, rows = _rows(path)
+            there = {(row["query"], row["document"]) for row in rows}
+            content = path.read_bytes().decode()
+            if not content.endswith("\n"):
+                content += "\n"
+        new = dict.fromkeys(cells for cells in map(_cells, pairs) if cells not in there)
+        for cells in new:
+            row = dict(zip(_HEADS, ("", *cells), strict=True))
+            content += "\t".join(row.get(head, "") for head in heads) + "\n"
+        if new:
+            write_text(path, content)
+        return len(new)
 
     def read_template(self, path: Path, pairs: Iterable[Pair]) -> None:
         """Keep the grades of a table that ``write_template`` wrote; empty ones are left open."""
@@ -74,7 +88,7 @@ class Judgements:
         for pair in pairs:
             named.setdefault(_cells(pair), []).append(pair)
         others = 0
-        for number, row in enumerate(_rows(path), 2):
+        for number, row in enumerate(_rows(path)[1], 2):
             written = (row["grade"] or "").strip().lower()
             if not written:
                 continue
@@ -91,7 +105,8 @@ class Judgements:
             note(f"{path}: {counted(others, 'row')} of no hit of this comparison left out")
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the names of a table's columns, and its rows by them."""
     csv.field_size_limit(LONGEST_LINE)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -99,9 +114,10 @@ def _rows(path: Path) -> list[dict[str, str]]:
             rows = list(reader)
     except (csv.Error, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; save it as tabs in UTF-8") from None
-    if not {*_HEADS} <= {*(reader.fieldnames or ())}:
+    heads = list(reader.fieldnames or ())
+    if not {*_HEADS} <= {*heads}:
         raise UsageError(f"{path} must have the columns {', '.join(_HEADS)}")
-    return rows
+    return heads, rows
 
 
 def _cells(pair: Pair) -> Pair:

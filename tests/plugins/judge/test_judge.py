@@ -279,6 +279,30 @@ def test_texts_that_read_the_same_in_a_table_are_judged_by_one_row(folder, run):
     assert set(judging().judged.grades.values()) == {2}
 
 
+def test_hits_that_a_filled_table_lacks_are_added_to_it(folder, run):
+    words = ("judge", "questions.txt", "index", *WAYS, "--template", "fill.tsv")
+    run(*words, "-k", 1)
+    _, *rows = (folder / "fill.tsv").read_text().splitlines()
+    mine = ["note\tquery\tgrade\tdocument"]  # as a spreadsheet may save it
+    for row in rows:
+        _, query, document = row.split("\t")
+        mine.append(f'"mine"\t{query}\tright\t"{document}"')
+    filled = "\ufeff" + "\r\n".join(mine)
+    (folder / "fill.tsv").write_bytes(filled.encode())
+    more = run(*words, "-k", 3)
+    kept = judging(k=3)
+    said = f"into the first column of fill.tsv ({len(kept.left)} new rows)"
+    assert more.code == 0 and said in more.err and not more.out
+    content = (folder / "fill.tsv").read_bytes().decode()
+    added = content.removeprefix(filled + "\n").splitlines()
+    assert added == [f"\t{query}\t\t{document}" for query, document in kept.left] != []
+    assert set(kept.judged.grades.values()) == {2}
+    assert "new row" not in run(*words, "-k", 3).err  # they are there, and open
+    assert (folder / "fill.tsv").read_bytes().decode() == content
+    (folder / "fill.tsv").write_text(content.replace("\t\t", "\twrong\t"))
+    assert run(*words, "-k", 3, "--json").json["left"] == 0
+
+
 def test_a_table_of_long_texts_is_read_back(folder, run):
     csv.field_size_limit(131_072)  # Python's own
     SentenceIndex.build(["nets " * 44_000, *TEXTS], "mini-static", output="index", force=True)
