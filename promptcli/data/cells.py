@@ -67,7 +67,7 @@ class CellReader:
             self._number = re.compile(rf"-?({whole})({point}\d+)?")
         self._readers: dict[str, Callable[[Any], Any]] = {
             "whole": self.number,
-            "decimal": lambda cell: float(cast(float, self.number(cell))),
+            "decimal": self.number,
             "truth": self.truth,
             "date": self.date,
             "text": cell_text,
@@ -142,13 +142,19 @@ class CellReader:
             return "doubtful"
         return "whole" if type(number) is int else "decimal"
 
-    def values(self, kind: str, cells: Iterable[Any]) -> list[Any]:
-        """Return the cells of a column of a kind as numbers, truth values, or texts.
+    def value(self, kind: str, cell: Any) -> Any:
+        """Return a cell of a column of a kind as a number, a truth value, or a text; ``ValueError``
+        if it is none.
 
-        Dates are texts as ISO writes them; an empty cell is None.
+        A date is a text as ISO writes it; an empty cell is None.
         """
-        read = self._readers[kind]
-        return [None if cell is None else read(cell) for cell in map(stripped, cells)]
+        cell = stripped(cell)
+        if cell is None:
+            return None
+        value = self._readers[kind](cell)
+        if value is None:
+            raise ValueError(f"is {shorten(cell)}, not a number below 2**63; make its column text")
+        return float(value) if kind == "decimal" else value
 
 
 def common_kind(kinds: set[str]) -> str:

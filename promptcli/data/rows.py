@@ -265,15 +265,16 @@ def _batches(
             is_text = role not in (TEXT, ID, *NUMERIC)
             if is_text and is_first and None not in map(cells.number, held[parts[0]]):
                 raise UsageError(f"{name}: column {parts[0]!r} holds numbers, and {role} is text")
-            texts = [_texts(held[column], readers[role], column, wrong) for column in parts]
+            texts = [_read(held[column], readers[role], column, wrong) for column in parts]
             batch[role] = texts[0]
             if len(texts) > 1:
                 batch[role] = [" ".join(filter(None, row)) for row in zip(*texts, strict=True)]
         is_first = False
+        for column, kind in others.items():
+            read = functools.partial(cells.value, kind)
+            batch[renamed(column, columns)] = _read(held[column], read, column, wrong)
         for place, reason in wrong.items():
             bad.add(name, table.counted, numbers[place], reason)
-        for column, kind in others.items():
-            batch[renamed(column, columns)] = cells.values(kind, held[column])
         if wrong:
             kept = [place not in wrong for place in range(len(rows))]
             batch = {column: [*itertools.compress(batch[column], kept)] for column in batch}
@@ -282,20 +283,20 @@ def _batches(
     bad.tell(name, table.done)
 
 
-def _texts(
-    cells: Sequence[Any], read: Callable[[Any], str], column: str, wrong: dict[int, str]
-) -> list[str]:
-    """Return cells as texts; those that cannot be read are blank, and the reasons go to ``wrong``
+def _read(
+    cells: Sequence[Any], read: Callable[[Any], Any], column: str, wrong: dict[int, str]
+) -> list[Any]:
+    """Return what cells are; those that cannot be read are blank, and the reasons go to ``wrong``
     by their place.
     """
-    texts = list[str]()
+    values = list[Any]()
     for place, cell in enumerate(cells):
         try:
-            texts.append(read(cell))
+            values.append(read(cell))
         except ValueError as problem:
             wrong.setdefault(place, f"{column!r} {problem}")
-            texts.append("")
-    return texts
+            values.append("")
+    return values
 
 
 def _blocks(

@@ -122,7 +122,9 @@ def _typed(
     """Return columns with the values that their cells mean, and their types."""
     reader = CellReader(CsvOptions(), are_texts=are_texts)
     kinds = {name: common_kind(reader.kinds_of(cells)) for name, cells in columns.items()}
-    values = {name: reader.values(kinds[name], cells) for name, cells in columns.items()}
+    values = {
+        name: [reader.value(kinds[name], cell) for cell in cells] for name, cells in columns.items()
+    }
     return values, {name: type_of(kind) for name, kind in kinds.items()}
 
 

@@ -107,6 +107,15 @@ def test_parquet_declares_its_types(tmp_path):
     assert list(row.values())[1:] == [1, "2024-01-01", "2024-01-01 10:00:00", True, "[1]"]
 
 
+def test_a_number_that_a_table_cannot_hold_is_refused_not_lost(tmp_path):
+    path = tmp_path / "a.parquet"
+    columns = {"text": ["a", "b"], "h": pa.array([1, 2**63], pa.uint64())}
+    pq.write_table(pa.table(columns), path)
+    with pytest.raises(UsageError, match=r"a\.parquet: row 2: 'h' is 9223372036854775808, not a"):
+        table(path)
+    assert table(path, skip_bad=True)[1] == [{"text": "a", "h": 1}]
+
+
 def test_a_wide_column_is_not_a_deep_one(tmp_path):
     wide = {f"f{number}": [number] for number in range(150)}
     pq.write_table(pa.table({"text": ["a"], "wide": [wide]}), tmp_path / "a.parquet")
