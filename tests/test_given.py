@@ -60,6 +60,7 @@ def test_what_is_not_a_list_of_texts_is_refused_everywhere(given, encoder, index
         encoder.encode,
         examples_of,
         index.search,
+        lambda texts: encoder.similarity(texts, "a"),
         lambda texts: pc.SentenceIndex.build(texts, encoder),
         lambda texts: pc.fit("first-last-tfidf", on=texts),
     ):

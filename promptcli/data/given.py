@@ -41,6 +41,24 @@ def check_texts(sentences: str | Sequence[str]) -> list[str]:
     return texts
 
 
+def check_query(query: Any) -> None:
+    """Refuse a query that is not one sentence."""
+    if not isinstance(query, str):
+        raise UsageError(
+            f"is {type(query).__name__} ({query!r:.40}), not text; give one sentence",
+            parameter="query",
+        )
+    if not query.strip():
+        raise UsageError("the query is empty; give a few words, or a sentence", parameter="query")
+
+
+def check_folder(folder: Any) -> Path:
+    """Return the name of a folder as a path."""
+    if not isinstance(folder, str | Path):
+        raise UsageError(f"a folder is text or a Path, got {folder!r:.40}; give its name")
+    return Path(folder)
+
+
 def check_ids(ids: Any) -> Sequence[Any]:
     """Return ids as 64-bit integers and texts; a range is unchanged."""
     if isinstance(ids, range):

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
@@ -549,10 +549,12 @@ def _unit_rows(vectors: VectorsLike) -> "Tensor":
 
 
 def _are_texts(given: Any) -> bool:
-    """Return whether these are texts; an empty list is one of texts."""
+    """Return whether these are texts rather than vectors; an empty list is one of texts."""
+    if not isinstance(given, Collection):
+        return True  # or refused as texts
     if len(given) == 0:
         return isinstance(given, str | list)
-    return isinstance(given[0], str)
+    return isinstance(next(iter(given)), str)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import stored_options
-from promptcli.data.given import check_rows
+from promptcli.data.given import check_query, check_rows
 from promptcli.data.rows import open_rows
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
@@ -93,8 +93,7 @@ def search(
         NotFoundError: No such file.
         UsageError: An empty query, a file that is not text, or nothing to search.
     """
-    if not query.strip():
-        raise UsageError("the query is empty; give a few words, or a sentence", parameter="query")
+    check_query(query)
     if not isinstance(texts, str | Path):
         texts = check_rows(texts, "texts", "texts or paths")
     if isinstance(texts, list) and not any(isinstance(each, Path) for each in texts):

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import stored_options
-from promptcli.data.given import check_ids, check_texts
+from promptcli.data.given import check_folder, check_ids, check_texts
 from promptcli.data.input_files import split_columns
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import Splitter
@@ -278,7 +279,7 @@ class SentenceIndex:
             CheckFailedError: The database is damaged.
             UsageError: An index of an earlier version.
         """
-        return cls(Store.open(Path(folder)), model)
+        return cls(Store.open(check_folder(folder)), model)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Copy the index into a folder."""
@@ -692,8 +693,9 @@ class SentenceIndex:
             explain: See ``search``.
             go_on: Called from time to time, and may raise to end the work.
         """
-        if not isinstance(k, int) or k < 1:
-            raise UsageError(f"must be at least 1, got {k!r}", parameter="k")
+        if not isinstance(k, Integral) or k < 1:
+            raise UsageError(f"must be a whole number from 1, got {k!r}", parameter="k")
+        k = int(k)
         way = self.way(by)
         if explain and not EXPLAINERS:
             raise absent_plugin("what explains hits")

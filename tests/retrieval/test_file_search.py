@@ -93,6 +93,19 @@ def test_long_rows_show_their_best_part(folder):
     assert line.line == 1 and line.text.endswith("A lamp shone.") and len(line.text) < 5000
 
 
+@pytest.mark.parametrize(
+    ("query", "texts", "message"),
+    [
+        (None, ["A cat."], "query: is NoneType .* give one sentence"),
+        (["cat"], ["A cat."], "query: is list .* give one sentence"),
+        ("cat", None, "texts are NoneType, not texts or paths in a list"),
+    ],
+)
+def test_what_is_no_text_is_refused(query, texts, message):
+    with pytest.raises(pc.UsageError, match=message):
+        pc.search(query, texts)
+
+
 def test_what_cannot_be_searched_is_said(folder):
     for query, files in ((" ", "house.md"), ("cat", "none.md"), ("cat", "empty.txt")):
         Path("empty.txt").write_text("\n\n")

@@ -293,7 +293,13 @@ def test_without_words_and_with_parts():
     assert parts.delete([0]) == 1 and len(parts) == 1
 
 
+def test_whole_numbers_of_numpy_are_numbers():
+    assert len(built().search("cat", np.int64(2))) == 2
+
+
 def test_wrong_arguments_are_refused():
+    with pytest.raises(pc.UsageError, match="a folder is text or a Path, got None"):
+        pc.SentenceIndex.open(None)
     index = built()
     for wrong in ({"k": 0}, {"k": "3"}, {"by": "luck"}, {"where": "year >"}):
         with pytest.raises(pc.UsageError):
