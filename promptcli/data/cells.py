@@ -87,15 +87,19 @@ class CellReader:
         return text_of("score", cell)
 
     def number(self, cell: Any) -> int | float | None:
-        """Return the number that a cell is, else None."""
+        """Return the finite number that a cell is, else None."""
         if type(cell) is str:
-            if self._are_texts and self._number.fullmatch(cell):
-                text = self._plain(cell)
-                return int(text) if _WHOLE.fullmatch(text) else float(text)
-            return None
-        if type(cell) is int:
+            if not self._are_texts or not self._number.fullmatch(cell):
+                return None
+            cell = self._plain(cell)
+            if _WHOLE.fullmatch(cell):
+                return int(cell)
+        elif type(cell) is int:
             return cell if abs(cell) < 1 << 63 else None
-        return float(cell) if isinstance(cell, float | decimal.Decimal) else None
+        elif not isinstance(cell, float | decimal.Decimal):
+            return None
+        number = float(cell)
+        return number if math.isfinite(number) else None
 
     def truth(self, cell: Any) -> bool | None:
         """Return the truth value that a cell is, else None."""
@@ -153,7 +157,9 @@ class CellReader:
             return None
         value = self._readers[kind](cell)
         if value is None:
-            raise ValueError(f"is {shorten(cell)}, not a number below 2**63; make its column text")
+            raise ValueError(
+                f"is {shorten(cell)}, not a finite number below 2**63; give it as text"
+            )
         return float(value) if kind == "decimal" else value
 
 

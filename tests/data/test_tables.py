@@ -68,6 +68,7 @@ def test_a_german_export_is_text_until_it_is_said_how_it_is_written(tmp_path):
         (["1", ""], "number", [1, None]),
         (["", " "], "text", [None, None]),
         (["nan"], "text", None),
+        (["1e999", "1"], "text", None),  # beyond the largest float
     ],
 )
 def test_a_column_has_one_type(cells, kind, values, tmp_path):
@@ -88,6 +89,7 @@ def test_a_column_has_one_type(cells, kind, values, tmp_path):
         ([[1, {"a": 2}], None], "text", ['[1, {"a": 2}]', None]),
         ([float("nan"), 1], "number", [None, 1]),
         ([2**70], "text", [str(2**70)]),
+        ([float("inf"), 1], "text", ["inf", "1"]),
     ],
 )
 def test_json_declares_its_types(rows, kind, values, tmp_path):
@@ -114,6 +116,9 @@ def test_a_number_that_a_table_cannot_hold_is_refused_not_lost(tmp_path):
     with pytest.raises(UsageError, match=r"a\.parquet: row 2: 'h' is 9223372036854775808, not a"):
         table(path)
     assert table(path, skip_bad=True)[1] == [{"text": "a", "h": 1}]
+    pq.write_table(pa.table({"text": ["a"], "h": [float("inf")]}), path)
+    with pytest.raises(UsageError, match=r"row 1: 'h' is inf, not a finite number"):
+        table(path)
 
 
 def test_a_wide_column_is_not_a_deep_one(tmp_path):
