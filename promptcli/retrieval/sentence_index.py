@@ -178,12 +178,18 @@ class SentenceIndex:
                 documents = index.begin_with(model, reading, **settings)
                 new = prepared(documents, opened.blocks(documents), split)
                 blocks = index.encode(documents, new)
+            if factory is not None:
+                from promptcli.retrieval.vectors import make_index, training_size
+
+                make_index(factory, store.settings["width"])
             numbered = 0
             for each, count in blocks:
                 store.append(each)
                 numbered = max(numbered + count, 1 + highest_number(each.ids))
             if not len(store):
                 raise UsageError("every text is blank; give at least one sentence")
+            if factory is not None:
+                training_size(factory, len(store))
             store.keep(numbered=numbered, lexical=lexical and index.has_texts)
         if folder is not None:
             opened_again = cls.open(folder, index._model)

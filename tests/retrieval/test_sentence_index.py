@@ -297,6 +297,20 @@ def test_whole_numbers_of_numpy_are_numbers():
     assert len(built().search("cat", np.int64(2))) == 2
 
 
+def test_a_factory_that_is_refused_leaves_no_index(tmp_path, monkeypatch):
+    for factory in ("HNSW0", "IVF64,Flat"):
+        with pytest.raises(pc.UsageError, match="factory"):
+            built(tmp_path / "i", factory=factory)
+        assert not (tmp_path / "i").exists()
+    index = built(tmp_path / "i")
+    with pytest.raises(pc.UsageError, match="factory"):
+        built(tmp_path / "i", TEXTS[:2], factory="IVF64,Flat", force=True)
+    assert len(index) == 4
+    monkeypatch.setattr(pc.SentenceIndex, "encode", lambda *_: iter([None]))
+    with pytest.raises(pc.UsageError, match="HNSW0"):  # before a row is encoded
+        built(factory="HNSW0")
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(pc.UsageError, match="a folder is text or a Path, got None"):
         pc.SentenceIndex.open(None)
