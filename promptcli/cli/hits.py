@@ -131,7 +131,9 @@ def figures(hit: Any, width: int = 0) -> str:
 
 
 def nothing_found(query: str, min_score: float | None, where: str | None) -> str:
-    """Return why a search has no hit: only its conditions can leave out every row."""
+    """Return why a search has no hit: it is blank, or its conditions leave out every row."""
+    if not query.strip():
+        return "a blank query has no hits"
     if min_score is not None:
         reason = f"no row scores at least {min_score} for {query!r}"
         return reason if where is None else f"{reason} among those that meet the condition"

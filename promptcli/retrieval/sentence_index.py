@@ -687,7 +687,7 @@ class SentenceIndex:
         explain: bool = False,
         go_on: Go = lambda: None,
     ) -> Iterator[list[Hit]]:
-        """Yield the k best rows for each of q queries, see ``search``.
+        """Yield the k best rows for each of q queries, see ``search``; none for a blank one.
 
         Args:
             texts: The queries.
@@ -726,6 +726,8 @@ class SentenceIndex:
                 answers = [self.hits(ranking) for ranking in ranked]
             else:
                 answers = self._best_parts(snapshot, texts, units, k, way, allowed)
+            asked = zip(texts, answers, strict=True)
+            answers = [hits if text.strip() else [] for text, hits in asked]
             if min_score is not None:
                 answers = [
                     [hit for hit in hits if reaches(hit.score, min_score)] for hits in answers

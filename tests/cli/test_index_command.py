@@ -114,6 +114,14 @@ def test_search_for_a_sentence_and_for_the_lines_of_a_file(
     assert {hit["id"] for hit in search(built, "x", "--where", "id in (0, 3)")} == {0, 3}
 
 
+def test_a_blank_line_of_a_file_of_queries_has_no_hits(run, built, tmp_path):
+    queries = tmp_path / "queries.txt"
+    queries.write_text(f"{SENTENCES[0]}\n\n \n{SENTENCES[1]}\n")
+    ran = run("index", "search", built, queries, "--json", "-k", 1)
+    assert [hit["query"] for hit in lines(ran)] == SENTENCES[:2]
+    assert ran.err.count("a blank query has no hits") == 2
+
+
 def test_a_sentence_that_looks_like_a_file_is_named(run, built):
     assert "x.txt: no such file; read as a sentence" in run("index", "search", built, "x.txt").err
     assert "no such file" not in run("index", "search", built, "A cat.").err
