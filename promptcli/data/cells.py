@@ -131,8 +131,8 @@ class CellReader:
         return _iso(day)
 
     def kinds_of(self, cells: Iterable[Any]) -> set[str]:
-        """Return what the cells are that are not empty: whole, decimal, doubtful (a number whose
-        point may be one between thousands), truth, date or text.
+        """Return what the cells are that are not empty: whole, decimal, power (as 2e3, without a
+        point), doubtful (a number whose point may be one between thousands), truth, date or text.
         """
         return {self._kind(cell) for cell in map(stripped, cells) if cell is not None}
 
@@ -142,9 +142,13 @@ class CellReader:
             if self.truth(cell) is not None:
                 return "truth"
             return "text" if self.date(cell) is None else "date"
-        if type(cell) is str and not self._point and _DOUBTFUL.fullmatch(cell):
+        if type(number) is int:
+            return "whole"
+        if type(cell) is not str or self._point:
+            return "decimal"
+        if _DOUBTFUL.fullmatch(cell):
             return "doubtful"
-        return "whole" if type(number) is int else "decimal"
+        return "decimal" if "." in cell else "power"
 
     def value(self, kind: str, cell: Any) -> Any:
         """Return a cell of a column of a kind as a number, a truth value, or a text; ``ValueError``
@@ -165,11 +169,12 @@ class CellReader:
 
 def common_kind(kinds: set[str]) -> str:
     """Return the kind of a column by those of its cells: one that all have, else text."""
-    if kinds == {"doubtful"} or kinds == {"doubtful", "whole"}:
+    if "doubtful" in kinds and "decimal" not in kinds:
         return "text"
-    if len(kinds) > 1 and kinds <= {"whole", "decimal", "doubtful"}:
-        return "decimal"
-    return next(iter(kinds)) if len(kinds) == 1 else "text"
+    if len(kinds) == 1 and "power" not in kinds:
+        return next(iter(kinds))
+    numbers = {"whole", "decimal", "power", "doubtful"}
+    return "decimal" if kinds and kinds <= numbers else "text"
 
 
 def type_of(kind: str) -> str:

@@ -52,6 +52,9 @@ def test_a_german_export_is_text_until_it_is_said_how_it_is_written(tmp_path):
         (["1", "-20"], "number", [1, -20]),
         (["1.5", "0.123", "2e3"], "number", [1.5, 0.123, 2000.0]),
         (["950", "1.200", "12.000"], "text", None),  # thousands, or decimals
+        (["1.200", "2e3", "-1E-2"], "text", None),
+        (["1.200", "2e3", "1.5"], "number", [1.2, 2000.0, 1.5]),
+        (["2e3"], "number", [2000.0]),
         (["1,5"], "text", None),
         (["007"], "text", None),
         (["1234567890123456789"], "text", None),  # a float would lose digits
