@@ -92,7 +92,7 @@ def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
                 score = finite_number(text)
                 if score is None:
                     column = rows.columns[layout[2]]
-                    problem = f"the score {text!r} in {column!r} is not a number"
+                    problem = f"the score {text!r} in {column!r} is not a number, such as 1.5"
                     raise UsageError(f"{path}: row {number}: {problem}")
                 pairs.append((first, second, score))
     if not pairs:

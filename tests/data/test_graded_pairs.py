@@ -49,6 +49,7 @@ HEADER = "sentence1,sentence2,score\n"
             "score 'entailment' in 'label' is not a number",
         ),
         ("a.csv", f'{HEADER}"a\nb",c,1\nd,e,high\n', "a.csv: row 2: the score 'high' in 'score'"),
+        ("a.csv", f'{HEADER}a,b,"1,5"\n', "'1,5' in 'score' is not a number, such as 1.5"),
         ("a.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "a.tsv: row 1: the score 'nan'"),
         ("a.csv", f"{HEADER}a,b,3\nc,d,3.0\n", r"every score is 3 \(2 pairs\)"),
         ("a.csv", f"{HEADER}\n\n", "is empty"),
