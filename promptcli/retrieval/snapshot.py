@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from promptcli.data.vectors.formats import Floats
-from promptcli.errors import CheckFailedError
+from promptcli.errors import CheckFailedError, UsageError
 from promptcli.notes import note
 from promptcli.retrieval.bm25 import Bm25, WordCounts
 from promptcli.retrieval.derived import VECTORS, WORDS, read_derived
@@ -133,7 +133,11 @@ class Derived:
         else:
             from promptcli.retrieval.vectors import make_vector_file
 
-            made = make_vector_file(store, **about)
+            try:
+                made = make_vector_file(store, **about)
+            except (UsageError, RuntimeError):
+                note(f"{factory} does not fit {len(store):,} rows: every row is compared")
+                made = ExactFile.of_store(store, **about)
         self._made[name] = made
         if self._folder is not None and is_writable(self._folder):
             made.write(self._folder / name)

@@ -108,6 +108,21 @@ def test_every_factory_scores_by_the_vectors(tmp_path, factory):
             assert ours == theirs
 
 
+@pytest.mark.parametrize("factory", ["IVF2,Flat", "NSG16", "PCA100,Flat"])
+def test_every_row_is_compared_if_they_are_too_few_for_the_factory(tmp_path, factory):
+    texts = [f"The {one} and the {other}." for one in WORDS_OF for other in WORDS_OF] * 2
+    index = built(tmp_path / "i", texts, factory=factory)
+    assert index.info().factory == factory
+    index.delete(list(range(10, 200)))
+    index.compact()
+    again = pc.SentenceIndex.open(tmp_path / "i")
+    exact = built(None, texts[:10])
+    assert again.info().factory == "Flat" and again.search("snow", 5) == exact.search("snow", 5)
+    index.add(texts)
+    index.compact()
+    assert again.info().factory == factory
+
+
 def test_equal_rows_are_in_the_order_of_rows_on_both_sides_of_the_derived_files(derive_all):
     index = built(None, ["cat", "dog"] * 5)
     index.add(["cat", "dog"])
