@@ -20,6 +20,16 @@ _ADDED = 8
 _ANY = 2**40  # tokens: nothing is cut
 
 
+def check_whole(ids: Iterable[int | str]) -> None:
+    """Refuse ids of rows that look like those of parts."""
+    for name in ids:
+        if isinstance(name, str) and re.search(PART, name):
+            raise UsageError(
+                f"the id {name!r} looks like a part of a row; give another, or number the rows:"
+                " id_field -"
+            )
+
+
 class Splitter:
     """Splits texts so that each part fits an encoder's window, template included.
 
@@ -54,12 +64,9 @@ class Splitter:
         self, ids: Sequence[int | str], texts: Sequence[str]
     ) -> tuple[list[str], list[str], list[int]]:
         """Return the ids and texts of all parts, and the number of the row of each."""
+        check_whole(ids)
         names, parts, rows = list[str](), list[str](), list[int]()
         for row, (name, text) in enumerate(zip(map(str, ids), texts, strict=True)):
-            if re.search(PART, name):
-                raise UsageError(
-                    f"the id {name!r} looks like a part of a row; number the rows: id_field -"
-                )
             split = self.parts(text)
             numbered = [f"{name}#{part}" for part in range(1, len(split) + 1)]
             names += numbered if len(split) > 1 else [name]

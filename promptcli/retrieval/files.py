@@ -27,6 +27,7 @@ from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS, unit
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
+from promptcli.embedding.splitting import check_whole
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.retrieval.store import NewRows
 
@@ -78,6 +79,8 @@ def open_given(
     """Open a list of sentences with their ids and columns, a file of them, or a stream."""
     if is_list(sentences):
         rows = _given_rows(sentences, ids, columns)
+        if reading.split:
+            check_whole(rows.ids)
         yield SentenceFile(None, None, lambda encoder: iter([rows]))
         return
     if isinstance(sentences, str | Path) and Path(sentences).is_dir():
@@ -180,6 +183,8 @@ def open_sentences(
                     number += len(rows)
                     rows.texts = [text.strip() for text in rows.texts]
                     rows = rows.filled()
+                if reading.split and not (of_files and fields.id is None):
+                    check_whole(rows.ids)
                 yield rows
 
         chosen = source.columns

@@ -17,7 +17,7 @@ from promptcli.data.csv_options import stored_options
 from promptcli.data.given import check_folder, check_ids, check_texts
 from promptcli.data.input_files import split_columns
 from promptcli.embedding.passages import AUTO
-from promptcli.embedding.splitting import Splitter
+from promptcli.embedding.splitting import Splitter, check_whole
 from promptcli.embedding.writing import WINDOW
 from promptcli.errors import UsageError, counted, unknown
 from promptcli.extensions import absent_plugin
@@ -402,6 +402,9 @@ class SentenceIndex:
             found, manifest, _ = open_vectors(Path(str(sentences)))
             self.check_made_by(Path(str(sentences)), manifest)
             blocks = [(each, len(each)) for each in found]
+            if self.reading.split:
+                for rows, _ in blocks:
+                    check_whole(rows.ids)
             self._check_new(blocks, replace=replace, allow_duplicates=allow_duplicates)
         else:
             with self._open_like(
@@ -412,7 +415,7 @@ class SentenceIndex:
                 id_field=id_field,
                 csv=csv,
                 skip_bad=skip_bad,
-                report=True,
+                adding=True,
             ) as (documents, new):
                 blocks = list(new)
             self._check_new(blocks, replace=replace, allow_duplicates=allow_duplicates)
@@ -483,20 +486,24 @@ class SentenceIndex:
         id_field: str | None = None,
         csv: Mapping[str, Any] | None,
         skip_bad: bool,
-        report: bool = False,
+        adding: bool = False,
     ) -> "Iterator[tuple[Encoder, Iterator[tuple[NewRows, int]]]]":
         """Open sentences as those of the index were read, except for what is given.
 
         It yields the encoder and the prepared rows.
         """
         before = self.reading
-        documents = self.origin.documents(self.encoder, report=report)
+        documents = self.origin.documents(self.encoder, report=adding)
         fields = ColumnChoice(
             text_field, id_field, text_before=before.text_field, id_before=before.id_field
         )
-        reading = dataclasses.replace(before, csv=stored_options(csv) or before.csv)
+        reading = dataclasses.replace(
+            before,
+            split=before.split and adding,  # rows that are only compared may have any ids
+            csv=stored_options(csv) or before.csv,
+        )
         with open_given(sentences, ids, columns, reading, fields, skip_bad) as opened:
-            yield documents, prepared(documents, opened.blocks(documents), reading.split)
+            yield documents, prepared(documents, opened.blocks(documents), before.split)
 
     def read_like(
         self, file: Any, csv: Mapping[str, Any] | None, *, skip_bad: bool

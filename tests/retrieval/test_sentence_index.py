@@ -437,9 +437,23 @@ def test_a_damaged_database_and_a_full_disk(tmp_path):
         Store.open(tmp_path / "i")
 
 
-def test_ids_may_look_like_parts(encoder):
-    texts = ["A cat sleeps.", "A cat is asleep."]
-    index = pc.SentenceIndex.build(texts, encoder, ids=["issue#1", "issue#2"], split=True)
+def test_ids_may_look_like_parts_in_an_index_without_parts(encoder, tmp_path):
+    texts, ids = ["A cat sleeps.", "A cat is asleep."], ["issue#1", "issue#2"]
+    with pytest.raises(pc.UsageError, match="'issue#1' looks like a part of a row"):
+        pc.SentenceIndex.build(texts, encoder, ids=ids, split=True)
+    split = pc.SentenceIndex.build(["Rain falls."], encoder, split=True)
+    table = tmp_path / "t.csv"
+    table.write_text("id,text\nissue#1,A cat sleeps.\n")
+    for rows in ({"sentences": texts, "ids": ids}, {"sentences": table}):
+        with pytest.raises(pc.UsageError, match="'issue#1' looks like a part of a row"):
+            split.add(**rows)
+    assert not split.leaks(table).found  # which are only compared
+    note = tmp_path / "f.md"
+    note.write_text("A cat sleeps. " * 60)
+    passages = pc.SentenceIndex.build(note, encoder, split=True, rows="passages")
+    assert any(hit.id.endswith("f.md:1#2") for hit in passages.search("cat"))
+
+    index = pc.SentenceIndex.build(texts, encoder, ids=ids)
     assert [hit.id for hit in index.search("A cat sleeps.")] == ["issue#1", "issue#2"]
     with pytest.raises(pc.UsageError, match="list"):
         index.delete("issue#1")
