@@ -67,8 +67,11 @@ def judge(
     """
     from promptcli.plugins.judge.judging import Judging
     from promptcli.retrieval.sentence_index import SentenceIndex
+    from promptcli.storage.files import check_output
 
     named = {name: options.choice_of(name) for name in models or ()}
+    if template is not None:
+        check_output(template, force=True, parameter="template")
     usual = () if models else ("words", "meaning", "both")
     judging = Judging(
         queries, SentenceIndex.open(folder), output, named, ways or usual, k=k, seed=seed
@@ -131,8 +134,10 @@ def _key() -> str:
 def _so_far(best: "Standing", other: "Standing", queries: int) -> str:
     low, high = (-bound for bound in other.to_best_ci95[::-1])
     ahead = f"{best.way} is {-other.to_best:.1f} points ahead of {other.way}"
+    if not round(other.to_best, 1):
+        ahead = f"{best.way} and {other.way} are level"
     verdict = _verdict(other)
-    return f"{counted(queries, 'question')}: {ahead} ({low:.1f} to {high:.1f}), {verdict}"
+    return f"{counted(queries, 'question')}: {ahead} ({low:z.1f} to {high:z.1f}), {verdict}"
 
 
 def _verdict(standing: "Standing") -> str:
@@ -158,7 +163,7 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
             rows.append(
                 [
                     *cells,
-                    f"{each.to_best:+.1f}",
+                    f"{each.to_best:+z.1f}",
                     console.half_interval(each.to_best_ci95, 1),
                     _verdict(each),
                 ]

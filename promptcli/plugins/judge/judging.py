@@ -2,6 +2,7 @@
 follows.
 """
 
+import contextlib
 import json
 import math
 import random
@@ -118,7 +119,7 @@ class Judging:
         about = {"index": state, "queries": list(self.queries), "k": self.k}
         about |= {"models": prints, "ways": list(ways)}
         path = self._folder / "rankings.json"
-        if path.is_file():
+        with contextlib.suppress(FileNotFoundError, ValueError):  # none, or a damaged one
             kept = json.loads(path.read_text(encoding="utf-8"))
             if kept["about"] == about:
                 return dict(kept["found"])

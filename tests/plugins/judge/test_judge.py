@@ -236,6 +236,25 @@ def test_how_many_more_questions_would_decide(folder, monkeypatch):
     assert command._verdict(far) == "open: over 1,000 more questions"
 
 
+@pytest.mark.parametrize("mean", [0.0, -0.04])
+def test_ways_of_equal_scores_are_level(mean, folder, run):
+    level = Standing("both", 50, (40, 60), mean, (mean, mean))
+    said = command._so_far(Standing("words", 50, (40, 60)), level, 1)
+    assert said == "1 question: words and both are level (0.0 to 0.0), no difference so far"
+    grade_all(judging(), lambda query, text: 0)
+    assert "-0.0" not in run("judge", "questions.txt", "index", *WAYS).out
+
+
+def test_damaged_rankings_are_computed_again(folder):
+    found = judging().pools
+    path = folder / "judged" / "rankings.json"
+    whole = path.read_bytes()
+    for length in (0, 1, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert judging().pools == found
+        assert path.read_bytes() == whole
+
+
 def test_a_table_is_filled_instead_of_keys(folder, run):
     words = ("judge", "questions.txt", "index", *WAYS)
     refused = run(*words)
@@ -319,6 +338,8 @@ def test_what_cannot_be_judged_is_refused(folder, run):
     words = ("judge", "questions.txt", "index")
     for more, said in (
         (("--way", "words"), "give two different models or ways"),
+        ((*WAYS, "--template", "no/z.tsv"), "--template: no/z.tsv: no folder 'no'; make it first"),
+        ((*WAYS, "--template", "."), "--template: . is a folder; give the name of a file"),
         (("--way", "words", "--way", "words"), "give two different models or ways"),
         (("--way", "word", "--way", "words"), "unknown way 'word'; valid: both, meaning, words"),
         (("-m", "mini-static", "-m", "no-such-model"), "no-such-model"),
