@@ -26,6 +26,7 @@ _PATTERNS = r"\s*(?:\w+|[^\w\s])", r"\s*\S+"
 _AROUND = "(prompt)"  #: all tokens that are not of the text
 _STORED = "(stored vector)"  #: what the vector of the index differs by: it is rounded, or older
 _EXACT = 1e-6
+_SAYS = 0.05  #: least cosine or share, from which words of a hit are marked
 _NEAR = 0.6  #: least cosine of two states, from which a word of a hit is marked
 
 
@@ -125,6 +126,8 @@ def _shares(encoder: TorchEncoder, hit: Hit, asked: Floats) -> Explanation | Non
     sums = np.bincount(read.owners[counted], parts @ asked / length, len(read.names))
     shares = highest_first(dict(zip(read.names, sums.tolist(), strict=True)))
     marked = [word for word in strong(shares) if word != _AROUND]
+    if max(sum(shares.values()), *shares.values()) < _SAYS:
+        marked = []
     if not shares[_AROUND]:
         del shares[_AROUND]
     rest = hit.score - sum(shares.values())

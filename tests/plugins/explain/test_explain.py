@@ -133,6 +133,16 @@ def test_the_difference_to_a_stored_vector_is_named(tmp_path, run, monkeypatch):
     assert sum(found.values()) == pytest.approx(hit.score, abs=1e-6)
 
 
+def test_words_of_a_hit_that_has_nothing_to_do_with_the_query_are_not_marked(index):
+    marked = {True: [], False: []}
+    for query in ("prices of gold", "nets", "engines", "zebra quagga"):
+        for hit in index.search(query, by="meaning", explain=True):
+            says = max(hit.score, *figures(hit, "meaning").values()) >= 0.05
+            marked[says] += [hit.explain()["meaning"].marked]
+    assert marked[False] and not any(marked[False])
+    assert ["nets"] in marked[True]
+
+
 @pytest.mark.parametrize("model", ["mini", "last-avg"])
 def test_the_nearest_states_of_a_transformer_are_those_of_a_plain_loop(model):
     index = SentenceIndex.build(TEXTS, model)
