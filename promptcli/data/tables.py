@@ -24,7 +24,8 @@ from promptcli.data.parquet_files import groups_from, read_few, values_of
 from promptcli.errors import UsageError, counted, did_you_mean, one_line, require, shorten
 from promptcli.notes import note
 
-#: Rows by which the delimiter of a CSV is told, columns of a table, characters of a column's name.
+#: Rows by which the delimiter of a CSV and the fields of JSON are told, columns of a table,
+#: characters of a column's name.
 _LOOKED_AT, _COLUMNS, _LONGEST_NAME = 100, 10_000, 1000
 DELIMITERS = ",;\t|"
 #: Levels of lists and objects in a row of JSON or Parquet; Python writes some 960.
@@ -257,7 +258,7 @@ class JsonTable(RowTable):
     of a list in it.
 
     ``named`` are the columns that the user names. With ``whole`` the header has the fields of all
-    objects, else those of the first.
+    objects, else those of the first 100.
     """
 
     def __init__(
@@ -272,7 +273,7 @@ class JsonTable(RowTable):
         self.counted = "line" if self._items is None else "row"
         objects = (item for _, item in self._objects(BadRows(skip=True) if bad.skips else bad))
         fields = dict[str, None]()
-        for item in objects if whole else itertools.islice(objects, 1):
+        for item in itertools.islice(objects, None if whole else _LOOKED_AT):
             fields.update(dict.fromkeys(item))
             for column in named:
                 field = column.rpartition("[].")[2]

@@ -204,6 +204,14 @@ def test_lists_within_json_are_named_by_a_path(tmp_path):
             assert list(rows.texts()) == texts
 
 
+def test_a_field_that_the_first_object_lacks_is_found(tmp_path):
+    path = write(tmp_path, "late.json", '[{"n": 1}, {"n": 2, "text": "a"}]')
+    with pytest.raises(UsageError, match=r"late\.json: row 1: 'text' is missing"), open_rows(path):
+        pass
+    with open_rows(path, skip_bad=True) as rows:
+        assert list(rows.texts()) == ["a"]
+
+
 def test_several_columns_are_one_text(tmp_path):
     path = write(tmp_path, "a.csv", "id,subject,body\n1,Lamp,It is dark.\n2,,No light.\n")
     with open_rows(f"{path}:subject,body", ColumnChoice()) as rows:
