@@ -68,7 +68,8 @@ class Condition:
         ``go_on`` is called from time to time and may raise.
         """
         self._check_types(store)
-        own = {"id": _TEXT_ID if self._has_text_ids(store) else "r.id", "text": "r.text"}
+        number = "CAST(r.id AS INTEGER)"  # which is compared with a quoted number, too
+        own = {"id": _TEXT_ID if self._has_text_ids(store) else number, "text": "r.text"}
         columns = [f"{sql} AS {name}" for name, sql in own.items()]
         for name, kind in store.types.items():
             if name.casefold() not in own:

@@ -122,4 +122,5 @@ def test_a_slow_condition_ends_in_time_and_a_client_that_has_left(monkeypatch, i
 def test_numbers_as_ids_are_numbers():
     index = pc.SentenceIndex.build(["a", "b", "c"], "mini-static", columns={"id": [7, 8, 9]})
     assert [hit.id for hit in index.search("a", where="id >= 1", by="meaning")] == [1, 2] or True
-    assert sorted(hit.id for hit in index.search("a", where="id >= 1")) == [1, 2]
+    for where in ("id >= 1", "id >= '1'", 'id in ("1", "2")'):
+        assert sorted(hit.id for hit in index.search("a", where=where)) == [1, 2]
