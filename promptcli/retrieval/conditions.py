@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from promptcli.data.layouts import ID, TEXT
 from promptcli.errors import UsageError
 from promptcli.retrieval.store import Keys, Store, quoted
 
@@ -68,9 +69,8 @@ class Condition:
         ``go_on`` is called from time to time and may raise.
         """
         self._check_types(store)
-        number = "CAST(r.id AS INTEGER)"  # which is compared with a quoted number, too
-        own = {"id": _TEXT_ID if self._has_text_ids(store) else number, "text": "r.text"}
-        columns = [f"{sql} AS {name}" for name, sql in own.items()]
+        own = self._own_columns(store)
+        columns = [f"{sql} AS {name}" for name, (_, sql) in own.items()]
         for name, kind in store.types.items():
             if name.casefold() not in own:
                 column = quoted(name)
@@ -107,15 +107,24 @@ class Condition:
             sql.set_authorizer(None)
         return np.array([key for (key,) in rows], np.int64)
 
-    def _has_text_ids(self, store: Store) -> bool:
+    def _own_columns(self, store: Store) -> dict[str, tuple[str, str]]:
+        """Return the types and the SQL of text and id.
+
+        In files that are searched, ``id`` is the column of a table if one has it.
+        """
+        own = {TEXT: ("text", "r.text")}
+        if ID in store.types and store.one("SELECT source FROM rows LIMIT 1"):
+            return own
         texts = "SELECT EXISTS(SELECT 1 FROM rows WHERE typeof(id)='text' OR part)"
-        return bool(store.one(texts))
+        # an integer is compared with a quoted number, too
+        number = ("number", "CAST(r.id AS INTEGER)")
+        return {ID: ("text", _TEXT_ID) if store.one(texts) else number, **own}
 
     def _check_types(self, store: Store) -> None:
         """Refuse a comparison with a value of another type, which SQLite would answer somehow."""
         shape = _TEXT.sub("'a'", self._sql)  # no column is named inside a text
-        id_kind = "text" if self._has_text_ids(store) else "number"
-        for name, kind in {**store.types, "id": id_kind, "text": "text"}.items():
+        own = {name: kind for name, (kind, _) in self._own_columns(store).items()}
+        for name, kind in {**store.types, **own}.items():
             form, wanted = _WRONG[kind]
             column = rf"(?<![\w`])(?:{re.escape(name)}|`{re.escape(name)}`)(?![\w`])"
             if kind == "text" and re.search(rf"{column}{_ORDER}'\d{{4}}-\d\d", self._sql, re.I):
@@ -173,7 +182,7 @@ def _compare_dates(one: str, other: str) -> int:
 
 def _reason(error: str, store: Store) -> str:
     if error.startswith("no such column"):
-        names = ", ".join(["id", "text", *store.types])
+        names = ", ".join(dict.fromkeys([ID, TEXT, *store.types]))
         return f"{error}; columns: {names[:400]}; texts are in quotes"
     if "prohibited" in error or "not authorized" in error:
         return "a condition reads the columns of rows and calls few functions"

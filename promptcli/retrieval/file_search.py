@@ -113,7 +113,7 @@ def search(
             for file in found.files:
                 of_file: list[NewRows] = []
                 with found.reading(file):
-                    of_file = read_file(file, reading, documents, skip_bad)
+                    of_file = read_file(file, reading, documents, skip_bad, keep_ids=True)
                     columns[file] = [name for each in of_file for name in each.columns]
                 yield from of_file
 

@@ -139,6 +139,7 @@ def open_sentences(
     skip_bad: bool = False,
     *,
     of_files: bool = False,
+    keep_ids: bool = False,
 ) -> Iterator[SentenceFile]:
     """Open a file of sentences, or a stream.
 
@@ -149,6 +150,7 @@ def open_sentences(
         skip_bad: Leave out the rows that cannot be read.
         of_files: Whether it is one of several files: rows have the ids FILE:LINE, and blank ones
             are left out.
+        keep_ids: Whether these rows have the ids of a table as its column ``id``.
     """
     path, stdin = _path_and_stream(file)
     fields = fields or ColumnChoice(reading.text_field, reading.id_field)
@@ -178,6 +180,8 @@ def open_sentences(
                 if of_files:
                     rows.are_numbered = False
                     if fields.id is None:
+                        if keep_ids and not isinstance(batch[ID], range):
+                            rows.columns = {**rows.columns, ID: batch[ID]}
                         numbers = range(number + 1, number + 1 + len(rows))
                         rows.ids = [f"{escape_name(str(file))}:{each}" for each in numbers]
                     number += len(rows)
@@ -192,10 +196,20 @@ def open_sentences(
 
 
 def read_file(
-    file: str, reading: Reading, encoder: "Encoder", skip_bad: bool = False
+    file: str,
+    reading: Reading,
+    encoder: "Encoder",
+    skip_bad: bool = False,
+    *,
+    keep_ids: bool = False,
 ) -> list[NewRows]:
-    """Return the rows of one of several files, as an index of files has them, in blocks."""
-    with open_sentences(file, reading, skip_bad=skip_bad, of_files=True) as opened:
+    """Return the rows of one of several files, as an index of files has them, in blocks.
+
+    ``keep_ids``: see ``open_sentences``.
+    """
+    with open_sentences(
+        file, reading, skip_bad=skip_bad, of_files=True, keep_ids=keep_ids
+    ) as opened:
         blocks = list(opened.blocks(encoder))
     for rows in blocks:
         rows.source = file

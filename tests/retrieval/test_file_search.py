@@ -119,6 +119,17 @@ def test_what_cannot_be_searched_is_said(folder):
         pc.search("cat", "sub/bytes.bin")
 
 
+def test_the_ids_of_a_table_are_its_column(folder):
+    Path("t.csv").write_text("id,text\na,A cat sleeps.\n7,Rain falls.\n")
+    [line] = pc.search("rain", ["t.csv", Path("house.md")], where="id = '7'")
+    assert (line.file, line.line, line.columns["id"]) == ("t.csv", 2, "7")
+    with pytest.raises(pc.UsageError, match="holds text; compare it with a text in quotes"):
+        pc.search("rain", "t.csv", where="id = 7")
+    assert pc.search("pump", [Path("house.md")], where="id like 'house.md:%'")
+    index = pc.SentenceIndex.sync("i", ["t.csv"], model="mini-static").index
+    assert [hit.id for hit in index.search("rain", where="id = 't.csv:2'")] == ["t.csv:2"]
+
+
 def test_a_column_of_ids_beside_a_named_column_of_texts(folder):
     Path("u.csv").write_text(
         "Nr,Betreff,Beschreibung\n47,Papier,The printer jams.\n48,Konto,Locked out.\n"
