@@ -237,29 +237,45 @@ class BadRows:
         self._quiet = quiet
         self.skips = bool(skip)
         self._hint = "; skip-bad leaves such rows out" if skip is not None else ""
-        self.count = 0
-        self._reasons = list[str]()
+        self.forget()
 
-    def add(self, name: str, kind: str, number: int, reason: str, *, parameter: str = "") -> None:
-        """Take a row of the file ``name``; ``number`` counts its lines or rows (``kind``)."""
+    def add(
+        self,
+        name: str,
+        kind: str,
+        number: int,
+        reason: str,
+        *,
+        lines: int = 1,
+        parameter: str = "",
+    ) -> None:
+        """Take a row of the file ``name``; ``number`` counts its lines or rows (``kind``).
+
+        What took several lines may be several rows: its lines are counted.
+        """
         told = f"{kind} {number}: {reason}"
+        if lines > 1:
+            told = f"{kind}s {number} to {number + lines - 1}: {reason}"
+            self._noun = kind
         if not self.skips:
             raise UsageError(f"{name}: {told}{self._hint}", parameter=parameter)
-        if self.count < 3:
+        if len(self._reasons) < 4:
             self._reasons.append(told)
-        self.count += 1
+        self._count += lines
 
     def forget(self) -> None:
         """Begin again: the file is read once more."""
-        self.count = 0
-        self._reasons.clear()
+        self._count = 0
+        self._noun = "row"
+        self._reasons = list[str]()
 
     def tell(self, name: str, done: str = "left out") -> None:
         """Say how many rows were skipped, and why the first three."""
-        if self.count and not self._quiet:
-            rows = counted(self.count, "row")
-            more = "; ..." if self.count > 3 else ""
-            note(f"{name}: {done} {rows} that cannot be read: {'; '.join(self._reasons)}{more}")
+        if self._count and not self._quiet:
+            rows = counted(self._count, self._noun)
+            reasons = "; ".join(self._reasons[:3])
+            more = "; ..." if len(self._reasons) > 3 else ""
+            note(f"{name}: {done} {rows} that cannot be read: {reasons}{more}")
 
 
 REFUSED = BadRows()

@@ -144,7 +144,8 @@ class CsvTable(RowTable):
         self._skip = options.skip
         self._delimiter = options.delim or self._find_delimiter()
         filled = (record for record in self._records(self._delimiter, bad) if record[1])
-        first, names = next(filled, (1, []))
+        lines, names = next(filled, (range(1, 2), []))
+        first = lines[0]
         self._headless = options.header == "false"
         if self._headless:
             self.header = [str(number) for number in range(1, len(names) + 1)]
@@ -165,8 +166,8 @@ class CsvTable(RowTable):
 
     def _records(
         self, delimiter: str, bad: BadRows, most: int | None = None
-    ) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows of at most so many lines, each with the number of its first line."""
+    ) -> Iterator[tuple[range, list[str]]]:
+        """Yield the rows of at most so many lines, each with the numbers of its lines."""
         quote = self._options.quote
         reader = csv.reader(
             itertools.islice(self._lines(), most),
@@ -178,7 +179,8 @@ class CsvTable(RowTable):
         while True:
             number = self._skip + reader.line_num + 1
             try:
-                yield number, next(reader)
+                row = next(reader)
+                yield range(number, self._skip + reader.line_num + 1), row
             except StopIteration:
                 return
             except csv.Error as error:
@@ -187,7 +189,8 @@ class CsvTable(RowTable):
                     f"{problem}; a text with {delimiter!r} or quotes is written in double quotes,"
                     " or give quote= if quotes are text"
                 )
-                bad.add(self._text.name, "line", number, reason, parameter="csv")
+                lines = self._skip + reader.line_num + 1 - number
+                bad.add(self._text.name, "line", number, reason, lines=lines, parameter="csv")
 
     def _find_delimiter(self) -> str:
         """Return the only sign that separates the same number of cells in all of the first rows."""
@@ -229,18 +232,18 @@ class CsvTable(RowTable):
             next(records, None)
         if width > 1:
             records = (record for record in records if record[1])
-        for number, row in itertools.islice(records, start, None):
+        for lines, row in itertools.islice(records, start, None):
             if not row:  # of a single column, an empty cell
-                yield number, [""] * len(places)
+                yield lines[0], [""] * len(places)
             elif len(row) == width:
-                yield number, [row[place] for place in places]
+                yield lines[0], [row[place] for place in places]
             else:
                 names = ", ".join(self.header)
                 reason = (
                     f"{counted(len(row), 'column')}, but the header has {width} ({names}); a text"
                     f" with {self._delimiter!r} is written in double quotes"
                 )
-                self._bad.add(self._text.name, "line", number, reason)
+                self._bad.add(self._text.name, "line", lines[0], reason, lines=len(lines))
 
 
 #: Extension -> what opens a table of lines: takes a stored ``OpenText``, how it is written, and who

@@ -126,7 +126,7 @@ def test_missing_files_and_folders(tmp_path):
             ["a.csv: line 3: 3 columns", "header has 2"],
         ),
         ("a.tsv", "id\ttext\n1\tone\n2\n", ["a.tsv: line 3: 1 column,"]),
-        ("a.csv", 'text\nok\n"never closed\nmore\n', ["a.csv: line 3"]),
+        ("a.csv", 'text\nok\n"never closed\nmore\n', ["a.csv: lines 3 to 4"]),
         ("a.csv", 'text\n"one" two\n', ["a.csv: line 2"]),
         ("b.parquet", "no parquet", ["b.parquet is not a whole Parquet file"]),
     ],

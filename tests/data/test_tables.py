@@ -188,6 +188,18 @@ def test_bad_rows_are_left_out_counted_and_told(tmp_path, caplog):
         assert list(rows.texts()) == ["one", "", "three"]  # row i is line i
 
 
+@pytest.mark.parametrize("end", ['51,"x"', '51",5,6', "51,x"])
+def test_all_lines_of_a_bad_row_are_told(end, tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    lines = ["n,text", '1,"never closed', *(f"{number},x" for number in range(3, 51)), end]
+    path = write(tmp_path, "a.csv", "\n".join(lines) + "\n")
+    with pytest.raises(UsageError, match="lines 2 to 51: "):
+        table(path)
+    with open_rows(path, skip_bad=True, may_be_empty=True) as rows:
+        assert list(rows.texts()) == []
+    assert "left out 50 lines that cannot be read: lines 2 to 51: " in caplog.text
+
+
 def test_lists_within_json_are_named_by_a_path(tmp_path):
     chats = {"name": "x", "messages": [{"id": 1, "text": "Hi."}, {"id": 2, "text": "Bye."}]}
     path = write(tmp_path, "a.json", json.dumps(chats))
