@@ -92,11 +92,11 @@ class PromptcliError(Exception):
 
     def __init__(self, message: str = "", *, parameter: str = "") -> None:
         super().__init__(message)
+        self.message = message
         self.parameter = parameter
 
     def __str__(self) -> str:
-        message = super().__str__()
-        return f"{self.parameter}: {message}" if self.parameter else message
+        return f"{self.parameter}: {self.message}" if self.parameter else self.message
 
 
 class UsageError(PromptcliError, ValueError):

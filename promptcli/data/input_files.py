@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -410,10 +410,10 @@ def open_text(
             yield OpenText(path, copy, stored)
 
 
-def skipped_files(errors: Sequence[UsageError]) -> str:
-    """Return the note on files that were left out, given the errors of reading them."""
-    tables = [error for error in errors if isinstance(error, NoColumnError)]
-    others = [str(error).partition(": ")[0] for error in errors if error not in tables]
+def skipped_files(errors: Mapping[str, UsageError]) -> str:
+    """Return the note on files that were left out, given the error of reading each."""
+    tables = [error for error in errors.values() if isinstance(error, NoColumnError)]
+    others = [file for file, error in errors.items() if error not in tables]
     parts = list[str]()
     if others:
         files = counted(len(others), "file")

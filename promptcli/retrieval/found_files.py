@@ -54,15 +54,15 @@ class FoundFiles:
     #: whether each was found in a folder or by a glob, so that it may be left out
     files: dict[str, bool] = field(default_factory=dict)
     skipped: list[LeftOut] = field(default_factory=list)
+    #: by the names that messages have
     unreadable: dict[str, UsageError] = field(default_factory=dict)
 
     @property
     def left_out(self) -> list[LeftOut]:
         """All that is not read, with the reasons."""
         refused = []
-        for file, error in self.unreadable.items():
-            name = escape_name(file)
-            refused.append(LeftOut(name, str(error).removeprefix(f"{name}: ")))
+        for name, error in self.unreadable.items():
+            refused.append(LeftOut(name, error.message.removeprefix(f"{name}: ")))
         return [*self.skipped, *refused]
 
     def skip(self, path: str | Path, reason: str) -> None:
@@ -78,8 +78,8 @@ class FoundFiles:
             if not self.files[file]:
                 raise
             if not isinstance(error, UsageError):
-                error = UsageError(f"{escape_name(file)}: {one_line(error, 100)}")
-            self.unreadable[file] = error
+                error = UsageError(one_line(error, 100))
+            self.unreadable[escape_name(file)] = error
 
     def note(self, *, verbose: bool) -> str:
         """Return what is left out, as the end of a line; with ``verbose`` say each on a line."""
@@ -88,7 +88,7 @@ class FoundFiles:
                 note(f"left out: {each.file}: {each.reason}")
         parts = []
         if self.unreadable:
-            parts.append(skipped_files(list(self.unreadable.values())))
+            parts.append(skipped_files(self.unreadable))
         if self.skipped:
             reasons = Counter(each.reason for each in self.skipped)
             counts = [counted(count, *_REASONS[reason]) for reason, count in reasons.items()]
