@@ -447,6 +447,9 @@ def test_ids_may_look_like_parts_in_an_index_without_parts(encoder, tmp_path):
     for rows in ({"sentences": texts, "ids": ids}, {"sentences": table}):
         with pytest.raises(pc.UsageError, match="'issue#1' looks like a part of a row"):
             split.add(**rows)
+    pc.embed(table, tmp_path / "v.parquet", "mini-static")
+    with pytest.raises(pc.UsageError, match="'issue#1' looks like a part of a row"):
+        split.add(tmp_path / "v.parquet")
     assert not split.leaks(table).found  # which are only compared
     note = tmp_path / "f.md"
     note.write_text("A cat sleeps. " * 60)
