@@ -81,8 +81,9 @@ class Trained:
         """
         begun = self.untrained_start
         plain = "plain encoder" if begun else self.facts.get("started_from", "untrained")
-        every = {plain: self.untrained, "untrained start": begun, DEFAULT_MODEL: self.default}
-        return {name: scores for name, scores in every.items() if scores or name == plain}
+        others = {"untrained start": begun, DEFAULT_MODEL: self.default}
+        measured = {name: scores for name, scores in others.items() if scores}
+        return {plain: self.untrained} | measured
 
     @property
     def chosen_by(self) -> float:

@@ -86,6 +86,11 @@ def test_a_template_that_is_given_is_that_of_the_model(small, registry):
     assert registry.load("mine").recipe.prompt == "[X] is [MASK] ."
 
 
+def test_a_run_from_the_default_model_is_measured_against_it():
+    trained = pc.train("simcse", start="mini", data="text.txt", name="mine", **SMALL)
+    assert trained.references == {"mini": trained.untrained} and trained.untrained
+
+
 def test_a_run_goes_on_from_a_model(small, registry):
     given = {**small, "data": "nli.tsv"}
     pc.train("sbert", name="sbert", **given)
