@@ -314,7 +314,7 @@ def check_comparable(
 def _retrieve(each: TaskVectors, task: RetrievalTask, rows: RowOfSentence) -> RetrievalScore:
     ranked = _rank_documents(each, task, rows, 100)
     gains = statistics.ndcg(ranked, task.grades)
-    low, high = statistics.interval(statistics.resampled_mean(gains))
+    low, high = statistics.mean_interval(gains)
     return RetrievalScore(
         **each.names,
         task=task.name,

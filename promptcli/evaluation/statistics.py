@@ -128,6 +128,11 @@ def resampled_mean(values: Doubles, seed: int = BOOTSTRAP_SEED) -> Doubles:
     return sums / len(values)
 
 
+def mean_interval(values: Doubles) -> tuple[float, float]:
+    """Return the 95% bootstrap interval of the mean of n values."""
+    return interval(resampled_mean(values))
+
+
 def resampled_mean_of_means(tasks: Sequence[Doubles]) -> Doubles:
     """Return the mean of t tasks' mean values in each resample, (resamples,).
 

@@ -181,7 +181,7 @@ class Bm25:
         return int(np.count_nonzero(self.is_live[start:][places]))
 
 
-class _Stem:
+class Stem:
     """A stem of a query, and what it adds to the scores of rows: at most ``weight``."""
 
     def __init__(self, bm25: Bm25, name: str, times: int) -> None:
@@ -217,7 +217,7 @@ class WordScores:
         self._bm25 = bm25
         written = words(query, query=True)
         times = Counter(map(bm25.stem, written))
-        stems = {stem: _Stem(bm25, stem, count) for stem, count in times.items()}
+        stems = {stem: Stem(bm25, stem, count) for stem, count in times.items()}
         self._stems = sorted(stems.values(), key=lambda stem: stem.count)  # the rarest first
         self._gains = {word: WRITTEN * stems[bm25.stem(word)].rarity for word in written}
         self._literal = query.strip().casefold() if _SIGNS.search(query) else None
@@ -297,7 +297,7 @@ def _kth_highest(scores: Floats, k: int) -> float:
     return float(np.partition(scores, -k)[-k]) * (1 - _ROUNDING) if len(scores) > k else 0.0
 
 
-def _most_gained(stems: Sequence[_Stem]) -> float:
+def _most_gained(stems: Sequence[Stem]) -> float:
     """Return what stems can add to the score of a row, at most."""
     return float(sum(stem.weight for stem in stems))
 

@@ -776,9 +776,9 @@ class SentenceIndex:
         while True:
             answers = []
             for ranking in snapshot.rank(texts, units, count, way, allowed):
-                names = [name for _, name, *_ in self.store.records(ranking[0])]
+                records = self.store.records(ranking[0])
                 first: dict[str, Hit] = {}
-                for name, hit in zip(names, self.hits(ranking), strict=True):
+                for (_, name, *_), hit in zip(records, self._hits(records, ranking), strict=True):
                     first.setdefault(name, hit)
                 answers.append(list(first.values())[:k])
             if count == snapshot.rows or all(len(hits) == k for hits in answers):
@@ -788,8 +788,12 @@ class SentenceIndex:
 
     def hits(self, ranking: Ranking | JoinedRanking) -> list[Hit]:
         """Return rows as hits, in their order."""
+        return self._hits(self.store.records(ranking[0]), ranking)
+
+    def _hits(
+        self, records: Sequence[tuple[Any, ...]], ranking: Ranking | JoinedRanking
+    ) -> list[Hit]:
         keys, scores = ranking[:2]
-        records = self.store.records(keys)
         columns = self.store.columns(keys) if self.store.types else [None] * len(keys)
         stale = self.stale_files({source for *_, source in records if source})
         rows = zip(records, scores.tolist(), columns, strict=True)

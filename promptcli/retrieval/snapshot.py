@@ -66,7 +66,7 @@ class Derived:
                 self._states[name] = state
                 if state is not None:
                     try:
-                        self._made[name] = self._opened(path)
+                        self._made[name] = self._open(path)
                     except CheckFailedError as error:
                         problem = str(error).removeprefix(f"{path} ")
         if name in self._made:
@@ -77,7 +77,7 @@ class Derived:
             problem = "is of another state of the index"
         return problem
 
-    def _opened(self, path: Path) -> Any:
+    def _open(self, path: Path) -> Any:
         if path.name == WORDS:
             return WordCounts.read(path)
         about, arrays = read_derived(path)

@@ -174,8 +174,7 @@ def with_differences(ways: Sequence[Way]) -> list[Way]:
     compared = [best]
     for way in others:
         by_query = 100 * (way.by_query - best.by_query)
-        interval = statistics.interval(statistics.resampled_mean(by_query))
-        difference = PairedDifference(float(by_query.mean()), interval)
+        difference = PairedDifference(float(by_query.mean()), statistics.mean_interval(by_query))
         compared.append(dataclasses.replace(way, to_best=difference))
     return compared
 

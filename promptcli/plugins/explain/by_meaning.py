@@ -5,6 +5,7 @@ nearest.
 import itertools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -156,12 +157,19 @@ class _WordStates(_Words):
         cosines = self.states[self.kept] @ hit.states[hit.kept].T
         best: dict[str, tuple[float, str]] = {}
         for token, row in zip(self.kept, cosines, strict=True):
-            if len(row):
-                word = hit.names[hit.owners[hit.kept[row.argmax()]]]
-                name = self.names[self.owners[token]]
-                best[name] = max(best.get(name, (-1.0, "")), (float(row.max()), word))
-        pairs = sorted(best.items(), key=lambda item: -item[1][0])[:MOST]
-        figures = [{"query": name, "hit": word, "cosine": score} for name, (score, word) in pairs]
-        shown = ", ".join(f"{name} ~ {word} {score:.2f}" for name, (score, word) in pairs)
-        line = f"nearest states (an indication, no sum): {shown}"
-        return Explanation(figures, line, [word for _, (score, word) in pairs if score >= _NEAR])
+            if not len(row):
+                continue
+            name = self.names[self.owners[token]]
+            nearest = hit.kept[row.argmax()]
+            found = (float(row.max()), hit.names[hit.owners[nearest]])
+            best[name] = max(best.get(name, (-1.0, "")), found)
+        figures: list[dict[str, Any]] = []
+        shown = []
+        marked = []
+        for name, (score, word) in sorted(best.items(), key=lambda item: -item[1][0])[:MOST]:
+            figures.append({"query": name, "hit": word, "cosine": score})
+            shown.append(f"{name} ~ {word} {score:.2f}")
+            if score >= _NEAR:
+                marked.append(word)
+        line = f"nearest states (an indication, no sum): {', '.join(shown)}"
+        return Explanation(figures, line, marked)

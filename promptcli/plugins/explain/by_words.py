@@ -2,14 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from promptcli.embedding.splitting import PART
 from promptcli.plugins.explain.shares import as_sum, highest_first, strong
-from promptcli.retrieval.bm25 import WRITTEN, Bm25, idf
+from promptcli.retrieval.bm25 import WRITTEN, Bm25, Stem
 from promptcli.retrieval.ranking import Explanation, Hit, Way
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.words import words
@@ -28,9 +27,17 @@ def shares_of_bm25(
         bm25 = index.snapshot().words
         keys = np.array([_key_of(index, hit) for hit in hits], np.int64)
         scores = bm25.ask(query).scores_of(keys).tolist()
-        places = np.searchsorted(bm25.keys, keys)
-        rows = zip(hits, places, scores, strict=True)
-        return [_shares(bm25, query, hit.text or "", *figures) for hit, *figures in rows]
+        places = np.searchsorted(bm25.keys, keys).astype(np.int32)
+        of_texts = [set(words(hit.text or "")) for hit in hits]
+        shares: list[dict[str, float]] = [{} for _ in hits]
+        for word, times in Counter(words(query, query=True)).items():
+            stem = Stem(bm25, bm25.stem(word), times)
+            gains = stem.gains(places).tolist()
+            for of_text, of_hit, gain in zip(of_texts, shares, gains, strict=True):
+                if gain:
+                    of_hit[word] = gain + WRITTEN * stem.rarity * (word in of_text)
+        rows = zip(hits, shares, scores, strict=True)
+        return [_explanation(bm25, query, hit.text or "", *figures) for hit, *figures in rows]
 
 
 def _key_of(index: SentenceIndex, hit: Hit) -> int:
@@ -44,23 +51,11 @@ def _key_of(index: SentenceIndex, hit: Hit) -> int:
     return index.store.keys_of([whole])[whole][part - 1]
 
 
-def _shares(bm25: Bm25, query: str, text: str, place: Any, score: float) -> Explanation:
-    """Return what each word of a query adds to the score of the row at a place."""
-    of_text = words(text)
-    shares: dict[str, float] = {}
-    for word, times in Counter(words(query, query=True)).items():
-        having = 0
-        count = 0.0  # in the row
-        for start, places, counts in bm25.postings(bm25.stem(word)):
-            having += bm25.count_live(start, places)
-            count += float(counts[places == place - start].sum())
-        if not count:
-            continue
-        rarity = idf(having, bm25.count)
-        shares[word] = times * rarity * count / (count + float(bm25.norm[place]))
-        if word in of_text:
-            shares[word] += WRITTEN * rarity
-    shares = highest_first(shares)
+def _explanation(
+    bm25: Bm25, query: str, text: str, added: Mapping[str, float], score: float
+) -> Explanation:
+    """Return the score of a text as the sum of what words of a query have ``added``."""
+    shares = highest_first(added)
     stems = set(map(bm25.stem, strong(shares)))
     marked = {word for word in _WORD.findall(text) if stems & set(map(bm25.stem, words(word)))}
     rest = score - sum(shares.values())

@@ -39,7 +39,7 @@ class Header:
                     " llama.cpp"
                 )
         try:
-            reader = _Reader(file)
+            reader = _CheckingReader(file)
             values = {name: field.contents() for name, field in reader.fields.items()}
         except (ValueError, LookupError, OverflowError, RecursionError) as error:
             raise UsageError(
@@ -117,7 +117,7 @@ class Header:
         )
 
 
-class _Reader(GGUFReader):
+class _CheckingReader(GGUFReader):
     """The library's reader, which takes all that it reads by these two functions; it ends where the
     file does, and before arrays of too many items.
     """

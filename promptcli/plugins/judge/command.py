@@ -96,10 +96,10 @@ def judge(
 
 def _ask(judging: "Judging") -> None:
     """Show hits, and keep what the keys say, until all are judged or the user stops."""
-    while judging.left:
-        query, text = judging.left[0]
+    while left := judging.left:
+        query, text = left[0]
         pool = judging.pools[query]
-        open_hits = sum(pair[0] == query for pair in judging.left)
+        open_hits = sum(pair[0] == query for pair in left)
         about = f"question {[*judging.queries].index(query) + 1} of {len(judging.queries)}"
         console.err.print()
         console.say(f"{about}, hit {len(pool) - open_hits + 1} of {len(pool)}: {query}")
@@ -114,8 +114,9 @@ def _ask(judging: "Judging") -> None:
         judging.judged.add((query, text), _KEYS[key])
         if open_hits == 1:
             judging.write()
-            for standing in judging.standings()[1:]:
-                console.say(_so_far(judging.standings()[0], standing, len(judging.done)))
+            best, *others = judging.standings()
+            for other in others:
+                console.say(_so_far(best, other, len(judging.done)))
     judging.write()
 
 

@@ -19,7 +19,7 @@ from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.layouts import ID, TEXT
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation import statistics
-from promptcli.evaluation.statistics import Doubles
+from promptcli.evaluation.statistics import Doubles, mean_interval
 from promptcli.models import loading
 from promptcli.models.loading import Model
 from promptcli.notes import note
@@ -167,10 +167,10 @@ class Judging:
             return []
         values = {way: 100 * self._ndcg(way, done) for way in self._ranked}
         best, *others = sorted(values, key=lambda way: -values[way].mean())
-        standings = [Standing(best, float(values[best].mean()), _interval(values[best]))]
+        standings = [Standing(best, float(values[best].mean()), mean_interval(values[best]))]
         for way in others:
             differences = values[way] - values[best]
-            low, high = _interval(differences)
+            low, high = mean_interval(differences)
             mean = float(differences.mean())
             more = None
             if mean:
@@ -179,7 +179,7 @@ class Judging:
                 more = max(0, math.ceil(needed) - len(done), FEWEST - len(done))
                 if low <= 0 <= high:
                     more = max(more, 1)
-            own = float(values[way].mean()), _interval(values[way])
+            own = float(values[way].mean()), mean_interval(values[way])
             standings.append(Standing(way, *own, mean, (low, high), more))
         return standings
 
@@ -189,7 +189,8 @@ class Judging:
         grades = []
         for row, query in enumerate(queries):
             graded = self._graded(query)
-            found = [list(graded).index(text) for text in self._ranked[way][query]]
+            places = {text: number for number, text in enumerate(graded)}
+            found = [places[text] for text in self._ranked[way][query]]
             ranked[row, : len(found)] = found
             numbered = enumerate(graded.values())
             grades.append({number: float(grade) for number, grade in numbered if grade})
@@ -246,7 +247,3 @@ def _check_ids(source: str, texts: Mapping[str, str]) -> None:
             f"{source} gives several texts one id (tabs and line ends count as spaces); give each"
             " its own"
         )
-
-
-def _interval(values: Doubles) -> tuple[float, float]:
-    return statistics.interval(statistics.resampled_mean(values))

@@ -141,7 +141,7 @@ class TransferTask(OtherTask):
             device = "cpu" if each.encoder is None else str(each.encoder.device)
             setting = ClassifierSetting(training, classes, seed, device, self.name)
             outcome = classify(splits, setting)
-            low, high = statistics.interval(statistics.resampled_mean(outcome.right))
+            low, high = statistics.mean_interval(outcome.right)
             scores.append(
                 AccuracyScore(
                     **each.names,
