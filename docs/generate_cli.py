@@ -82,7 +82,8 @@ def section_of_command(called: Any, level: str, shared: Iterable[Row]) -> Iterat
     usage = called.get_usage(context).removeprefix("Usage: ")
     yield f"{level} `{title}`\n\n{prose(str(called.help))}\n\n```text\n{usage}\n```\n"
     if called.first_word:
-        yield f"It takes the options of `{called.target.rpartition('.')[2]}`.\n"
+        whole = f"promptcli {called.target.rpartition(':')[2]} {called.first_word}"
+        yield f"It is `{whole}`, with the same options.\n"
         return
     rows = list(rows_of(called.params))
     own = [row for row in rows if row not in shared]

@@ -197,7 +197,7 @@ _FIRST = (
     Command(
         "search",
         ".search_files:search_files",
-        "Search in texts and tables by meaning, without an index.",
+        "Search texts and tables by meaning and words, without an index.",
     ),
     group(
         "index",
@@ -234,7 +234,7 @@ _FIRST = (
             ".index:dups",
             "Print groups of near-duplicates, or the rows of another set that an index holds, too.",
         ),
-        Command("info", ".index:info", "Print what an index holds."),
+        Command("info", ".index:info", "Describe an index: its encoder, rows, columns and files."),
     ),
     Command(
         "dups",
@@ -254,7 +254,7 @@ _FIRST = (
     Command(
         "eval",
         ".evaluate:evaluate_command",
-        "Score encoders on STS, transfer, retrieval and own tasks.",
+        "Score encoders on STS, transfer, retrieval and your own tasks.",
     ),
     Command(
         "train",
@@ -289,7 +289,7 @@ _MODELS = (
     Command(
         "export",
         ".models:export",
-        "Write an encoder as other programs load it.",
+        "Write an encoder for other programs.",
     ),
     Command(
         "push",
@@ -304,7 +304,7 @@ _MODELS = (
     Command(
         "templates",
         ".templates:templates",
-        "List templates, or show what one becomes for a backbone.",
+        "List templates, or show the tokens of one.",
     ),
     Command("config", ".config:config", "Show, set and unset your own defaults."),
     Command("plugins", ".plugins:plugins", "List what plug-ins add, and check it."),
@@ -320,7 +320,7 @@ _RESEARCH = (
         ".select:ditto_search",
         "Find the attention head that weighs tokens best.",
     ),
-    Command("search-layers", ".select:search_layers", "Find the layer that a recipe reads best."),
+    Command("search-layers", ".select:search_layers", "Find the best layer for a recipe."),
     Command(
         "optiprompt",
         ".train:train",
@@ -330,7 +330,7 @@ _RESEARCH = (
     Command(
         "fit",
         ".fit:fit",
-        "Fit TF-IDF weights or a transform into a model.",
+        "Fit TF-IDF weights or a transform, and save the model.",
     ),
 )
 #: Panels of the help page, in the order of a user.
@@ -375,9 +375,9 @@ def _root(
     backend: Annotated[
         str,
         typer.Option(
-            help="What computes on a processor: torch; openvino or onnx (a graph, made once and"
-            " kept, its vectors checked); openvino-int8 or onnx-int8 (8 bits, the loss is"
-            " measured); auto (what pays).",
+            help="Library that computes on a CPU: torch; openvino or onnx (a graph that is made"
+            " once, checked and kept); openvino-int8 or onnx-int8 (8 bits; the loss is"
+            " measured); auto (openvino or torch, whichever should be faster).",
             rich_help_panel=_OF_ALL,
         ),
     ] = "torch",
@@ -386,7 +386,7 @@ def _root(
         typer.Option(
             min=1,
             max=4096,
-            help="Processor threads. Default: all cores.",
+            help="CPU threads. Default: all cores.",
             rich_help_panel=_OF_ALL,
         ),
     ] = None,

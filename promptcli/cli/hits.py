@@ -14,11 +14,10 @@ from promptcli.data.layouts import name_key
 from promptcli.errors import UsageError, unknown
 from promptcli.retrieval.ranking import Explanation, reaches
 
-Format = Annotated[
-    str | None, typer.Option(help="How rows are printed: table (default), csv or json.")
-]
+Format = Annotated[str | None, typer.Option(help="Output format: table (default), csv or json.")]
 Show = Annotated[
-    str | None, typer.Option(help="Columns to show beside each hit, in table and csv: a,b.")
+    str | None,
+    typer.Option(help="Columns to show beside each hit, e.g. year,lang; in table and csv."),
 ]
 _BELOW_ONE = 0.9999
 #: Ends of lines of other systems: a terminal obeys the first sign.

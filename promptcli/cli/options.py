@@ -16,7 +16,7 @@ from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings
 
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what exists already.")]
 NewName = Annotated[str, typer.Option("--name", help="Name of the model to save.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, for ``with_argument``.
@@ -28,8 +28,9 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder,"
-        " or a hub id. Default: mini; of `search`, `index` and `similarity` mini-multi.",
+        help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a"
+        " folder, or a hub id. Default: mini; for `search`, `index`, `dups` and `similarity`"
+        " mini-multi.",
         rich_help_panel=_OF_MODEL,
     ),
 ]
@@ -59,8 +60,8 @@ Dim = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Keep the first dimensions of each vector, of a model trained for it (`train --set"
-        " dims=128,64`).",
+        help="Keep only the first dimensions of each vector, for a model that was trained for it"
+        " (`train --set dims=128,64`).",
         rich_help_panel=_OF_MODEL,
     ),
 ]
@@ -82,20 +83,20 @@ Csv = Annotated[
     str | None,
     typer.Option(
         metavar="OPTIONS",
-        help="How a table is written: NAME=VALUE,NAME=VALUE: delim, decimal_separator, dateformat"
-        " (%d.%m.%Y), encoding (cp1252), skip (lines above the names), header (false), quote,"
-        " sheets (all).",
+        help="Format of a table, as NAME=VALUE,NAME=VALUE: delim, decimal_separator, dateformat"
+        " (%d.%m.%Y), encoding (cp1252), skip (lines above the names), header (false),"
+        " quote, sheets (all).",
     ),
 ]
 SkipBad = Annotated[
     bool,
     typer.Option(
         "--skip-bad",
-        help="Leave out the rows that cannot be read (a line of a text is blank instead), and say"
-        " how many and why. Default: the first is refused.",
+        help="Leave out rows that cannot be read, and say how many and why; such a line of a"
+        " text becomes empty. Default: stop at the first one.",
     ),
 ]
-DataDir = Annotated[Path | None, typer.Option(help="SentEval folder of the tasks.")]
+DataDir = Annotated[Path | None, typer.Option(help="SentEval's folder of tasks.")]
 
 
 def chosen_model(

@@ -42,7 +42,7 @@ class Report:
 
 Format = Annotated[
     str | None,
-    typer.Option(help="How the result is printed: table (default), markdown, latex, csv or json."),
+    typer.Option(help="Output format: table (default), markdown, latex, csv or json."),
 ]
 NoIntervals = Annotated[
     bool,

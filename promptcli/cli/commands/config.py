@@ -21,11 +21,12 @@ def config(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show the defaults and their sources: environment, file, or built in.
+    """Show your defaults and where each comes from: the environment, the settings file, or
+    promptcli.
 
-    With KEY and VALUE: set one.
+    With KEY and VALUE, set one.
 
-    An option on the command line comes before all of them.
+    A typed option wins over all of them.
     """
     if unset and (key is None or value is not None):
         raise UsageError(f"--unset takes a KEY and no VALUE: {', '.join(KEYS)}")

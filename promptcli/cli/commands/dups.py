@@ -11,13 +11,14 @@ from promptcli.data.csv_options import csv_options
 from promptcli.recipe import is_named
 
 Check = Annotated[
-    bool, typer.Option("--check", help="End with exit code 4 if a row is found, for scripts.")
+    bool, typer.Option("--check", help="For scripts: end with exit code 4 if a row is found.")
 ]
 Threshold = Annotated[
     float | None,
     typer.Option(
-        help="Cosine from which rows are near; 1: texts are compared, without a model. Default: the"
-        " value from which at most 5 of 100 are expected to be near by chance; a note shows it.",
+        help="Lowest cosine of near rows; 1 compares the texts, without a model. Default: the"
+        " lowest value at which chance explains at most 5 of 100 near pairs; a note shows"
+        " it.",
     ),
 ]
 
@@ -34,7 +35,7 @@ def dups(
     against: Annotated[
         str,
         typer.Option(
-            metavar="FILE", help="The file whose rows are looked for in FILE, e.g. the test set."
+            metavar="FILE", help="File whose rows are looked for in FILE, e.g. the test set."
         ),
     ],
     threshold: Threshold = None,
@@ -45,9 +46,8 @@ def dups(
     check: Check = False,
     json: Json = False,
 ) -> None:
-    """Find the rows of a file that also occur in another one, such as those of a test set in the
-    training data: with the same text, the same but for case, spaces and forms of characters, or
-    near it by cosine.
+    """Find rows of a test set that also occur in the training data: with the same text, with the
+    same text except for case, spaces and forms of characters, or with a near cosine.
     """
     from promptcli.cli.leak_lists import show_leaks
     from promptcli.retrieval.pairs import find_leaks

@@ -39,10 +39,10 @@ def embed(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...",
-            help="Text (a sentence a line), CSV, TSV, JSONL, JSON (each also compressed: .gz, .bz2,"
-            " .xz, .zst), XLSX or Parquet, also FILE:COLUMN. Or - for standard input, or the"
-            " sentences themselves. Into parts (`promptcli embed --shards N`): many files, globs,"
+            metavar="FILE",
+            help="Text (one sentence on each line), CSV, TSV, JSONL, JSON (each also compressed:"
+            " .gz, .bz2, .xz, .zst), XLSX or Parquet, also FILE:COLUMN. Or - for standard"
+            " input, or the sentences themselves. With --shards also many files, globs,"
             " folders of .parquet files, URLs (hf://, s3://).",
         ),
     ],
@@ -78,7 +78,7 @@ def embed(
     batch_size: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Largest batch. Default: as many sentences as fit a budget of tokens."
+            min=1, help="Most sentences in a batch. Default: as many as fit a budget of tokens."
         ),
     ] = None,
     force: Force = False,
@@ -91,11 +91,12 @@ def embed(
             max=99_999,
             rich_help_panel=_PARTS,
             help="Split the output into this many Parquet files, in the folder OUTPUT; the same"
-            " command resumes it.",
+            " command resumes an interrupted run.",
         ),
     ] = None,
     shard: Annotated[
-        int | None, typer.Option(rich_help_panel=_PARTS, help="Make this part only, from 0.")
+        int | None,
+        typer.Option(rich_help_panel=_PARTS, help="Make only this part, counted from 0."),
     ] = None,
     workers: Annotated[
         int | None,
@@ -118,18 +119,17 @@ def embed(
         typer.Option(
             rich_help_panel=_PARTS,
             help="The Ray cluster, HOST:PORT, or auto on one of its nodes. Default: one that is"
-            " started for this call, on this machine alone.",
+            " started for this call, only on this machine.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Encode the sentences of a file.
 
-    Row i of the output is line i of the input, from 0; blank lines keep their row.
+    Row i of the output belongs to line i of the input, from 0; empty lines keep their rows.
 
-    OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. A
-    file appears complete or not at all; if the same call has made it before, from the same bytes,
-    it stays unchanged.
+    OUTPUT.manifest.json records the model, the input and how to read int8. A file appears complete
+    or not at all. The same command again, on the same input, changes nothing.
     """
     if shards is not None:
         if split or batch_size is not None:
@@ -276,9 +276,7 @@ def similarity(
     ],
     second: Annotated[
         str,
-        typer.Argument(
-            metavar="B", help="A sentence if the first is one, else a file of as many rows."
-        ),
+        typer.Argument(metavar="B", help="A sentence if A is one, else a file with as many rows."),
     ],
     text_field: TextField = None,
     csv: Csv = None,
@@ -287,8 +285,8 @@ def similarity(
     """Compare two sentences, or row i of a file with row i of another: the cosine of each pair, -1
     to 1.
 
-    Two words that name files are files; a sentence that is also the name of a file is compared from
-    another folder.
+    If both arguments name files, the files are compared. To compare a sentence that is also the
+    name of a file, change the folder.
     """
     from promptcli.embedding import compare_rows
 

@@ -65,8 +65,8 @@ def evaluate_command(
     by: Annotated[
         Literal["both", "meaning", "words"],
         typer.Option(
-            help="How the documents of `retrieval:FILE` are ranked, as in `promptcli search`:"
-            " meaning (by the model's cosines), both (by cosines and words) or words."
+            help="Ranking of the documents of `retrieval:FILE`, as in `promptcli search`:"
+            " meaning (the model's cosines), words, or both together."
         ),
     ] = "meaning",
     data_dir: DataDir = None,
@@ -77,8 +77,8 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="Score the vectors in a file (.npy, .parquet, .jsonl), too: row i is sentence i"
-            " of what `promptcli eval --list-sentences` prints.",
+            help="Also score the vectors in a file (.npy, .parquet, .jsonl): row i belongs to"
+            " sentence i of `promptcli eval --list-sentences`.",
             rich_help_panel=_EXTERNAL,
         ),
     ] = None,
@@ -86,17 +86,18 @@ def evaluate_command(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Compare with this model, task by task. Default: every two of up to six models"
-            " are compared on the average of their graded pairs and on that of their accuracies."
-            " By a paired bootstrap, corrected for the number of comparisons (Holm). Only the"
-            " backbone and max-length of the changes apply to it.",
+            help="Compare each model with this one, task by task, by a paired bootstrap,"
+            " corrected for the number of comparisons (Holm). Of the changes to a recipe,"
+            " only --backbone and max-length apply to it. Default: compare every two of up"
+            " to six models, on the average of graded pairs and that of accuracies.",
         ),
     ] = None,
     fast: Annotated[
         bool,
         typer.Option(
             "--fast",
-            help="SentEval's 5-fold setting of transfer tasks: for development, not for print.",
+            help="Use SentEval's faster 5-fold setting in transfer tasks: for development, not"
+            " for publication.",
             rich_help_panel=_PLUGIN_TASKS,
         ),
     ] = False,
@@ -117,15 +118,16 @@ def evaluate_command(
         ),
     ] = "mteb-results",
     force: Annotated[
-        bool, typer.Option("--force", help="Measure again what an earlier evaluation kept.")
+        bool, typer.Option("--force", help="Measure again, without the scores that were kept.")
     ] = False,
     format: Format = None,
     no_intervals: NoIntervals = False,
     model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
+        list[str] | None,
+        typer.Option("--model", "-m", help="The same as the argument; repeatable."),
     ] = None,
     subsets: Annotated[
-        bool, typer.Option("--subsets", help="Print the figures of each subset, too.")
+        bool, typer.Option("--subsets", help="Also print the scores of each subset.")
     ] = False,
     paper: Annotated[
         bool,
@@ -138,7 +140,7 @@ def evaluate_command(
         bool,
         typer.Option(
             "--list-sentences",
-            help="Print the tasks' distinct sentences, one a line, and stop.",
+            help="Print the tasks' distinct sentences, one on each line, and stop.",
             rich_help_panel=_EXTERNAL,
         ),
     ] = False,
@@ -156,8 +158,7 @@ def evaluate_command(
     """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy
     on transfer tasks.
 
-    A model that cannot be scored is a row with the reason; then the exit code is that of the
-    reason.
+    If a model cannot be scored, its row gives the reason, which also sets the exit code.
     """
     from promptcli.cli.tables import evaluation_parts, evaluation_records
 

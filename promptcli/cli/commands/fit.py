@@ -26,8 +26,7 @@ def fit(
     on: Annotated[
         str,
         typer.Option(
-            help="Sentences: a file (of pairs, such as sent0,sent1 or premise,hypothesis: both"
-            " sides), a task (STS12, STS-B, ...), or demo."
+            help="Sentences: a file (of pairs both sides), a task (STS12, STS-B, ...), or demo."
         ),
     ],
     name: NewName,
@@ -37,9 +36,9 @@ def fit(
         typer.Option(
             metavar="TASK",
             help="Development pairs that choose the parameters of the last transform, if it is"
-            " given without (all-but-the-top, whitening, spectral, embed-filter): STS-B:dev,"
-            " demo:dev, or a FILE of graded pairs; never a test set. All candidates are printed,"
-            " and kept with the model.",
+            " given without any (all-but-the-top, whitening, spectral, embed-filter):"
+            " STS-B:dev, demo:dev, or a FILE of graded pairs; never a test set. All"
+            " candidates are printed, and kept with the model.",
         ),
     ] = None,
     data_dir: DataDir = None,

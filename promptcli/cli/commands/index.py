@@ -55,8 +55,8 @@ SentenceFile = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="Sentences as for `embed` (- for standard input), or vectors that it wrote: a file, or"
-        " a folder of Parquet parts, read block by block.",
+        help="Sentences, as for `embed` (- for standard input), or vectors that `embed` wrote: a"
+        " file, or a folder of Parquet parts.",
     ),
 ]
 OwnModel = Annotated[
@@ -64,14 +64,15 @@ OwnModel = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="The encoder of the index. Default: made again from what the index remembers.",
+        help="Encoder of the index, for example if it was moved. Default: the one that the index"
+        " names.",
     ),
 ]
 Lexical = Annotated[
     bool | None,
     typer.Option(
         "--lexical/--no-lexical",
-        help="Also count words (BM25), by which a search finds names and codes.",
+        help="Also count words (BM25), so that a search finds names and codes.",
     ),
 ]
 
@@ -91,7 +92,8 @@ def build(
         ),
     ] = None,
     target_recall: Annotated[
-        float, typer.Option(help="recall@10 to tune an approximate index for; 1: exact.")
+        float,
+        typer.Option(help="recall@10 that an approximate index should reach; 1 searches exactly."),
     ] = 0.95,
     text_field: TextField = None,
     id_field: IdField = None,
@@ -105,9 +107,9 @@ def build(
 ) -> None:
     """Index sentences, or vectors that `embed` wrote, for search by meaning and by words.
 
-    A text becomes passages, with their headings and the ids FILE:LINES; one with a sentence a line
-    becomes its lines, with numbers. Rows with a blank text are left out. The other columns of a
-    table, and the place of a passage with its front matter, are kept for conditions.
+    A text is split into passages, with their headings and the ids FILE:LINES; a text with one
+    sentence on each line, into its numbered lines. Rows without text are left out. Other columns of
+    a table, the places of passages and their front matter are kept for conditions.
     """
     from promptcli.retrieval.sentence_index import SentenceIndex
 
@@ -135,13 +137,13 @@ def add(
     model: OwnModel = None,
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="Rows replace those with the same ids; others are added."),
+        typer.Option("--replace", help="Replace rows with the same ids, and add the others."),
     ] = False,
     allow_duplicates: Annotated[
         bool,
         typer.Option(
             "--allow-duplicates",
-            help="Add rows, too, whose text the index has under another id.",
+            help="Also add rows whose text the index has under another id.",
         ),
     ] = False,
     text_field: TextField = None,
@@ -152,7 +154,7 @@ def add(
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index.
 
-    Row numbers as ids go on from its last row.
+    If the ids are row numbers, they continue after the last row of the index.
     """
     index = _open(folder, model)
     replaced = index.add(
@@ -171,17 +173,15 @@ def add(
 
 def delete(
     folder: Folder,
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the rows.")
-    ] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of the rows.")] = None,
     id_file: Annotated[
-        str | None, typer.Option("--ids", metavar="FILE", help="File of ids, one a line.")
+        str | None, typer.Option("--ids", metavar="FILE", help="File of ids, one on each line.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Delete rows by their ids: they no longer appear in results.
 
-    Compacting the index frees their space.
+    `index compact` frees their space.
     """
     wanted = list(ids or ())
     if id_file is not None:
@@ -206,14 +206,17 @@ def compact(folder: Folder, lexical: Lexical = None, json: Json = False) -> None
 def migrate(
     folder: Folder,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A name, a folder, or what `load` takes.")
+        str,
+        typer.Option(
+            "--model", "-m", help="New encoder: a model's name, a recipe, a folder or a hub id."
+        ),
     ],
     json: Json = False,
 ) -> None:
-    """Give an index the vectors of another model, from its texts, with the same ids.
+    """Encode the texts of an index with another model, under the same ids.
 
-    The old vectors answer until the new ones are whole. If it is interrupted, the same command goes
-    on from there.
+    The old vectors answer until the new ones are complete. After an interruption, the same command
+    continues.
     """
     index = _open(folder)
     index.migrate(chosen_model(model))
@@ -221,7 +224,7 @@ def migrate(
 
 
 def info(folder: Folder, json: Json = False) -> None:
-    """Print what an index holds."""
+    """Describe an index: its encoder, rows, columns and files."""
     index = _open(folder)
     _show(folder, index, as_json=json)
     missing = index.info().missing_model
@@ -237,15 +240,15 @@ def sync(
     choice: Choice,
     folder: Annotated[
         str,
-        typer.Argument(metavar="DIR", help="Folder of the index, which is made if it is missing."),
+        typer.Argument(metavar="DIR", help="Folder of the index; created if it is missing."),
     ],
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE]...",
-            help="Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden"
-            " and ignored files in a folder, and those that are not text, are left out. Default:"
-            " those of the last time.",
+            metavar="FILE",
+            help="Texts, tables (FILE:COLUMN names the column of the text), globs and folders."
+            " In a folder, hidden and ignored files, and files that are not text, are left"
+            " out. Default: the files of the last time.",
         ),
     ] = None,
     rows: Rows = None,
@@ -268,11 +271,10 @@ def sync(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Make an index equal to files: passages of texts and rows of tables, and no others, under the
-    ids FILE:LINES.
+    """Make an index match files: it gets exactly their passages and table rows, with the ids
+    FILE:LINES.
 
-    Only new and changed texts are encoded. If nothing has changed, the index stays unchanged; with
-    another model all is encoded again.
+    Only new and changed texts are encoded; with another model, all of them.
     """
     from promptcli.retrieval.sync import MostRowsError
     from promptcli.retrieval.sync import sync as synced
@@ -325,16 +327,19 @@ def search(
         str,
         typer.Argument(
             metavar="QUERY",
-            help="A sentence; or a file of sentences, if one has that name; - for standard input.",
+            help="A sentence, or a file of sentences if one has that name, or - for standard"
+            " input.",
         ),
     ],
-    k: Annotated[int, typer.Option("-k", min=1, help="Results per query.")] = 10,
+    k: Annotated[
+        int, typer.Option("-k", min=1, help="Maximum number of hits for each query.")
+    ] = 10,
     model: OwnModel = None,
     by: By = None,
     min_score: MinScore = None,
     where: Where = None,
     sync: Annotated[
-        bool, typer.Option("--sync", help="Bring an index of files up to date first.")
+        bool, typer.Option("--sync", help="First update the index from its files.")
     ] = False,
     text_field: TextField = None,
     show: Show = None,
@@ -413,20 +418,23 @@ def dups(
     ] = "complete",
     differ: Annotated[
         str | None,
-        typer.Option(help="numbers: rows whose numbers differ are no duplicates."),
+        typer.Option(help="numbers: rows whose numbers differ are not duplicates."),
     ] = None,
     keep: Annotated[
         str | None,
         typer.Option(
             metavar="first|last|COLUMN",
-            help="The row of each group that stays in the output; COLUMN: the one with the highest"
+            help="Row of each group to keep in the output; with COLUMN, the one with the highest"
             " value.",
         ),
     ] = None,
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="CSV file of the rows, one of each group."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="CSV file of all rows, but only one of each group.",
         ),
     ] = None,
     against: Annotated[
@@ -444,11 +452,11 @@ def dups(
     check: Check = False,
     json: Json = False,
 ) -> None:
-    """Print groups of near-duplicates, the largest first, each with the lowest cosine of two of its
-    rows; or the rows of another set that also occur in the index.
+    """Print groups of near-duplicates, the largest first, each with its lowest cosine; or, with
+    --against, the rows of another set that also occur in the index.
 
-    Vectors do not see every difference: below 1, rows whose words are in another order, or whose
-    numbers or names differ, may be near.
+    Vectors do not show every difference: rows may be near although their numbers, names or order of
+    words differ.
     """
     printer = HitPrinter(format, show, json=json)
     index = _open(folder, model)

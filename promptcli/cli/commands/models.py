@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _DIGITS = 12  # of a hash, in short
 
-Name = Annotated[str, typer.Argument(help="Name of a model.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a model.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository of the hub.")]
 
 
@@ -43,7 +43,7 @@ def list_models(
         bool,
         typer.Option(
             "--recipes",
-            help="The named recipes of the papers instead; --json has all of them, with their whole"
+            help="List the named recipes instead; --json prints all of them, with their whole"
             " prompts.",
         ),
     ] = False,
@@ -77,10 +77,11 @@ def list_models(
 def show(
     name: Name,
     runs: Annotated[
-        bool, typer.Option("--runs", help="The runs of its training instead: settings, scores.")
+        bool,
+        typer.Option("--runs", help="Show the runs of its training instead: settings, scores."),
     ] = False,
     all: Annotated[
-        bool, typer.Option("--all", help="All that is known, not what fits a screen.")
+        bool, typer.Option("--all", help="Show everything, not only what fits on a screen.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -161,14 +162,14 @@ def import_model(
     choice: Choice,
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="A folder, or a hub id, with @REVISION after it."),
+        typer.Argument(metavar="SOURCE", help="A folder or a hub id, which may end in @REVISION."),
     ],
     name: NewName,
     convert: Annotated[
         bool,
         typer.Option(
             "--convert",
-            help="Convert pickled weights to safetensors, by a process that reads only tensors.",
+            help="Convert pickled weights to safetensors, in a process that reads only tensors.",
         ),
     ] = False,
     force: Force = False,
@@ -210,17 +211,14 @@ def export(
     ] = None,
     int8: Annotated[
         bool,
-        typer.Option(
-            "--int8", help="For onnx: also write 8-bit weights, and measure what they lose."
-        ),
+        typer.Option("--int8", help="For onnx: also write 8-bit weights, and measure their loss."),
     ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Write an encoder as another program loads it, in float32, and compare that program's vectors
-    with its own.
+    """Write an encoder for another program, in float32, and compare the vectors of both.
 
-    The folder is written only if it holds the encoder exactly: every cosine is at least 0.99999.
+    The folder is written only if it reproduces the encoder: every cosine is at least 0.99999.
     """
     from promptcli.models.exporting import export
 
@@ -253,9 +251,9 @@ def push(
 ) -> None:
     """Send a model to the Hugging Face hub in one commit: card, recipe, learned tensors.
 
-    A backbone from the hub is named by id and revision; any other is sent as well. Sending the same
-    model again makes no new commit; a changed one replaces the files of the last, and other files
-    in the repository stay. The token is that of `hf auth login` or $HF_TOKEN.
+    A backbone from the hub is only named, with its revision; any other is uploaded. The same model
+    again makes no new commit. A changed model replaces its earlier files; other files in the
+    repository stay. The token comes from `hf auth login` or $HF_TOKEN.
     """
     from promptcli.models.hub import push
 
@@ -279,9 +277,9 @@ def pull(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Save a model that was pushed to the hub: the same encoder, by its fingerprint.
+    """Save a model that was pushed to the hub, and check its fingerprint.
 
-    No code in it is run.
+    It runs no code from the hub.
     """
     from promptcli.models.hub import pull
 

@@ -10,7 +10,7 @@ from promptcli.extensions import added_rows
 def plugins(json: Json = False) -> None:
     """List the rows that plug-ins add to promptcli's tables, and check that each can be loaded.
 
-    Plug-ins of other packages, and those that come with promptcli.
+    Plug-ins come with promptcli or from other packages.
     """
     rows = added_rows()
     for row in rows:

@@ -17,55 +17,58 @@ from promptcli.retrieval.ranking import WAY_FIELDS
 By = Annotated[
     str | None,
     typer.Option(
-        help="How rows are ranked: both (by cosine and by words, BM25, together), meaning (by"
-        " cosine) or words. Default: both; meaning for an index without words.",
+        help="Ranking: meaning (cosine), words (BM25), or both together. Default: both; meaning"
+        " for an index without words.",
     ),
 ]
 MinScore = Annotated[
     float | None,
     typer.Option(
-        help="Leave out answers below this score, as it is printed: the cosine, or by words BM25. 1"
-        " finds exact copies of the query."
+        help="Leave out hits whose printed score is lower: the cosine, or BM25 with --by words."
+        " 1 finds exact copies of the query."
     ),
 ]
 Where = Annotated[
     str | None,
     typer.Option(
-        help="Condition on the other columns, or on the place of a passage (file, line, end_line,"
-        " heading) and front matter, e.g. 'year > 2020 and lang = \"en\"'; also on id and text. It"
-        ' is SQL: =, !=, <, <=, >, >=, between, in (...), like "%part%", is null; and, or, not,'
-        " parentheses."
+        help="Condition on the other columns, the place of a passage (file, line, end_line,"
+        " heading), its front matter, the id or the text, e.g. 'year > 2020 and lang ="
+        ' "en"\'. It is SQL: =, !=, <, <=, >, >=, between, in (...), like "%part%", is'
+        " null; and, or, not, parentheses."
     ),
 ]
 Explain = Annotated[
     bool,
     typer.Option(
         "--explain",
-        help="Say what each word adds to the score of an answer, and mark such words in it.",
+        help="Show what each word adds to the score of a hit, and mark the words that add most.",
     ),
 ]
 Rows = Annotated[
     str | None,
     typer.Option(
-        help="What a row of a text is: passages (paragraphs, joined or split to a length that is"
-        " found well), lines, or by the look of each text (auto: lines if it has a sentence a"
-        " line). Of a table it is the rows."
+        help="How a text becomes rows: passages (paragraphs, joined or split to a good length),"
+        " lines, or auto (lines if the text has one sentence on each line, else passages). A"
+        " table keeps its rows."
     ),
 ]
 Split = Annotated[
     bool,
     typer.Option(
         "--split",
-        help="Split lines, and rows of tables, that are longer than the model's window at paragraph"
-        " and sentence ends; results show the best part.",
+        help="Split lines and table rows that are longer than the model's window, at the ends of"
+        " paragraphs and sentences; a hit shows the best part.",
     ),
 ]
 NoIgnore = Annotated[
-    bool, typer.Option("--no-ignore", help="Read what .gitignore and .ignore name, too.")
+    bool, typer.Option("--no-ignore", help="Also read files that .gitignore and .ignore list.")
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATTERN", help="Leave out such files of a folder, as .gitignore does."),
+    typer.Option(
+        metavar="PATTERN",
+        help="Leave out files of a folder by a pattern, as in .gitignore; repeatable.",
+    ),
 ]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Name every file that is left out, with the reason.")
@@ -77,15 +80,16 @@ def search_files(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...",
-            help="Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden"
-            " and ignored files in a folder, and those that are not text, are left out.",
+            metavar="FILE",
+            help="Texts, tables (FILE:COLUMN names the column of the text), globs and folders."
+            " In a folder, hidden and ignored files, and files that are not text, are left"
+            " out.",
         ),
     ],
-    k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of answers.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of hits.")] = 10,
     model: Model = None,
     context: Annotated[
-        int, typer.Option(min=0, help="Neighbouring lines to return on each side.")
+        int, typer.Option(min=0, help="Neighbouring lines to print on each side of a hit.")
     ] = 0,
     by: By = None,
     min_score: MinScore = None,
@@ -104,7 +108,7 @@ def search_files(
 ) -> None:
     """Print the passages of files that are nearest to a query, best first.
 
-    No index is needed, and none is made.
+    It needs no index and makes none.
     """
     from promptcli.retrieval.file_search import search
 

@@ -29,7 +29,7 @@ BackboneModel = Annotated[
         "--model",
         "-m",
         "--backbone",
-        help="Backbone: mini-bert (default), a folder, a hub id, or a model's.",
+        help="Backbone: mini-bert (default), a folder, a hub id, or that of a model.",
     ),
 ]
 On = Annotated[
@@ -56,8 +56,8 @@ def ditto_search(
     weights: Annotated[
         str,
         typer.Option(
-            help="What a head weighs tokens by: its diagonal (ditto), or its row at the template's"
-            " mask, of causal models at the last token (slot-attention)."
+            help="How a head weighs tokens: by its diagonal (ditto), or by its row at the"
+            " template's mask, in causal models at the last token (slot-attention)."
         ),
     ] = "ditto",
     states: Annotated[
@@ -102,7 +102,7 @@ def search_layers(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Rank the layers of a backbone as a recipe reads them, in one pass."""
+    """Rank the layers of a backbone for a recipe, in one pass."""
     if not choice.names_model:
         choice = choice_of(default_backbone())
     layers = select.search_layers(
@@ -123,34 +123,36 @@ def search_templates(
     mode: Annotated[
         str | None,
         typer.Option(
-            help="greedy: PromptBERT 4.2, relation tokens, then prefix tokens around the best of"
-            " them; free: a race among the templates of a grammar or a file, or those that a T5"
-            " writes; demonstrations: a race among examples in front of PromptEOL's template, on a"
-            " causal model. Default: greedy, with --candidates or --t5 free."
+            help="greedy (PromptBERT, section 4.2): relation tokens, then prefix tokens around"
+            " the best of them; free: a race among the templates of a grammar or a file, or"
+            " those that a T5 writes; demonstrations: a race among examples in front of"
+            " PromptEOL's template, on a causal model. Default: greedy; with --candidates or"
+            " --t5 free."
         ),
     ] = None,
     candidates: Annotated[
         str | None,
         typer.Option(
-            help="Free: file of templates, one a line. Default: the packaged grammar's,"
-            " templates/search.toml."
+            help="For free: file of templates, one on each line. Default: those of the packaged"
+            " grammar, templates/search.toml."
         ),
     ] = None,
     t5: Annotated[
         str | None,
         typer.Option(
-            help="Free: let a T5, local folder or hub id, write the candidates as in LM-BFF."
+            help="For free: T5 model (a folder or a hub id) that writes the candidates, as in"
+            " LM-BFF."
         ),
     ] = None,
     pairs: Annotated[
         str | None,
         typer.Option(
-            help="Demonstrations, --t5: word<TAB>definition lines, or word<TAB>sentence that it"
-            " sums up. Default: 235 shipped ones."
+            help="For demonstrations and --t5: lines of word<TAB>definition, or of"
+            " word<TAB>sentence that it sums up. Default: 235 shipped ones."
         ),
     ] = None,
     beam: Annotated[
-        int, typer.Option(min=2, help="--t5: templates to keep (the paper: 500).")
+        int, typer.Option(min=2, help="For --t5: templates to keep (in the paper 500).")
     ] = 100,
     limit: Annotated[
         int | None,
@@ -160,9 +162,12 @@ def search_templates(
             " --candidates, --pairs.",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Races: number of templates to list.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="For races: number of templates to list.")] = 10,
     seed: Annotated[
-        int, typer.Option(min=0, help="Races: of the draw and of the order of the pairs.")
+        int,
+        typer.Option(
+            min=0, help="For races: random seed of the draw and of the order of the pairs."
+        ),
     ] = 42,
     name: Name = None,
     force: Force = False,
@@ -177,7 +182,7 @@ def search_templates(
 ) -> None:
     """Find the template that suits a backbone best (PromptBERT, section 4.2).
 
-    A search that was stopped resumes from its cached scores.
+    A stopped search resumes from its cached scores.
     """
     found = select.search_templates(
         choice_of(model or default_backbone(paper=paper)),

@@ -26,9 +26,10 @@ def templates(
     sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
     json: Json = False,
 ) -> None:
-    """List the named templates, or show one token by token on a backbone.
+    """List the named templates, or show one token by token for a backbone.
 
-    With source and published figure of a named one, token ids, and the mask's position.
+    It shows the token ids and the position of the mask; of a named template also its source and
+    published score.
     """
     if not text:
         _list_templates(as_json=json)

@@ -75,22 +75,20 @@ Start = Annotated[
     typer.Option(
         "--from",
         metavar="MODEL",
-        help="Model of the registry whose tuned backbone the run starts from.",
+        help="Model whose trained backbone or adapter the run starts from.",
     ),
 ]
 Name = Annotated[str | None, typer.Option(help="Name of the model. Default: the method's.")]
 Supervised = Annotated[
     bool,
-    typer.Option(
-        "--supervised", help="Refuse data other than pairs or triplets; their columns tell."
-    ),
+    typer.Option("--supervised", help="Refuse data that are not pairs or triplets."),
 ]
 Paper = Annotated[
     bool,
     typer.Option(
         "--paper",
-        help="The published settings, backbone and data, with the choices behind the printed"
-        " figures.",
+        help="Use the published settings, backbone and data, and the choices behind the"
+        " published figures.",
     ),
 ]
 On = Annotated[
@@ -112,9 +110,9 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Resume the unfinished run of that name, which needs no other argument; it ends with"
-        " the weights of a run that was never stopped. With a method, a run is begun if none is"
-        " there, and one that has ended is done.",
+        help="Resume the unfinished run NAME, without other arguments; it ends with the weights"
+        " of a run that was never stopped. After a method and its options: begin the run,"
+        " resume it, or say that it is done.",
     ),
 ]
 ReportTo = Annotated[
@@ -135,14 +133,14 @@ Seed = Annotated[int | None, _setting("Random seed.")]
 Template = Annotated[
     list[str] | None,
     _setting(
-        "Template with [X] and [MASK], or the name of one; a second one is the other view's.",
+        "Template with [X] and [MASK], or the name of one; repeat it for the other view.",
         "--prompt",
     ),
 ]
 Set = Annotated[
     list[str] | None,
     _setting(
-        "Another setting, repeatable; `train METHOD --dry-run` lists those of a method.",
+        "Another setting; repeatable. `train METHOD --dry-run` lists those of a method.",
         "--set",
         metavar="FIELD=VALUE",
     ),
@@ -154,7 +152,7 @@ def train(
         str | None,
         typer.Argument(
             metavar="METHOD",
-            help=f"One of {', '.join(METHODS)}. Only a run that is resumed needs none.",
+            help=f"One of {', '.join(METHODS)}. A run that is resumed needs none.",
         ),
     ] = None,
     data: Data = None,
@@ -184,18 +182,19 @@ def train(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="TOML file of options and settings, by their names (`batch-size = 64`); what is"
-            " typed wins. `--dry-run --format toml` writes one.",
+            help="TOML file of options and settings, by their names (`batch-size = 64`); typed"
+            " options win. `--dry-run --format toml` writes one.",
         ),
     ] = None,
     method_option: Annotated[
         str | None, typer.Option("--method", help="The same as the argument.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the settings in force and stop.")
+        bool, typer.Option("--dry-run", help="Print the settings and stop.")
     ] = False,
     format: Annotated[
-        str | None, typer.Option(metavar="toml", help="With --dry-run: what --config reads.")
+        str | None,
+        typer.Option(metavar="toml", help="With --dry-run: print the file that --config reads."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -45,7 +45,8 @@ def _about(name: str, analysis: Analysis) -> str:
     """Return what an analysis is typed with, what it finds, and its settings."""
     settings = [f"{key}={typed_value(usual)}" for key, usual in analysis.settings.items()]
     changed = f" (--set {', '.join(settings)})" if settings else ""
-    return f"`{name} {_TAKES[analysis.takes][0]}`: {analysis.help}{changed}."
+    typed = f"{name} {_TAKES[analysis.takes][0]}".strip()
+    return f"`{typed}`: {analysis.help}{changed}."
 
 
 _WHAT = "\n\n".join(_about(name, analysis) for name, analysis in ANALYSES.items())
@@ -119,7 +120,10 @@ def analyze(
     name: Annotated[str, typer.Argument(metavar="WHAT", help=_WHAT)],
     on: Annotated[
         list[str] | None,
-        typer.Argument(help="Sentences, a file, a task or `demo`. Default: our own."),
+        typer.Argument(
+            metavar="TEXT",
+            help="Sentences, a file, a task or `demo`. Default: some that come with promptcli.",
+        ),
     ] = None,
     models: Annotated[
         list[str] | None,
@@ -159,7 +163,7 @@ def analyze(
     transforms: options.Transforms = None,
     set: options.RecipeFields = None,
 ) -> None:
-    """Look inside models: how their vectors lie, what their tokens and heads do."""
+    """Look inside models: their vectors, tokens and attention heads."""
     display = errors.look_up("analysis", name, DISPLAYS)
     pictures.check_picture(plot, force=force, page=display.page)
     known = ANALYSES[name].settings

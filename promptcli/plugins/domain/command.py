@@ -30,14 +30,14 @@ _ADAPT_HEADS = (
 Files = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE...",
-        help="Texts, tables (FILE:COLUMN names that of the text), globs, and folders.",
+        metavar="FILE",
+        help="Texts, tables (FILE:COLUMN names the column of the text), globs and folders.",
     ),
 ]
 Title = Annotated[
     str | None,
     typer.Option(
-        help="Column of a table that holds the title of a text. Default: one that is called title,"
+        help="Column of a table that holds the title of a text. Default: a column called title,"
         " subject or the like."
     ),
 ]
@@ -57,7 +57,7 @@ def choose(
     ] = None,
     title: Title = None,
     queries: Annotated[
-        int, typer.Option(min=50, help="Most queries to make, drawn at random.")
+        int, typer.Option(min=50, help="Maximum number of queries, drawn at random.")
     ] = 500,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the draws.")] = 0,
     json: Json = False,
@@ -65,7 +65,7 @@ def choose(
     """Compare models and rankings on your own texts, without labels.
 
     Queries are made from the texts: a heading asks for the text below it, a title for its body, a
-    first sentence for the rest. Each way of ranking is scored by how far up it puts the passage
+    first sentence for the rest. Each model and ranking is scored by how high it ranks the passage
     that a query was taken from (nDCG@10).
     """
     from promptcli.plugins.domain import choosing
@@ -192,14 +192,14 @@ def adapt(
         list[str] | None,
         typer.Option(
             "--row",
-            help="Try this way of learning alone: pairs, pretrain, promptbert, simcse or dcpcse;"
+            help="Try only this training: pairs, pretrain, promptbert, simcse or dcpcse;"
             " repeatable. Default: all.",
         ),
     ] = None,
     hours: Annotated[
         float,
         typer.Option(
-            max=1000, help="Most time that it may take; the number of steps follows from it."
+            max=1000, help="Longest time for all trainings, which sets their number of steps."
         ),
     ] = 1.0,
     margin: Annotated[
@@ -207,24 +207,24 @@ def adapt(
         typer.Option(
             min=0,
             max=100,
-            help="Most points that a model may lose on other texts, to be saved: of Spearman x 100"
-            " on the demo's pairs, and of nDCG@10 x 100 on questions about promptcli's own guides.",
+            help="Most points that a saved model may lose on other texts: Spearman x 100 on the"
+            " demo's pairs, and nDCG@10 x 100 on questions about promptcli's guides.",
         ),
     ] = 2.0,
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed of the split and of the trainings.")
     ] = 0,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what was stopped under that name.")
+        bool, typer.Option("--resume", help="Continue the stopped run of that name.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a model of that name, and begin again.")
+        bool, typer.Option("--force", help="Replace the model of that name, and begin again.")
     ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Tell what would be done and how long it would take, from a few timed steps.",
+            help="Print the plan and how long it would take, from a few timed steps, and stop.",
         ),
     ] = False,
     json: Json = False,
@@ -232,10 +232,10 @@ def adapt(
     """Train a model on your own texts, without labels, and keep it if it finds more in them.
 
     Queries are made from the texts: a heading, a title or a first sentence, each with the passage
-    that it was taken from. A part of the documents is held out. Several ways of learning are tried
-    on the rest: on the queries with their passages, and the methods of the papers on the sentences
-    alone. The model is saved if it finds more of the held-out passages than before, beyond chance,
-    and knows other texts as well as before.
+    that it was taken from. Some documents are held out. Several trainings are tried on the others:
+    on the queries with their passages, and by the papers' methods on the sentences. The best model
+    is saved if it finds more of the held-out passages than before, beyond chance, and is about as
+    good as before on other texts.
     """
     from promptcli.plugins.domain import adapting
 

@@ -26,7 +26,10 @@ _MOST = 1000  #: a higher number of questions says nothing
 
 def judge(
     queries: Annotated[
-        str, typer.Argument(metavar="QUERIES", help="Your questions: a text or a table.")
+        str,
+        typer.Argument(
+            metavar="QUERIES", help="Your questions: a text with one on each line, or a table."
+        ),
     ],
     folder: Annotated[str, typer.Argument(metavar="INDEX", help="Index of your texts.")],
     models: Annotated[
@@ -42,28 +45,31 @@ def judge(
         list[str] | None,
         typer.Option(
             "--way",
-            help="A way in which the index itself ranks: words, meaning or both; repeatable."
-            " Default: all three if no model is named.",
+            help="Ranking by the index itself: words, meaning or both; repeatable. Default: all"
+            " three if no model is named.",
         ),
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the judgements.")
     ] = Path("judged"),
-    k: Annotated[int, typer.Option("-k", min=1, max=100, help="Hits of each to judge.")] = 5,
+    k: Annotated[
+        int, typer.Option("-k", min=1, max=100, help="Hits of each ranking to judge.")
+    ] = 5,
     seed: Annotated[int, typer.Option(help="Random seed of the order of hits.")] = 0,
     template: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Table to fill in instead of keys: written first, then read back."
+            metavar="FILE",
+            help="Table to fill in instead of pressing keys: it is written first, then read back.",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Judge the hits of several models and ways of ranking, by one key each, and see which answers
-    your questions better.
+    """Judge the hits of several models and rankings by one key each, and see which answers your
+    questions better.
 
-    Hits are mixed and have no names. The same command goes on where it was stopped, and asks
-    nothing twice. The folder is a retrieval set for `eval --task retrieval:DIR`.
+    Hits are mixed and shown without names. The same command continues where it stopped, and asks
+    nothing twice. The output folder is a retrieval set for `eval --task retrieval:DIR`.
     """
     from promptcli.plugins.judge.judging import Judging
     from promptcli.retrieval.sentence_index import SentenceIndex

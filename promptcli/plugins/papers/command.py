@@ -25,7 +25,7 @@ def reproduce(
     tables: Annotated[
         list[str],
         typer.Argument(
-            metavar="TABLE...",
+            metavar="TABLE",
             help="`promptbert/5`, `ditto` (all of a paper), `all`, or several. `list` shows them,"
             " `page` makes the page of all results.",
         ),
@@ -50,13 +50,16 @@ def reproduce(
     train: Annotated[bool, typer.Option("--train", help="Train the rows that need it.")] = False,
     seeds: Annotated[
         int,
-        typer.Option(min=1, help="Runs of each of them; one run has seed 42, several 0, 1, ..."),
+        typer.Option(
+            min=1, help="Runs of each trained row; one run has seed 42, several 0, 1, ..."
+        ),
     ] = 1,
     head: Annotated[
         str | None,
         typer.Option(
-            help="Of Ditto's rows, e.g. 1-9, or a model that `promptcli ditto-search --name` saved."
-            " Default: the published one, which only published backbones and mini-bert have."
+            help="Head of Ditto's rows, e.g. 1-9, or a model that `promptcli ditto-search"
+            " --name` saved. Default: the published one, which only published backbones and"
+            " mini-bert have."
         ),
     ] = None,
     corpus: Annotated[str, options.field_option(Texts, "corpus")] = Texts.corpus,
@@ -73,22 +76,24 @@ def reproduce(
         typer.Option(
             "--set",
             metavar="FIELD=VALUE",
-            help="Changes of the settings of the rows that are trained, of methods that have them.",
+            help="Change a setting of the trained rows whose method has it; repeatable.",
         ),
     ] = None,
     format: result_files.Format = None,
     no_intervals: result_files.NoIntervals = False,
-    page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
+    page: Annotated[Path, typer.Option(help="File of the page of all results.")] = Path(
+        "docs/results.md"
+    ),
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw one table into a .png, .svg or .pdf file (needs matplotlib)."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure the papers' tables again: measured, published, difference, 95% interval, into
-    results/.
+    """Measure the papers' tables again, and write measured and published values, differences and
+    95% intervals into results/.
 
-    What cannot be measured is listed with the reason. The same command resumes a killed run.
+    Rows that cannot be measured are listed with the reason. The same command resumes a killed run.
     """
     printed = options.format_name(format, result_files.PRINTERS, json=json)
     _check_plot(plot, tables, force=force)

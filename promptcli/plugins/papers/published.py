@@ -122,21 +122,21 @@ class Texts:
 
     corpus: str = setting(
         "demo",
-        "Sentences to fit, count and train on, for anisotropy and impact too: a file, task, hub"
+        "Sentences to fit, count and train on, also for anisotropy and impact: a file, task, hub"
         " name, or `demo`.",
         panel=_PANEL,
     )
     triplets: str | None = setting(
         None,
-        "Pairs or triplets, a file or hub name: supervised rows are trained on them, flow and"
-        " whitening fitted.",
+        "Pairs or triplets, a file or hub name, to train supervised rows and to fit flow and"
+        " whitening.",
         panel=_PANEL,
     )
     labelled: str | None = setting(
         None,
-        "Labelled pairs (premise, hypothesis, label), a file: for SBERT, ConSERT (sup).",
+        "File of labelled pairs (premise, hypothesis, label), for SBERT and supervised ConSERT.",
         panel=_PANEL,
     )
     definitions: str | None = setting(
-        None, "Words and definitions, a file: for DefSent.", panel=_PANEL
+        None, "File of words and definitions, for DefSent.", panel=_PANEL
     )

@@ -28,9 +28,9 @@ def compare(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...",
-            help="Two or more: a model of several runs, several models with commas"
-            " between, or a pattern ('simcse-*'), e.g. those of an array of jobs.",
+            metavar="MODEL",
+            help="Two or more, each a model of several runs, several models joined by commas, or"
+            " a pattern ('simcse-*'), e.g. the models of a job array.",
         ),
     ],
     data_dir: DataDir = None,

@@ -30,35 +30,35 @@ _OTHERS = [
 def pretrain(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Plain text, one sentence or paragraph a line."),
+        typer.Argument(metavar="FILE", help="Plain text, one sentence or paragraph on each line."),
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="Folder of the model.")],
     unrelated: Annotated[
         list[str] | None,
-        typer.Option(help="Further file, whose lines are in no order; repeatable."),
+        typer.Option(help="Another file, whose lines are unrelated; repeatable."),
     ] = None,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="MODEL",
-            help="Go on from a masked language model with its head (`mini-bert`, a folder, a hub"
-            " id): its vocabulary, shape and weights.",
+            help="Continue a masked language model with its head (`mini-bert`, a folder, a hub"
+            " id), with its vocabulary, shape and weights.",
         ),
     ] = None,
     templates: Annotated[
         Path | None,
         typer.Option(
-            help="For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that"
-            " come with promptcli."
+            help="For bag-of-words: templates, one on each line, with [X] and [MASK]. Default:"
+            " 49 that come with promptcli."
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Resume the unfinished run in the folder; it ends with the weights of a run that"
-            " was never killed.",
+            help="Resume the unfinished run in the folder; it ends with the weights of a run"
+            " that was never stopped.",
         ),
     ] = False,
     layers: Annotated[int, field_option(Plan, "layers")] = Plan.layers,
@@ -83,11 +83,11 @@ def pretrain(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Pre-train a small BERT on plain text, or go on with a masked language model.
+    """Pre-train a small BERT on plain text, or continue a masked language model.
 
-    The lower-casing WordPiece vocabulary of a new BERT is trained on the same text. A model that
-    others made keeps its tokenizer, shape and head. The folder is a backbone afterwards:
-    `promptcli embed file.txt --backbone FOLDER`.
+    A new BERT gets a lower-cased WordPiece vocabulary from the same text. A model that others made
+    keeps its tokenizer, shape and head. Use the result as a backbone: `promptcli embed file.txt
+    --backbone FOLDER`.
     """
     given = locals()
     # nearly every step has its own shape, and the matrix library would keep memory for a thousand

@@ -15,7 +15,7 @@ KEY = "PROMPTCLI_API_KEY"
 Indexes = Annotated[
     list[str] | None,
     typer.Option(
-        "--index", metavar="DIR", help="Index to search; repeatable. Its name is its folder's."
+        "--index", metavar="DIR", help="Index to search; repeatable. It is named after its folder."
     ),
 ]
 _USUAL = ServeSettings()
@@ -25,13 +25,14 @@ def serve(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODEL]...",
+            metavar="MODEL",
             help="Names of models and recipes, recipe files, folders or hub ids; requests name them"
             " as they are written here. Default: mini-multi.",
         ),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
+        list[str] | None,
+        typer.Option("--model", "-m", help="The same as the argument; repeatable."),
     ] = None,
     indexes: Indexes = None,
     host: Annotated[str, field_option(ServeSettings, "host")] = _USUAL.host,
@@ -103,7 +104,7 @@ def mcp(
     """Serve indexes to agents over stdin and stdout, by the Model Context Protocol.
 
     The tools are `search` (an index), `similar` (two sentences) and `indexes`. They only read. The
-    server ends with its stdin.
+    server ends when its stdin ends.
     """
     serving.serve_agents(
         indexes or (),

@@ -27,18 +27,23 @@ class ServeSettings:
         max=60_000,
     )
     max_waiting: int = setting(
-        8192, "Texts waiting to be encoded; beyond, the answer is 429.", min=1, panel=_LIMITS
+        8192,
+        "Most texts waiting to be encoded; beyond it, the answer is 429.",
+        min=1,
+        panel=_LIMITS,
     )
     max_requests: int = setting(
-        512, "Requests in progress; beyond, the answer is 429.", min=1, panel=_LIMITS
+        512, "Most requests in progress; beyond it, the answer is 429.", min=1, panel=_LIMITS
     )
-    max_texts: int = setting(2048, "Texts of a request (OpenAI's limit).", min=1, panel=_LIMITS)
-    max_characters: int = setting(100_000, "Characters of a text.", min=1, panel=_LIMITS)
-    max_body_mib: int = setting(8, "Mebibytes of a request's body.", min=1, panel=_LIMITS)
-    max_answer_mib: int = setting(64, "Mebibytes of an answer.", min=1, panel=_LIMITS)
+    max_texts: int = setting(
+        2048, "Most texts in a request (OpenAI's limit).", min=1, panel=_LIMITS
+    )
+    max_characters: int = setting(100_000, "Most characters in a text.", min=1, panel=_LIMITS)
+    max_body_mib: int = setting(8, "Largest body of a request, in mebibytes.", min=1, panel=_LIMITS)
+    max_answer_mib: int = setting(64, "Largest answer, in mebibytes.", min=1, panel=_LIMITS)
     max_connections: int = setting(
         1024,
-        "Open connections; fewer if the limit of descriptors is low (`ulimit -n`).",
+        "Most open connections; fewer if the limit of descriptors is low (`ulimit -n`).",
         min=4,
         panel=_LIMITS,
     )

@@ -44,7 +44,7 @@ from promptcli.training.methods import setting_types
 
 def tune_command(
     method: Annotated[
-        str | None, typer.Argument(metavar="METHOD", help="As of `promptcli train`.")
+        str | None, typer.Argument(metavar="METHOD", help="As for `promptcli train`.")
     ] = None,
     sweep: Annotated[
         list[str] | None,
@@ -64,14 +64,14 @@ def tune_command(
             min=1,
             max=10_000,
             help="Draw N combinations of the swept settings instead, by a tree-structured Parzen"
-            " estimator; a run below the median is ended.",
+            " estimator; a run below the median ends early.",
         ),
     ] = None,
     keep_runs: Annotated[
         bool,
         typer.Option(
             "--keep-runs",
-            help="Keep every run as a model of its own, NAME.run-N, not the best alone.",
+            help="Keep every run as a separate model, NAME.run-N, not only the best one.",
         ),
     ] = False,
     data: Data = None,
