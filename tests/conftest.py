@@ -13,6 +13,7 @@ import functools
 import gc
 import importlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import hypothesis
 import pytest
 
+from promptcli.notes import LOG
 from tests import network, unsynced  # noqa: F401
 
 # until all is imported: a collection looks at all that torch and transformers have made
@@ -258,6 +260,28 @@ def run(
         )
 
     yield call
+
+
+class Notes(list[str]):
+    """What the library has said, a message each."""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self)
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
+    """Return what the library says in a test, informing or warning.
+
+    Pytest's own fixture, which is off, walks over the loggers of all libraries at every test.
+    """
+    said = Notes()
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    monkeypatch.setattr(LOG, "handlers", [handler])
+    LOG.setLevel(logging.INFO)
+    return said
 
 
 @pytest.fixture

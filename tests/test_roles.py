@@ -119,35 +119,29 @@ def test_a_search_of_files(folder, text):
     ],
 )
 def test_the_prompts_of_a_role_by_their_usual_names(
-    tiny_folder, tmp_path, caplog, prompts, query, document
+    tiny_folder, tmp_path, notes, prompts, query, document
 ):
     encoder = pc.load(
         made(tmp_path, tiny_folder("bert"), prompts=prompts), device="cpu", dtype="float32"
     )
-    caplog.set_level("INFO")
     for role, prompt in (("query", query), ("document", document)):
-        caplog.clear()
+        notes.clear()
         vectors = encoder.in_role(role, report=True).encode(SENTENCES)
         np.testing.assert_allclose(vectors, encoder.encode(SENTENCES, prompt=prompt), atol=1e-5)
-        assert len(caplog.messages) == bool(prompt)
+        assert len(notes) == bool(prompt)
 
 
-def test_retrieval_and_other_tasks(folder, tmp_path, caplog):
+def test_retrieval_and_other_tasks(folder, tmp_path, notes):
     rows = [(*SENTENCES[:2], 1), (*SENTENCES[2:4], 1), *(("", text, 0) for text in SENTENCES[4:])]
     path = tmp_path / "q.tsv"
     path.write_text(
         "query\tdocument\tgrade\n" + "".join("\t".join(map(str, row)) + "\n" for row in rows)
     )
     encoder = pc.load(folder, device="cpu", dtype="float32")
-    caplog.set_level("INFO")
     retrieval, demo = sorted(
         pc.evaluate(encoder, [f"retrieval:{path}", "demo:dev"]), key=lambda score: score.metric
     )
-    told = [
-        line.split(" begin")[0]
-        for line in caplog.messages
-        if " begin with the model's prompt" in line
-    ]
+    told = [line.split(" begin")[0] for line in notes if " begin with the model's prompt" in line]
     assert told == ["queries", "documents"]
     assert demo.value == pc.evaluate(encoder, "demo:dev")[0].value
     queries = wanted(folder, "two dogs : ", [SENTENCES[0], SENTENCES[2]])

@@ -26,6 +26,7 @@ from promptcli.backbones.locating import (
     check_marks,
     locate,
     own_tokenizer,
+    shipped_digest,
     weight_files,
     weights_digest,
 )
@@ -141,7 +142,8 @@ def _open(
     names = frozenset(dtypes)
     tokens = own_tokenizer(folder)
     tokenizer: Any = None
-    if folder in SHIPPED.values():
+    shipped = folder in SHIPPED.values()
+    if shipped:
         pieces = shipped_tokenizer(folder)
     else:
         if name_of_family == "bert":
@@ -165,9 +167,10 @@ def _open(
         model, info = checking.load_model(checking.transformers().AutoModel, folder, **options)
     if family.causal:  # large: probed on its own device
         model.to(device)
-    checking.check_loaded(what, model, info)
-    checking.check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
-    digest = weights_digest(folder)
+    if not shipped:
+        checking.check_loaded(what, model, info)
+        checking.check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
+    digest = shipped_digest(folder) if shipped else weights_digest(folder)
     backbone = Backbone(
         model=with_fast_products(model.eval()),
         tokenizer=pieces,
@@ -175,7 +178,8 @@ def _open(
         folder=folder,
         tensor_names=names,
     )
-    check_probe(what, backbone)
+    if not shipped:
+        check_probe(what, backbone)
     if family.causal:  # its attention is always the hook's
         backbone.require_hook("a causal model")
     model.to(device=device, dtype=dtype)

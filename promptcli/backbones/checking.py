@@ -75,7 +75,8 @@ def transformers() -> Any:
     import transformers as library
     from transformers.utils import logging
 
-    logging.set_verbosity(CRITICAL)
+    if logging.get_verbosity() != CRITICAL:  # setting it clears what every logger remembers
+        logging.set_verbosity(CRITICAL)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     return library
 

@@ -2,6 +2,7 @@
 the hub.
 """
 
+import functools
 import hashlib
 import itertools
 import os
@@ -165,6 +166,10 @@ def weights_digest(folder: Path) -> str:
     if isinstance(record, dict) and record.get("written") == digest.hexdigest():
         return str(record["weights"])
     return digest.hexdigest()
+
+
+#: That of a shipped folder, whose files stay as they are.
+shipped_digest = functools.cache(weights_digest)
 
 
 def own_tokenizer(folder: Path) -> Path:

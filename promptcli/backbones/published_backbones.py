@@ -3,12 +3,11 @@
 A folder's name alone is a claim: any folder may be called ``bert-base-uncased``.
 """
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from promptcli.backbones.locating import SHIPPED, weights_digest
+from promptcli.backbones.locating import SHIPPED, shipped_digest
 from promptcli.named_templates import last_part
 from promptcli.storage.files import sha256
 
@@ -119,7 +118,7 @@ def published_name(backbone: "Backbone") -> str | None:
     if backbone.provenance.family not in {known.shape.family for known in PUBLISHED.values()}:
         return None
     for name, folder in SHIPPED.items():
-        if backbone.provenance.weights_sha256 == _shipped_digest(folder):
+        if backbone.provenance.weights_sha256 == shipped_digest(folder):
             return name
     for name, known in PUBLISHED.items():
         if known.sha256 is not None and known.fits(backbone) and _has_weights(backbone, known):
@@ -132,9 +131,6 @@ def published_name(backbone: "Backbone") -> str | None:
         return name if published.sha256 is None else None
     owner = backbone.name.partition("@")[0].rpartition("/")[0]
     return name if owner in published.owners else None
-
-
-_shipped_digest = functools.cache(weights_digest)
 
 
 def _has_weights(backbone: "Backbone", known: PublishedBackbone) -> bool:

@@ -31,7 +31,7 @@ from promptcli.backbones.locating import (
     SHIPPED_TABLES,
     TABLE_MARKS,
     locate,
-    weights_digest,
+    shipped_digest,
 )
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE, Provenance
@@ -232,7 +232,7 @@ def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
     if rows.shape != (config["vocab_size"], config["hidden_size"]):
         return None
     longest = config["max_position_embeddings"]
-    digest = weights_digest(folder)
+    digest = shipped_digest(folder)
     provenance = Provenance(name, config["model_type"], None, digest, tokenizer.sha256)
     return WordTable(tokenizer, rows, provenance, folder, longest, of_language_model=True)
 

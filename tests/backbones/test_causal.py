@@ -469,7 +469,7 @@ def test_kv_embedding_has_layers_of_its_own_and_refuses_others(tiny_backbone):
 
 
 @pytest.mark.parametrize("inner", ["prompteol", "token-prepending:1-2:knowledge"])
-def test_a_reversed_prompt_takes_the_words_in_reverse_order(inner, tiny_backbone, caplog):
+def test_a_reversed_prompt_takes_the_words_in_reverse_order(inner, tiny_backbone, notes):
     backbone = tiny_backbone("llama")
     recipe = PROMPTEOL.replace(prompt=inner)
     plain_vectors = build_encoder(recipe, backbone=backbone).encode(
@@ -482,10 +482,9 @@ def test_a_reversed_prompt_takes_the_words_in_reverse_order(inner, tiny_backbone
     assert np.abs(build_encoder(both, backbone=backbone).encode(SENTENCES) - mean).max() < 1e-5
 
 
-def test_a_reversed_prompt_of_a_masked_model_is_said_to_be_untested(tiny_backbone, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_a_reversed_prompt_of_a_masked_model_is_said_to_be_untested(tiny_backbone, notes):
     build_encoder(Recipe(prompt="reversed:[X] [MASK]"), backbone=tiny_backbone("bert"))
-    assert "prompt 'reversed' is for causal models; no paper has tried it on others" in caplog.text
+    assert "prompt 'reversed' is for causal models; no paper has tried it on others" in notes.text
 
 
 @pytest.mark.parametrize(

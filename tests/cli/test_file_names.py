@@ -28,14 +28,13 @@ def test_what_is_made_of_them_is_kept(run, home, tmp_path, tiny_folder, monkeypa
     assert "caf?.t" in (home / "models" / "made" / "promptcli.json").read_text(encoding="utf-8")
 
 
-def test_sync_leaves_out_a_file_that_no_id_can_name(tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_sync_leaves_out_a_file_that_no_id_can_name(tmp_path, monkeypatch, notes):
     monkeypatch.chdir(tmp_path)
     Path("texts").mkdir()
     odd = f"texts/{os.fsdecode(bytes([255]))}.txt"
     Path("texts/a.txt").write_text("A cat sleeps.\n")
     Path(odd).write_text("A dog barks.\n")
     assert len(pc.SentenceIndex.sync("index", ["texts"], model="mini-static").index) == 1
-    assert "skipped 1 file" in caplog.text
+    assert "skipped 1 file" in notes.text
     with pytest.raises(UsageError, match="its name is not UTF-8; rename it"):
         pc.SentenceIndex.sync("index", [odd], model="mini-static")

@@ -171,33 +171,31 @@ def test_a_delimiter_that_alone_divides_all_rows_evenly_is_taken(tmp_path):
     assert table(quoted, {"quote": ""})[1] == [{"text": '"Hi" he said', "x": "y"}]
 
 
-def test_bad_rows_are_left_out_counted_and_told(tmp_path, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_bad_rows_are_left_out_counted_and_told(tmp_path, notes):
     path = write(tmp_path, "a.csv", "text,x\na,1\nshort\nb,2\n" + "c,d,e\n" * 4)
     with pytest.raises(UsageError, match=r"line 3: 1 column.*skip-bad"):
         table(path, skip_bad=False)
     assert [row["text"] for row in table(path, skip_bad=True)[1]] == ["a", "b"]
-    assert "left out 5 rows that cannot be read: line 3: 1 column" in caplog.text
-    assert caplog.text.count("line ") == 3 and caplog.text.rstrip().endswith("...")
+    assert "left out 5 rows that cannot be read: line 3: 1 column" in notes.text
+    assert notes.text.count("line ") == 3 and notes.text.rstrip().endswith("...")
     lines = '{"text": "a"}\n{broken\n{"text": "\\ud83d"}\n{"text": 3}\n[1]\n{"text": "b"}\n'
     path = write(tmp_path, "a.jsonl", lines)
     assert [row["text"] for row in table(path, skip_bad=True)[1]] == ["a", "b"]
-    assert "4 rows that cannot be read" in caplog.text
+    assert "4 rows that cannot be read" in notes.text
     path = write(tmp_path, "a.txt", b"one\n\xff\nthree\n")
     with open_rows(path, skip_bad=True) as rows:
         assert list(rows.texts()) == ["one", "", "three"]  # row i is line i
 
 
 @pytest.mark.parametrize("end", ['51,"x"', '51",5,6', "51,x"])
-def test_all_lines_of_a_bad_row_are_told(end, tmp_path, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_all_lines_of_a_bad_row_are_told(end, tmp_path, notes):
     lines = ["n,text", '1,"never closed', *(f"{number},x" for number in range(3, 51)), end]
     path = write(tmp_path, "a.csv", "\n".join(lines) + "\n")
     with pytest.raises(UsageError, match="lines 2 to 51: "):
         table(path)
     with open_rows(path, skip_bad=True, may_be_empty=True) as rows:
         assert list(rows.texts()) == []
-    assert "left out 50 lines that cannot be read: lines 2 to 51: " in caplog.text
+    assert "left out 50 lines that cannot be read: lines 2 to 51: " in notes.text
 
 
 def test_lists_within_json_are_named_by_a_path(tmp_path):

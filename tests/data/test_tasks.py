@@ -218,21 +218,20 @@ def test_a_retrieval_folder_that_is_not_one(name, content, message, tmp_path):
         pc.evaluate("mini", f"retrieval:{tmp_path}")
 
 
-def test_judged_documents_that_are_missing_are_never_found(tmp_path, caplog):
+def test_judged_documents_that_are_missing_are_never_found(tmp_path, notes):
     (tmp_path / "qrels").mkdir()
     judged = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\tgone\t1\nq9\td2\t1\nq2\td2\t1\n"
     for file, text in (BEIR | {"qrels/test.tsv": judged}).items():
         (tmp_path / file).write_text(text)
-    with caplog.at_level("INFO", logger="promptcli"):
-        [score] = pc.evaluate("mini-static", f"retrieval:{tmp_path}")
+    [score] = pc.evaluate("mini-static", f"retrieval:{tmp_path}")
     ideal = 1 + 1 / np.log2(3)  # of two documents, one of which is found first
     assert score.by_example == pytest.approx([1 / ideal, 1])
     assert (score.queries, score.documents, score.recall_at_10) == (2, 3, 75)
-    assert "1 judged document missing" in caplog.text and "1 judgement of missing" in caplog.text
+    assert "1 judged document missing" in notes.text and "1 judgement of missing" in notes.text
 
 
 @pytest.mark.parametrize("by", ["meaning", "words", "both"])
-def test_a_query_that_is_a_document_is_no_answer_to_itself(by, tmp_path, caplog):
+def test_a_query_that_is_a_document_is_no_answer_to_itself(by, tmp_path, notes):
     (tmp_path / "qrels").mkdir()
     texts = [f"The {thing} {what}." for thing in ("lamp", "clock") for what in ("broke", "fell")]
     documents = [{"_id": str(number), "text": text} for number, text in enumerate(texts)]
@@ -243,18 +242,16 @@ def test_a_query_that_is_a_document_is_no_answer_to_itself(by, tmp_path, caplog)
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     judged = "query-id\tcorpus-id\tscore\n0\t1\t1\n2\tcopy\t1\n1\t3\t1\n"
     (tmp_path / "qrels/test.tsv").write_text(judged)
-    with caplog.at_level("INFO", logger="promptcli"):
-        scores = pc.evaluate("mini-static", f"retrieval:{tmp_path}", by=by)
+    scores = pc.evaluate("mini-static", f"retrieval:{tmp_path}", by=by)
     assert list(scores.tasks[0].left_out.items()) == [
         (0, scores.tasks[0].documents.index(texts[0]))
     ]
     assert scores[0].by_example[:2] == pytest.approx([1, 1])
-    assert "1 queries are documents" in caplog.text
+    assert "1 queries are documents" in notes.text
 
 
-def test_a_pair_with_an_empty_side_is_left_out_and_said(tmp_path, caplog):
+def test_a_pair_with_an_empty_side_is_left_out_and_said(tmp_path, notes):
     path = tmp_path / "pairs.csv"
     path.write_text("sentence1,sentence2,score\na,b,1\n,c,2\nd,e,3\n")
-    with caplog.at_level("INFO", logger="promptcli"):
-        assert read_graded_pairs(path) == [("a", "b", 1.0), ("d", "e", 3.0)]
-    assert "1 row with an empty sentence left out" in caplog.text
+    assert read_graded_pairs(path) == [("a", "b", 1.0), ("d", "e", 3.0)]
+    assert "1 row with an empty sentence left out" in notes.text

@@ -104,8 +104,7 @@ def test_pairs_and_maps_read_sheets():
     assert split_columns("t.xlsx:My pairs, 2024:a,b") == ("t.xlsx", ("My pairs, 2024:a", "b"))
 
 
-def test_formulas_without_a_value_and_merged_cells_are_told(caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_formulas_without_a_value_and_merged_cells_are_told(notes):
     write_workbook("far.xlsx", a=[["text"], ["a cat"], ["x"]])
     with zipfile.ZipFile("far.xlsx") as old, zipfile.ZipFile("f.xlsx", "w") as new:
         for part in old.namelist():
@@ -114,7 +113,7 @@ def test_formulas_without_a_value_and_merged_cells_are_told(caplog):
             new.writestr(part, text.replace(b"</sheetData>", merged))
     with open_rows("f.xlsx") as rows:
         assert next(rows.texts()) == "a cat"
-    assert "1 formulas without a value" in caplog.text and "1 merged" in caplog.text
+    assert "1 formulas without a value" in notes.text and "1 merged" in notes.text
 
 
 def test_a_workbook_that_would_fill_the_memory_is_refused(monkeypatch):

@@ -115,13 +115,12 @@ def test_a_template_whose_places_differ_or_that_is_not_for_two_is_refused(tiny_b
         write_tokenizer(build_encoder(ECHO, backbone=causal), tmp_path)
 
 
-def test_a_masked_model_takes_it_with_a_note(tiny_backbone, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_a_masked_model_takes_it_with_a_note(tiny_backbone, notes):
     encoder = build_encoder(
         Recipe(prompt="[X] , [X] [MASK]", pooling="last/mask"), backbone=tiny_backbone("bert")
     )
     assert encoder.template.copies == 2
-    assert "is for causal models" in caplog.text
+    assert "is for causal models" in notes.text
     row = encoder.inputs(["the cat"]).ids[0]
     assert (
         row[encoder.template.mask_positions(np.array([len(row)]))[0, 0]]

@@ -152,8 +152,7 @@ def test_ditto(states, head, encoder, reference):
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.5, 40.0])
 @pytest.mark.parametrize("head", [None, "2-3"])
-def test_slot_attention(alpha, head, encoder, reference, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_slot_attention(alpha, head, encoder, reference, notes):
     template = 'This : "[X]" means [MASK] .'
     expected = []
     for sentence in SENTENCES:
@@ -171,7 +170,7 @@ def test_slot_attention(alpha, head, encoder, reference, caplog):
     assert made.recipe.pooling == pooling
     assert_rows(made, expected)
     told = f"{len(set(SENTENCES))} sentences without a token above 40 / n of the slot's attention"
-    assert (told in caplog.text) is (alpha == 40)
+    assert (told in notes.text) is (alpha == 40)
 
 
 def test_mask(encoder, reference, family):

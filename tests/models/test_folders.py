@@ -127,10 +127,9 @@ def test_the_tokenizers_limit_holds_if_the_module_has_none(tiny_folder, tmp_path
 @pytest.mark.parametrize(
     ("family", "pooling"), [("llama", "last/last-token"), ("bert", pc.Recipe().pooling)]
 )
-def test_the_pooling_assumed_for_a_plain_model_is_said(family, pooling, tiny_folder, caplog):
-    with caplog.at_level("INFO", logger="promptcli"):
-        assert load(tiny_folder(family)).recipe.pooling == pooling
-    assert "assumed" in caplog.text
+def test_the_pooling_assumed_for_a_plain_model_is_said(family, pooling, tiny_folder, notes):
+    assert load(tiny_folder(family)).recipe.pooling == pooling
+    assert "assumed" in notes.text
 
 
 def remove(file):

@@ -96,15 +96,14 @@ def test_simcse_unsupervised_has_no_head_and_supervised_has_one(registry, author
 
 
 @pytest.mark.parametrize("content", [{}, head()], ids=["class", "projection"])
-def test_simcse_s_checkpoint_needs_no_name(registry, authors, content, caplog):
+def test_simcse_s_checkpoint_needs_no_name(registry, authors, content, notes):
     folder = authors("checkpoint-500", content)
     if content:  # another program's class
         config = json.loads((folder / "config.json").read_text())
         write(folder, "config.json", {**config, "architectures": ["BertModel"]})
-    with caplog.at_level("INFO", logger="promptcli"):
-        made = import_model(str(folder), "told")
+    made = import_model(str(folder), "told")
     assert (kind_of(made), made.recipe.pooling) == ("SimCSE checkpoint", "last/cls")
-    assert "read as an unsupervised one" in caplog.text
+    assert "read as an unsupervised one" in notes.text
 
 
 def test_promptbert_is_read_at_its_mask(registry, authors, tiny_folder):

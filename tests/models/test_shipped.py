@@ -1,5 +1,7 @@
 """The shipped models: small, of half precision, and as their cards say."""
 
+import shutil
+
 import numpy as np
 import torch
 
@@ -35,3 +37,9 @@ def test_the_fast_tier_is_word_embeddings_which_know_no_order(home):
 
 def test_the_tokenizer_of_the_shipped_backbone_is_read_once():
     assert load_backbone("mini-bert").tokenizer is load_backbone("mini-bert").tokenizer
+
+
+def test_the_shipped_backbone_would_pass_the_checks_of_what_others_wrote(tmp_path):
+    copied = load_backbone(str(shutil.copytree(MINI, tmp_path / "mini")))
+    shipped = load_backbone("mini-bert")
+    assert copied.provenance.weights_sha256 == shipped.provenance.weights_sha256

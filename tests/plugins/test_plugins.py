@@ -139,7 +139,7 @@ def site(tmp_path, monkeypatch):
     return install
 
 
-def test_a_deleted_row_of_our_own_is_absent_and_a_strangers_broken_one_is_named(site, caplog):
+def test_a_deleted_row_of_our_own_is_absent_and_a_strangers_broken_one_is_named(site, notes):
     site(
         "# rows\n[promptcli.parts]\n"
         "gone = promptcli.plugins.gone.rows:PART\nbroken = nowhere_at_all:PART\n"
@@ -149,7 +149,7 @@ def test_a_deleted_row_of_our_own_is_absent_and_a_strangers_broken_one_is_named(
     assert dict(table) == {"own": 1, "there": pc.Recipe}
     assert table.absent() == {"gone"}
     assert table.extension("there") is None
-    assert [record.getMessage().split("'")[1] for record in caplog.records] == ["broken"]
+    assert [line.split("'")[1] for line in notes] == ["broken"]
 
 
 def test_every_table_is_listed_by_its_name():

@@ -38,11 +38,10 @@ def test_a_list_of_texts_is_texts(folder):
     assert pc.search("house", ["house.md"])[0].text == "house.md"  # not the file
 
 
-def test_files_that_are_skipped_are_named(folder, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_files_that_are_skipped_are_named(folder, notes):
     Path("bin.txt").write_bytes(b"A caf\xe9.\n")
     synced = pc.SentenceIndex.sync("i", ["*.txt", "t.csv"], model="mini-static")
-    assert "that cannot be read as text or tables: bin.txt" in caplog.text
+    assert "that cannot be read as text or tables: bin.txt" in notes.text
     [left_out] = synced.left_out
     assert left_out.file == "bin.txt" and left_out.reason.startswith("line 1: is not UTF-8")
 

@@ -181,8 +181,7 @@ def test_columns_come_back_with_their_types():
 
 
 @pytest.mark.parametrize("factory", [None, "HNSW8"])
-def test_what_is_derived_is_made_again(tmp_path, derive_all, caplog, factory):
-    caplog.set_level("INFO", "promptcli")
+def test_what_is_derived_is_made_again(tmp_path, derive_all, notes, factory):
     folder = tmp_path / "i"
     index = built(folder, TEXTS * 3, factory=factory)
     wanted = index.search("snow", 5)
@@ -195,7 +194,7 @@ def test_what_is_derived_is_made_again(tmp_path, derive_all, caplog, factory):
                 (folder / name).write_bytes(damaged)
             again = pc.SentenceIndex.open(folder)
             assert again.search("snow", 5) == wanted
-            assert (folder / name).is_file() and "made again" in caplog.text
+            assert (folder / name).is_file() and "made again" in notes.text
     (folder / VECTORS).unlink()
     (tmp_path / "other").mkdir()
     built(tmp_path / "j", [*TEXTS[::-1]] * 3)

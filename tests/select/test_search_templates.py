@@ -389,10 +389,9 @@ def test_refusals(arguments, code, message, search):
     assert (ran.code, ran.out) == (code, "") and message in ran.err and ran.err.count("\n") == 1
 
 
-def test_the_search_is_a_function(tiny_backbone, task, caplog):
+def test_the_search_is_a_function(tiny_backbone, task, notes):
     backbone = tiny_backbone("bert")
     encoder = TorchEncoder(Recipe(backbone=backbone.name), backbone, {})
-    caplog.set_level("INFO")
     found = pc.search_templates(encoder, task, mode="free", limit=20, top=4)
     assert (
         found.about["mode"] == "free" and len(found.ranked) == 4 and found.best == found.ranked[0]
@@ -400,7 +399,7 @@ def test_the_search_is_a_function(tiny_backbone, task, caplog):
     assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.choice
     assert (
         f"20 of the {len(template_search.grammar_templates()):,} templates of the grammar"
-        in caplog.text
+        in notes.text
     )
     with pytest.raises(UsageError, match="at least 2") as error:
         pc.search_templates(encoder, task, beam=1)
@@ -428,8 +427,7 @@ def test_an_example_is_written_as_the_papers():
         demonstrations([("slot", "this [X] here")], RECIPES["prompteol"])
 
 
-def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, caplog):
-    caplog.set_level("INFO")
+def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, notes):
     file = tmp_path / "pairs.tsv"
     file.write_text(f"word\tdefinition\n{DEMONSTRATIONS}")
     backbone = tiny_backbone("llama")
@@ -448,4 +446,4 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, 
     assert found.recipe.pooling == "last/last-token" and found.recipe.text_rule == "prompteol"
     one = search(limit=1)
     assert len(one.ranked) == 2 and PLAIN in {row.choice for row in one.ranked}
-    assert "using the 235 shipped words and definitions" in caplog.messages
+    assert "using the 235 shipped words and definitions" in notes

@@ -275,11 +275,10 @@ def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path):
 
 
 def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(
-    tmp_path, monkeypatch, caplog
+    tmp_path, monkeypatch, notes
 ):
     """The clock goes by itself while the lock is asked for; nobody waits."""
     path = tmp_path
-    caplog.set_level("INFO", "promptcli")
     clock = itertools.count(0, 0.5)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
@@ -294,7 +293,7 @@ def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(
     ):
         pass
     assert 60 <= next(clock) < 90
-    assert caplog.messages == [f"waiting for {path}, which another process has locked"]
+    assert notes == [f"waiting for {path}, which another process has locked"]
 
     tries = iter(range(30))
 
@@ -304,7 +303,7 @@ def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(
 
     monkeypatch.setattr(time, "sleep", sleep)
     with hold(path):
-        assert len(caplog.messages) == 2
+        assert len(notes) == 2
 
 
 def test_who_holds_a_claim_is_named_and_nothing_is_left_of_it(tmp_path):
@@ -404,20 +403,18 @@ def test_a_state_of_other_weights_is_one_line(step, shape, tmp_path):
 
 
 def test_a_cache_that_may_not_be_written_keeps_nothing_and_says_so_once(
-    tmp_path, monkeypatch, caplog
+    tmp_path, monkeypatch, notes
 ):
-    caplog.set_level("INFO", "promptcli")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     cache = Cache(tmp_path / "cache")
     cache.put({"a": 1}, {"value": 2})
     cache.put_tensors({"a": 1}, {})
     assert cache.get({"a": 1}) is None and not os.listdir(tmp_path)
-    [said] = caplog.messages
+    [said] = notes
     assert said.startswith(f"{tmp_path / 'cache'} may not be written: what is computed is not kept")
 
 
-def test_a_cache_is_shared_by_processes_and_made_again_if_it_is_damaged(tmp_path, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_a_cache_is_shared_by_processes_and_made_again_if_it_is_damaged(tmp_path, notes):
     cache, other = Cache(tmp_path), Cache(tmp_path, fresh=True)
     cache.put({"a": 1}, [0.1, 1e-17])
     assert cache.get({"a": 1}) == [0.1, 1e-17] and cache.get({"a": 2}) is None
@@ -431,19 +428,18 @@ def test_a_cache_is_shared_by_processes_and_made_again_if_it_is_damaged(tmp_path
         assert cache.get({"a": 1}) is None
         cache.put({"a": 1}, 3)
         assert cache.get({"a": 1}) == 3
-    assert not caplog.messages
+    assert not notes
 
 
-def test_a_cache_on_a_full_disk_keeps_nothing_and_says_so_once(tmp_path, monkeypatch, caplog):
+def test_a_cache_on_a_full_disk_keeps_nothing_and_says_so_once(tmp_path, monkeypatch, notes):
     def full(statement, *values):
         raise sqlite3.OperationalError("database or disk is full")
 
-    caplog.set_level("INFO", "promptcli")
     cache = Cache(tmp_path)
     monkeypatch.setattr(cache, "_execute", full)
     for value in (1, 2):
         cache.put({"a": 1}, value)
-    [said] = caplog.messages
+    [said] = notes
     assert "database or disk is full" in said and "is not kept" in said
 
 

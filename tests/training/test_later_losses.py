@@ -251,23 +251,21 @@ def test_mined_negatives_are_those_a_loop_finds(margin, guided):
     assert mine_negatives(given, vectors, vectors, margin).columns[2][7] == "mine"
 
 
-def test_a_run_mines_by_the_model_that_is_named(tiny_folder, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_a_run_mines_by_the_model_that_is_named(tiny_folder, notes):
     options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 2}
     trained = pc.train("simcse", CONSECUTIVE, mine="mini", mine_margin=0.0, dims="8,4", **options)
-    assert "hard negatives mined" in caplog.text
+    assert "hard negatives mined" in notes.text
     assert trained.facts["mine"] == "mini" and trained.facts["mine_fingerprint"]
     assert trained.facts["by_dim"].keys() == {"8", "4"}
     with pytest.raises(UsageError, match="mine: needs pairs"):
         pc.train("simcse", SENTENCES, mine="mini", **options)
 
 
-def test_distillation_takes_mined_negatives_and_pairs_that_have_none(tiny_folder, caplog):
-    caplog.set_level("INFO", "promptcli")
+def test_distillation_takes_mined_negatives_and_pairs_that_have_none(tiny_folder, notes):
     options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 2}
     options |= {"teacher": "mini", "mine": "mini", "mine_margin": 0.1}
     trained = pc.train("distill", CONSECUTIVE, contrastive_weight=1.0, **options)
-    mined, none = re.search(r"(\d+) hard negatives mined; (\d+) of", caplog.text).groups()
+    mined, none = re.search(r"(\d+) hard negatives mined; (\d+) of", notes.text).groups()
     assert int(mined) > 0 and int(none) > 0
     assert trained.facts["mine_fingerprint"] == trained.facts["teacher_fingerprint"]
     with pytest.raises(UsageError, match=r"mine: finds hard negatives.*contrastive_weight"):

@@ -67,9 +67,8 @@ def test_a_launch_that_cannot_be(changes, said):
 
 @pytest.mark.parametrize("left", [{"PMI_SIZE": "4"}, {"LOCAL_RANK": "0"}])
 def test_what_a_launcher_left_behind_does_not_stop_a_training(
-    left, tiny_folder, monkeypatch, caplog
+    left, tiny_folder, monkeypatch, notes
 ):
-    caplog.set_level("INFO", "promptcli")
     for name, value in left.items():
         monkeypatch.setenv(name, value)
     backbone = str(tiny_folder("bert"))
@@ -77,7 +76,7 @@ def test_what_a_launcher_left_behind_does_not_stop_a_training(
         "simcse", COLUMNS[0], backbone=backbone, batch_size=4, steps=1, on="demo:dev", offline=True
     )
     assert trained.facts["processes"] == 1 and os.environ.items() >= left.items()
-    alone = [line for line in caplog.messages if "this one trains alone" in line]
+    alone = [line for line in notes if "this one trains alone" in line]
     assert [line.split()[0] for line in alone] == [
         f"{name}={value}" for name, value in left.items() if "SIZE" in name
     ]

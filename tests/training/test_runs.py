@@ -1,7 +1,6 @@
 """``train`` from files into a model: every method, what is refused, resumed, replaced and said."""
 
 import dataclasses
-import logging
 import os
 from pathlib import Path
 
@@ -281,28 +280,27 @@ def stop(*_, **__):
         ({"data": "text.txt", "on": "graded.tsv", "backbone": "mini-bert"}, None),
     ],
 )
-def test_a_training_begins_with_what_was_not_given(given, said, monkeypatch, caplog):
+def test_a_training_begins_with_what_was_not_given(given, said, monkeypatch, notes):
     monkeypatch.setattr(running, "load_backbone", stop)
-    with caplog.at_level(logging.INFO, "promptcli"), pytest.raises(UsageError, match="stopped"):
+    with pytest.raises(UsageError, match="stopped"):
         pc.train("simcse", batch_size=4, **given)
-    first, *notes = caplog.messages
+    first, *others = notes
     assert first.startswith("settings of simcse: found on mini-bert (")
-    assert notes == [said] * (said is not None)
+    assert others == [said] * (said is not None)
 
 
-def test_what_the_data_are_like_is_said(small, monkeypatch, caplog):
+def test_what_the_data_are_like_is_said(small, monkeypatch, notes):
     Path("copy.tsv").write_text("\n".join(FILES["graded.tsv"]) + "\n")
-    with caplog.at_level(logging.INFO, "promptcli"):
-        mixed = {**small, "data": [Path("triplets.tsv"), Path("pairs.tsv")]}
-        trained = pc.train("simcse", batches="one-source", **mixed)
-        pc.train("sbert", **{**small, "data": "nli.tsv"})
-        pc.train("defsent", **{**small, "data": "words.tsv"})
-        monkeypatch.setattr(running, "load_backbone", stop)
-        with pytest.raises(UsageError, match="stopped"):
-            pc.train("sbert-regression", **{**small, "data": "graded.tsv", "on": "copy.tsv"})
+    mixed = {**small, "data": [Path("triplets.tsv"), Path("pairs.tsv")]}
+    trained = pc.train("simcse", batches="one-source", **mixed)
+    pc.train("sbert", **{**small, "data": "nli.tsv"})
+    pc.train("defsent", **{**small, "data": "words.tsv"})
+    monkeypatch.setattr(running, "load_backbone", stop)
+    with pytest.raises(UsageError, match="stopped"):
+        pc.train("sbert-regression", **{**small, "data": "graded.tsv", "on": "copy.tsv"})
     expected = {"source": "triplets.tsv, pairs.tsv", "batches": "one-source", "supervised": True}
     assert trained.facts.items() >= expected.items()
-    said = "\n".join(caplog.messages)
+    said = "\n".join(notes)
     count = len(GRADED)
     for part in (
         "4 pairs without a hard negative",
@@ -329,7 +327,7 @@ def test_settings_in_force(method, given, expected):
     assert pc.training_settings(method, **given).items() >= expected.items()
 
 
-def test_a_result_worse_than_what_was_not_trained_is_a_warning(small, caplog):
+def test_a_result_worse_than_what_was_not_trained_is_a_warning(small, notes):
     trained = pc.train("dcpcse", **small)
     for values, below, warned in (
         ({"untrained": 50, "begun": 40, "default": 60, "trained": 70}, [], False),
@@ -340,8 +338,8 @@ def test_a_result_worse_than_what_was_not_trained_is_a_warning(small, caplog):
             True,
         ),
     ):
-        caplog.clear()
+        notes.clear()
         changed = figures_of(trained, **values)
         assert list(changed.below) == changed.to_dict()["below"] == below
         running.warn_if_worse(changed)
-        assert any("plain encoder has" in line for line in caplog.messages) is warned
+        assert any("plain encoder has" in line for line in notes) is warned

@@ -104,11 +104,10 @@ OPTIONS = {
 }
 
 
-def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, caplog, tiny_folder):
+def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, notes, tiny_folder):
     options = {"backbone": str(tiny_folder("bert")), **OPTIONS}
-    with caplog.at_level("INFO", "promptcli"):
-        trained = pc.train("simcse", SENTENCES * 3, name="complete", **options)
-    assert "temperature 0." in caplog.text
+    trained = pc.train("simcse", SENTENCES * 3, name="complete", **options)
+    assert "temperature 0." in notes.text
     curve = [score.learned["temperature"] for score in trained.curve]
     assert curve[0] == pytest.approx(0.05) and len(set(curve)) == len(curve)
     best = [score.learned["temperature"] for score in trained.curve if score.best][-1]
@@ -133,13 +132,12 @@ class LearnedBound(InfoNCE):
 
 
 def test_every_number_that_an_objective_learns_is_reported_and_kept(
-    monkeypatch, caplog, tiny_folder
+    monkeypatch, notes, tiny_folder
 ):
     options = {"backbone": str(tiny_folder("bert")), **OPTIONS}
     monkeypatch.setitem(OBJECTIVES, "contrastive", LearnedBound)
-    with caplog.at_level("INFO", "promptcli"):
-        trained = pc.train("simcse", SENTENCES * 3, name="complete", **options)
-    assert "temperature 0.05" in caplog.text and "bound 0.5" in caplog.text
+    trained = pc.train("simcse", SENTENCES * 3, name="complete", **options)
+    assert "temperature 0.05" in notes.text and "bound 0.5" in notes.text
     curve = [score.learned for score in trained.curve]
     assert curve[0] == pytest.approx({"temperature": 0.05, "bound": 0.5})
     assert len({learned["bound"] for learned in curve}) == len(curve)

@@ -100,8 +100,7 @@ def static_on(backbone, *transforms, tensors=None, pooling="static/avg"):
     return TorchEncoder(recipe, backbone, tensors or {})
 
 
-def test_a_linear_transform_is_shared_and_another_is_said(tiny_backbone, caplog):
-    caplog.set_level("INFO")
+def test_a_linear_transform_is_shared_and_another_is_said(tiny_backbone, notes):
     backbone = tiny_backbone("bert")
     vectors = np.random.default_rng(0).normal(size=(200, backbone.width))
     tensors = AllButTheTop.fit(vectors)
@@ -118,7 +117,7 @@ def test_a_linear_transform_is_shared_and_another_is_said(tiny_backbone, caplog)
         encoder = static_on(backbone, *transforms, pooling=pooling, tensors=dense)
         hits = SentenceIndex.build(TEXTS, encoder).search(query, explain=True)
         assert {name for hit in hits for name in hit.explain()} == {"words"}
-        assert caplog.messages.pop().startswith(f"the cosine is no sum over words after {pooling}")
+        assert notes.pop().startswith(f"the cosine is no sum over words after {pooling}")
 
 
 def test_the_difference_to_a_stored_vector_is_named(tmp_path, run, monkeypatch):

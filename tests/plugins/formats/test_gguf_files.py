@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 import struct
 
 import numpy as np
@@ -70,29 +69,24 @@ def qwen(tmp_path_factory):
     return save_tiny_causal("qwen2", tmp_path_factory.mktemp("qwen2"), hidden_size=32)
 
 
-@pytest.fixture(autouse=True)
-def notes(caplog):
-    caplog.set_level(logging.INFO, "promptcli")
-
-
 def recipe_on(backbone):
     return Recipe(str(backbone), pooling="last/last-token")
 
 
-def test_vectors_are_those_of_the_checkpoint(qwen, tmp_path, caplog):
+def test_vectors_are_those_of_the_checkpoint(qwen, tmp_path, notes):
     write_gguf(qwen, tmp_path / "tiny.gguf")
     encoder = pc.load(recipe_on(tmp_path / "tiny.gguf"), dtype="float32")
     plain = build_encoder(recipe_on(qwen), dtype="float32")
     np.testing.assert_allclose(encoder.encode(SENTENCES), plain.encode(SENTENCES), atol=1e-5)
-    assert "tiny.gguf: F32 weights are kept as float32" in caplog.text
+    assert "tiny.gguf: F32 weights are kept as float32" in notes.text
 
 
-def test_quantised_weights_are_dequantised_and_said(qwen, tmp_path, caplog):
+def test_quantised_weights_are_dequantised_and_said(qwen, tmp_path, notes):
     write_gguf(qwen, tmp_path / "tiny.gguf", quantised=True)
     encoder = pc.load(recipe_on(tmp_path / "tiny.gguf"), dtype="float32")
     plain = build_encoder(recipe_on(qwen), dtype="float32")
     assert 0.99 < lowest_cosine(encoder.encode(SENTENCES), plain.encode(SENTENCES)) < 0.999999
-    assert "tiny.gguf: Q8_0 weights are dequantised to float16" in caplog.text
+    assert "tiny.gguf: Q8_0 weights are dequantised to float16" in notes.text
 
 
 def test_the_file_is_read_once_and_its_model_can_be_saved(qwen, tmp_path, monkeypatch):

@@ -133,10 +133,9 @@ SENTENCES = [
 ]
 
 
-def test_vectors_are_the_average_of_the_known_words(glove, caplog):
-    with caplog.at_level("INFO", logger="promptcli"):
-        encoder = build_encoder(static(glove))
-    said = caplog.messages
+def test_vectors_are_the_average_of_the_known_words(glove, notes):
+    encoder = build_encoder(static(glove))
+    said = notes
     vectors = encoder.encode(SENTENCES)
     assert np.abs(vectors - [average(sentence) for sentence in SENTENCES]).max() < 1e-6
     assert not vectors[4:6].any() and vectors[:4].any(axis=1).all()

@@ -207,13 +207,12 @@ def test_vectors_that_are_not_torchs_are_not_used(stand_in, tiny_folder, tmp_pat
 
 
 def test_auto_takes_float32_where_bfloat16_is_too_far(
-    stand_in, tiny_folder, tmp_path, monkeypatch, caplog
+    stand_in, tiny_folder, tmp_path, monkeypatch, notes
 ):
     stand_in(off=0.5)
     monkeypatch.setattr(backends.devices, "choose_dtype", lambda name, device: torch.bfloat16)
-    with caplog.at_level("INFO", logger="promptcli"):
-        encoder = build(RECIPES["prompt"], tiny_folder, tmp_path)
-    assert encoder.provenance["dtype"] == "float32" and "taking float32" in caplog.messages[-1]
+    encoder = build(RECIPES["prompt"], tiny_folder, tmp_path)
+    assert encoder.provenance["dtype"] == "float32" and "taking float32" in notes[-1]
     with pytest.raises(CheckFailedError, match="bfloat16 vectors have cosines of only"):
         build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="bfloat16")
 
@@ -269,7 +268,7 @@ def test_8_bits_that_lose_too_much_are_refused_unless_asked_for(stand_in, tiny_f
     [(10, "demo sentences (10 of yours are too few, give 300)"), (400, "300 of your sentences")],
 )
 def test_8_bit_ranges_are_measured_on_the_users_sentences(
-    count, said, tiny_folder, tmp_path, monkeypatch, caplog
+    count, said, tiny_folder, tmp_path, monkeypatch, notes
 ):
     taken = []
     write = BACKENDS["openvino-int8"].write
@@ -286,9 +285,8 @@ def test_8_bit_ranges_are_measured_on_the_users_sentences(
         GraphBackend("stand-in", (), ("int8",), write, lambda *_: graph_files.load_openvino()),
     )
     own = (f"sentence {number}" for number in range(count))
-    with caplog.at_level("INFO", logger="promptcli"):
-        build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="int8", calibration=own)
-    assert f"calibrated on {said}; no loss" in caplog.messages[-1]
+    build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="int8", calibration=own)
+    assert f"calibrated on {said}; no loss" in notes[-1]
     assert ("sentence 299" in taken, len(taken) >= 300) == (
         count == 400,
         True,
@@ -296,19 +294,18 @@ def test_8_bit_ranges_are_measured_on_the_users_sentences(
 
 
 @pytest.mark.parametrize("backend", ["openvino", "openvino-int8", "onnx", "onnx-int8"])
-def test_other_libraries_compute_it(backend, tiny_folder, tmp_path, caplog):
+def test_other_libraries_compute_it(backend, tiny_folder, tmp_path, notes):
     for library in BACKENDS[backend].libraries:
         pytest.importorskip(library, reason=f"{library} is not installed")
     eight_bits = backend.endswith("int8")
-    with caplog.at_level("INFO", logger="promptcli"):
-        encoder = build(
-            RECIPES["prompt"],
-            tiny_folder,
-            tmp_path,
-            backend,
-            dtype="int8" if eight_bits else "stored",
-        )
-    told = caplog.messages
+    encoder = build(
+        RECIPES["prompt"],
+        tiny_folder,
+        tmp_path,
+        backend,
+        dtype="int8" if eight_bits else "stored",
+    )
+    told = notes
     torchs = build(RECIPES["prompt"], tiny_folder, tmp_path, "torch", dtype="float32").encode(
         SENTENCES
     )

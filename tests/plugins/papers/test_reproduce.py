@@ -576,7 +576,7 @@ def test_settings_of_trained_rows_are_refused_without_any(run, senteval):
 
 
 @pytest.mark.usefixtures("as_mini")
-def test_a_row_that_was_stopped_goes_on_inside(context, examples, tmp_path, monkeypatch, caplog):
+def test_a_row_that_was_stopped_goes_on_inside(context, examples, tmp_path, monkeypatch, notes):
     quick = find_method("simcse", supervised=False)
     quick = dataclasses.replace(quick, small=quick.small.replace(steps=4, eval_steps=100))
     monkeypatch.setitem(METHODS, "simcse", (quick, None))
@@ -584,9 +584,8 @@ def test_a_row_that_was_stopped_goes_on_inside(context, examples, tmp_path, monk
     shutil.rmtree(tmp_path / "figures")
     with stopped_at(monkeypatch, 2), pytest.raises(KeyboardInterrupt):
         measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
-    with caplog.at_level("INFO", "promptcli"):
-        again = measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
-    assert "resumed after step 2 of 4" in caplog.messages
+    again = measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
+    assert "resumed after step 2 of 4" in notes
     assert row_of(again, "SimCSE")["figures"] == row_of(whole, "SimCSE")["figures"]
     assert not list((tmp_path / "figures").glob("*.run"))
 

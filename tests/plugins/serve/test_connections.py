@@ -105,7 +105,7 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off_and_a_slow_one_is_
     assert closed(never) and not closed(slow)
 
 
-def test_the_one_that_waits_longest_makes_room_and_it_is_said_once(caplog):
+def test_the_one_that_waits_longest_makes_room_and_it_is_said_once(notes):
     served = Open(most=3)
     working, *idle = [served.one() for _ in range(3)]
     working.cycle = mock.Mock(response_complete=False)
@@ -114,9 +114,7 @@ def test_the_one_that_waits_longest_makes_room_and_it_is_said_once(caplog):
     oldest = min(idle, key=lambda each: each.since)
     new = [served.one() for _ in range(2)]
     assert closed(oldest) and all(map(closed, idle)) and not any(map(closed, [working, *new]))
-    assert (
-        len(caplog.messages) == 1 and "3 connections" in caplog.text and "ulimit -n" in caplog.text
-    )
+    assert len(notes) == 1 and "3 connections" in notes.text and "ulimit -n" in notes.text
     for connection in new:
         connection.cycle = mock.Mock(response_complete=False)
     assert closed(served.one()), "all others are in work"
@@ -179,7 +177,7 @@ def test_others_are_answered_next_to_any_number_of_silent_connections(encoder, m
     asyncio.run(ask())
 
 
-def test_a_full_table_of_descriptors_is_one_line_in_the_log(encoder, caplog):
+def test_a_full_table_of_descriptors_is_one_line_in_the_log(encoder, notes):
     async def ask():
         async with running(Service({"tiny": encoder})) as (_, port):
             for _ in range(3):
@@ -190,7 +188,7 @@ def test_a_full_table_of_descriptors_is_one_line_in_the_log(encoder, caplog):
             assert b" 200 " in await health(port)
 
     asyncio.run(ask())
-    assert len(caplog.messages) == 1 and "descriptors" in caplog.text
+    assert len(notes) == 1 and "descriptors" in notes.text
 
 
 def test_what_has_been_sent_before_the_end_is_answered(encoder):

@@ -474,7 +474,7 @@ def test_a_body_of_another_type_than_json_is_refused(client, kind):
     assert client.post("/similarity", content=PAIR, headers=said).status_code == 200
 
 
-def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(client, monkeypatch, caplog):
+def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(client, monkeypatch, notes):
     def fail(self, *arguments, **options):
         raise RuntimeError("no memory")
 
@@ -482,7 +482,7 @@ def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(client, monkeypatc
         broken.setattr(TorchEncoder, "encode_report", fail)
         response = client.post("/v1/embeddings", json={"model": "tiny", "input": "x"})
     assert error(response, 500)["type"] == "server_error" and "no memory" not in response.text
-    assert caplog.messages == ["/v1/embeddings failed: RuntimeError: no memory"]
+    assert notes == ["/v1/embeddings failed: RuntimeError: no memory"]
     assert client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
 
 
@@ -508,7 +508,7 @@ class PanicException(BaseException):
     """As Rust's libraries raise it: no ``Exception``."""
 
 
-def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monkeypatch, caplog):
+def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monkeypatch, notes):
     real = TorchEncoder.encode_report
 
     def panic(self, sentences, **options):
@@ -527,7 +527,7 @@ def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monk
     monkeypatch.setattr(TorchEncoder, "encode_report", panic)
     good, bad = asyncio.run(ask(service))
     assert good.status_code == 200 and error(bad, 500)["type"] == "server_error"
-    assert caplog.messages == ["/v1/embeddings failed: RuntimeError: PanicException: retry limit"]
+    assert notes == ["/v1/embeddings failed: RuntimeError: PanicException: retry limit"]
     assert (service.in_work, service.held, service.batcher.waiting) == (0, 0, 0)
 
 
