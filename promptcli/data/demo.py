@@ -32,7 +32,7 @@ def read_demo(split: str) -> Parts:
 
 #: The example files, and what they hold.
 _EXAMPLES = {
-    "sentences.txt": "500 sentences, one a line",
+    "sentences.txt": "500 sentences, one on each line",
     "more.csv": "50 more, with an id",
     "notes.md": "wrapped notes with headings",
     "pairs.tsv": "199 pairs graded from 0 to 5",  # of the development pairs
