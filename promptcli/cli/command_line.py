@@ -234,7 +234,7 @@ _FIRST = (
             ".index:dups",
             "Print groups of near-duplicates, or the rows of another set that an index holds, too.",
         ),
-        Command("info", ".index:info", "Describe an index: its encoder, rows, columns and files."),
+        Command("info", ".index:info", "Describe an index: its rows, type, encoder and columns."),
     ),
     Command(
         "dups",

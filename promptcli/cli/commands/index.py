@@ -224,7 +224,7 @@ def migrate(
 
 
 def info(folder: Folder, json: Json = False) -> None:
-    """Describe an index: its encoder, rows, columns and files."""
+    """Describe an index: its rows, type, encoder and columns."""
     index = _open(folder)
     _show(folder, index, as_json=json)
     missing = index.info().missing_model
