@@ -17,26 +17,25 @@ RESULTS = Path(__file__).parents[1] / "results" / "line"
 HEAD = """# The line in one table
 
 This page has the figures that the papers of this line print. `promptcli reproduce line --backbone
-MODEL` measures every method that learns nothing on a model. A figure is Spearman's correlation x
-100 on one of the seven STS tasks, all subsets of a year together. `make docs` writes the page
+MODEL` measures every method without training on a model. A figure is Spearman's correlation x 100
+on one of the seven STS tasks, with all subsets of a year together. `make docs` writes the page
 from the package's data.
 
-- **from**: *own* is a row of the method's authors; *quoted* is another paper's, which the source
-  prints.
-- **learned from**: *Wikipedia* is one million sentences of it, those of SimCSE. A dash: the source
-  that was read does not say it.
-- **here**: the command, after `promptcli`, if this package has the method. The others are not
-  built.
+- **from**: *own* is a row of the method's authors; *quoted* is a row of another paper, which the
+  source prints.
+- **learned from**: *Wikipedia* means SimCSE's one million Wikipedia sentences. A dash means that
+  the source does not say.
+- **here**: the command, after `promptcli`, if promptcli has the method.
 
 ## What cannot be compared
 
-- The STS scores of Hierarchical Token Prepending: its script casts the gold scores to integers.
-- TNCSE and JTCSE have seen the sentences of SICK-R in training, ConSERT those of all STS sets.
-- RankEncoder's row is no cosine: a correlation of two rankings is mixed in.
-- DySem is no encoder of vectors: it chooses dimensions for each pair.
-- MTEB's figures: it averages the subsets of a year, and takes all pairs of SICK-R.
-- Most trained rows are one seed. SimCSE's is 76.25, the mean of ten seeds 75.42 (PromptBERT,
-  table 10).
+- Hierarchical Token Prepending: its script casts the gold scores to integers.
+- TNCSE and JTCSE saw the sentences of SICK-R in training, and ConSERT those of all STS sets.
+- RankEncoder's score is not a cosine: it mixes in a correlation of two rankings.
+- DySem does not make one vector for each sentence: it chooses dimensions for each pair.
+- MTEB averages the subsets of a year, and takes all pairs of SICK-R.
+- Most trained rows have one seed. SimCSE's score is 76.25; the mean of ten seeds is 75.42
+  (PromptBERT, table 10).
 """
 
 _BASE = ("bert-base-uncased", "glove")
@@ -50,18 +49,18 @@ SECTIONS = (
 )
 OURS = """## Ours
 
-`promptcli reproduce line --backbone MODEL --data-dir FOLDER` measures every learning-free recipe
-on a model. STS15 and STS16 were not at hand: a mean here is of five tasks, and is not compared with
-the means above. ± is half of the 95% bootstrap interval. The last column is the difference of the
-means to `last-avg`, with the 95% interval of the differences on the same pairs. Bold is the best
-mean of a model. Ditto needs a head: where none is published, `ditto-search` chose it on
-development pairs of STS-B.
+`promptcli reproduce line --backbone MODEL --data-dir FOLDER` measures every recipe without training
+on a model. STS15 and STS16 are missing, so a mean here is over five tasks and cannot be compared
+with the means above. ± is half of the 95% bootstrap interval. The last column is the difference of
+the means to `last-avg`, with the 95% interval of the differences on the same pairs. The best mean of
+a model is bold. Ditto needs a head: if none is published, `ditto-search` chose it on development
+pairs of STS-B.
 
 all-MiniLM-L6-v2 and all-mpnet-base-v2 are sentence encoders, trained for the mean of the last
-layer: what else is read of them starts behind it. Where a heading has a number of pairs, they are a
-sample of each set, the same for every recipe:
-`python benchmarks/sts_sample.py DATA FOLDER --pairs N`. Recipes of causal models were measured on
-[a real one](real-models.md), by other tables.
+layer, which gives it a lead over every other reading. If a heading has a number of pairs, the
+figures are for a sample of each set, the same for every recipe:
+`python benchmarks/sts_sample.py DATA FOLDER --pairs N`. [Real models](real-models.md) has the
+recipes of causal models.
 """
 
 
