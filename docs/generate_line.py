@@ -52,9 +52,9 @@ OURS = """## Ours
 `promptcli reproduce line --backbone MODEL --data-dir FOLDER` measures every recipe without training
 on a model. STS15 and STS16 are missing, so a mean here is over five tasks and cannot be compared
 with the means above. ± is half of the 95% bootstrap interval. The last column is the difference of
-the means to `last-avg`, with the 95% interval of the differences on the same pairs. The best mean of
-a model is bold. Ditto needs a head: if none is published, `ditto-search` chose it on development
-pairs of STS-B.
+the means to `last-avg`, with the 95% interval of the differences on the same pairs. The best mean
+of a model is bold. Ditto needs a head: if none is published, `ditto-search` chose it on
+development pairs of STS-B.
 
 all-MiniLM-L6-v2 and all-mpnet-base-v2 are sentence encoders, trained for the mean of the last
 layer, which gives it a lead over every other reading. If a heading has a number of pairs, the
