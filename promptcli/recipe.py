@@ -44,10 +44,11 @@ class Recipe:
     )
     prompt: str = setting(
         SLOT,
-        "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
-        " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEXT or"
-        " START-EXIT;sentences:TEXT; reversed:TEXT; kv:START-EXIT;BIAS:TEXT;"
-        " `contrastive:LAYER:C:TEXT || AUXILIARY`; `mean:ONE || OTHER`, the mean of several.",
+        "Template with [X] for the sentence and [MASK] for the mask, or the name of a template."
+        " Learned: deep-prefix:P, soft-template:TEXT. For causal models:"
+        " token-prepending:START-EXIT:TEXT (or START-EXIT;sentences), kv:START-EXIT;BIAS:TEXT,"
+        " `contrastive:LAYER:C:TEXT || AUXILIARY`. Also reversed:TEXT, and `mean:ONE || OTHER`"
+        " for the mean of several.",
     )
     period: bool | None = setting(
         None,

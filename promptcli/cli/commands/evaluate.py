@@ -52,14 +52,15 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             "--task",
-            help="`STS12` to `STS16`, `STS-B`, `SICK-R` (`sts`: all), `STS-B:dev`, `demo`,"
-            " `demo:dev`; `STS-B:de` or `STS-B:de:dev` and the like in eleven languages"
-            " (stsb-multi-mt); files (CSV, TSV, JSONL, Parquet) of graded pairs, `FILE` with"
-            " columns sentence1, sentence2, score or `FILE:first,second,gold` (Spearman x 100);"
-            " `MR`, `CR`, `SUBJ`, `MPQA`, `SST-2`, `TREC`, `MRPC` (`transfer`: all; accuracy x 100"
-            " of SentEval's classifier); `retrieval:FILE` with columns query, document, grade, or a"
-            " folder of BEIR (nDCG@10 x 100, recall); `mteb:NAME`, run by mteb. Default: the seven"
-            " STS tasks with a `--data-dir`, else `demo`.",
+            help="Task; repeatable. Spearman x 100: `STS12` to `STS16`, `STS-B`, `SICK-R`"
+            " (`sts`: all), `STS-B:dev`, `demo`, `demo:dev`; `STS-B:de` or `STS-B:de:dev`,"
+            " in eleven languages (stsb-multi-mt); graded pairs in a `FILE` (CSV, TSV,"
+            " JSONL, Parquet) with columns sentence1, sentence2, score, or"
+            " `FILE:first,second,gold`. Accuracy x 100 of SentEval's classifier: `MR`, `CR`,"
+            " `SUBJ`, `MPQA`, `SST-2`, `TREC`, `MRPC` (`transfer`: all). nDCG@10 x 100 and"
+            " recall: `retrieval:FILE` with columns query, document, grade, or a folder of"
+            " BEIR. `mteb:NAME`: run by mteb. Default: the seven STS tasks with a"
+            " `--data-dir`, else `demo`.",
         ),
     ] = None,
     by: Annotated[
@@ -150,7 +151,8 @@ def evaluate_command(
             "--output",
             "-o",
             metavar="FILE",
-            help=f"Also write the results, by the file's name: {', '.join(WRITERS)}.",
+            help="Also write the results to a file, whose extension sets the format:"
+            f" {', '.join(WRITERS)}.",
         ),
     ] = None,
     json: Json = False,

@@ -56,11 +56,12 @@ def _setting(help: str, *names: str, **bounds: Any) -> Any:
 Data = Annotated[
     list[str] | None,
     typer.Option(
-        help="Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise,"
-        " hypothesis, label; sbert, consert), graded pairs (sentence1, sentence2, score;"
-        " sbert-regression), definitions (word, definition; defsent): a file, demo,"
-        " wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed, and"
-        " hard_neg may be empty, or several columns (negative_1, negative_2). Default: demo."
+        help="Training data: a file, demo, wiki1m_for_simcse or nli_for_simcse; repeatable. It"
+        " has sentences; pairs or triplets (sent0, sent1, hard_neg), which may be mixed,"
+        " with empty or several negatives (negative_1, negative_2); for sbert and consert"
+        " labelled pairs (premise, hypothesis, label); for sbert-regression graded pairs"
+        " (sentence1, sentence2, score); for defsent definitions (word, definition)."
+        " Default: demo."
     ),
 ]
 BackboneName = Annotated[
