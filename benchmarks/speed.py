@@ -88,7 +88,7 @@ def on_backends(
         if dtype == "bfloat16" and choose_dtype("auto", "cpu") is torch.float32:
             continue
         row = BACKENDS[name]
-        encoder = row.build(recipe, folder=graphs, rows=None, calibration=(), dtype=dtype)
+        encoder = row(recipe, folder=graphs, rows=None, calibration=(), dtype=dtype)
         found[f"promptcli {name} {dtype}"] = encoder.encode
         if name == "openvino":
             (graph,) = graphs.glob(f"{encoder.fingerprint[:32]}-openvino-[0-9]*/openvino_model.xml")

@@ -14,7 +14,6 @@ from promptcli.backbones.names import words_only
 from promptcli.data.hub_sets import FILE_OF_SET, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.extensions import Extension
-from promptcli.models.citations import bibtex
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
 from promptcli.settings import typed_value
@@ -75,7 +74,7 @@ def write_card(
 
 
 def _training_section(facts: Mapping[str, Any]) -> str:
-    """Return how a model was trained: enough to do it again, and what to cite for it."""
+    """Return how a model was trained: enough to do it again."""
     code = [str(Extension(**each)) for each in facts.get("extensions", [])]
     several = {
         "versions": ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
@@ -86,9 +85,7 @@ def _training_section(facts: Mapping[str, Any]) -> str:
     for name, value in {**facts, **several}.items():
         if isinstance(value, str | int | float) and value != "":
             lines.append(f"| {name.replace('_', ' ')} | {_cell(value)} |")
-    lines += ["", *_settings_table(facts), "", "## Citation", "", "```bibtex"]
-    lines += [bibtex(facts["method"]), "```", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_settings_table(facts), ""])
 
 
 def _settings_table(facts: Mapping[str, Any]) -> list[str]:

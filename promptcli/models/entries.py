@@ -121,11 +121,10 @@ def read_manifest(folder: Path) -> Entry:
         entry = convert({**values, "name": folder.resolve().name, "tensors": {}}, Entry)
         for recipe in (values["recipe"], values.get("transfer") or {}):
             Recipe.from_dict(recipe)  # unknown keys are refused
-        for section in ("trained", "loaded"):
-            if not isinstance(value := entry.provenance.get(section, {}), dict):
-                raise ValueError(
-                    f"the field 'provenance.{section}' must be an object, not {shorten(value)}"
-                )
+        if not isinstance(value := entry.provenance.get("trained", {}), dict):
+            raise ValueError(
+                f"the field 'provenance.trained' must be an object, not {shorten(value)}"
+            )
     except (UsageError, ValueError) as error:
         raise _damage_error(folder, MODEL_MANIFEST, str(error)) from None
     return entry

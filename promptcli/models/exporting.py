@@ -137,19 +137,7 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
         return vectors
 
     exported = Exported(load, use, "model2vec", notes=(*table.notes, unknown))
-    return _compared(exported, encoder, _known_probes(encoder), encode)
-
-
-def _known_probes(encoder: TorchEncoder) -> list[str]:
-    """Return the probes that are not cut and all of whose tokens the vocabulary knows."""
-    probes = parity.uncut_probes(encoder)
-    unknown = encoder.backbone.tokenizer.unk
-    if unknown is None:
-        return probes
-    template = encoder.template
-    around = [*template.prefix, *template.suffix].count(unknown)  # they are in the marks' row
-    rows = encoder.inputs(probes).ids
-    return [text for text, row in zip(probes, rows, strict=True) if [*row].count(unknown) == around]
+    return _compared(exported, encoder, list(parity.ENGLISH_PROBES), encode)
 
 
 def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:

@@ -5,7 +5,7 @@ reason: a table of the files that tell a format, their schemas and their readers
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,7 +138,7 @@ class _Folder:
             name,
             recipe,
             dict(tensors),
-            {"loaded": {"kind": kind}},
+            {"kind": kind},
             prompts=prompts or LeadingTexts(),
         )
 
@@ -149,10 +149,7 @@ class _Folder:
 
 def read_model(name: str) -> Entry:
     """Return the encoder in a folder or under a hub id, with ``@revision`` after it."""
-    path, revision = locate(name, one_of=MODEL_MARKS)
-    entry = read_model_folder(name, path)
-    loaded = {"source": name, "revision": revision, **entry.provenance.get("loaded", {})}
-    return replace(entry, provenance={**entry.provenance, "loaded": loaded})
+    return read_model_folder(name, locate(name, one_of=MODEL_MARKS)[0])
 
 
 def read_model_folder(name: str, path: Path) -> Entry:
@@ -181,7 +178,6 @@ def _promptcli(folder: _Folder, manifest: Any) -> Entry:
                 f"has the backbone {shorten(name)}, outside of the folder; load it by its name in"
                 " the registry, or fetch a folder that holds its backbone"
             )
-    entry = replace(entry, provenance={**entry.provenance, "loaded": {"kind": "promptcli folder"}})
     if entry.recipe.backbone == str(folder.path):
         return with_backbone(entry, folder.name)
     return entry

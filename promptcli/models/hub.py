@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 from huggingface_hub import HfApi, get_token
-from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils.tqdm import (
     are_progress_bars_disabled,
     disable_progress_bars,
@@ -32,14 +30,12 @@ from promptcli.models.entries import (
     TENSORS,
     Entry,
     read_manifest,
-    write_manifest,
 )
 from promptcli.models.exporting import open_whole
 from promptcli.models.foreign_formats import read_model_folder
-from promptcli.models.loading import Model, entry_of, open_model, open_registry
-from promptcli.models.parity import PROBES
+from promptcli.models.loading import Model, entry_of, open_registry
 from promptcli.models.saving import save_encoder
-from promptcli.notes import bars_shown, is_offline, note, without_network
+from promptcli.notes import bars_shown, is_offline, note
 from promptcli.storage.files import temporary_folder
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or
@@ -107,7 +103,7 @@ def push(
             f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}:"
             f" {', '.join(sizes)}{named}"
         )
-        with _asking(api, repo):
+        with _asking(repo):
             api.create_repo(repo, private=private or None, exist_ok=True)
             if private and not api.model_info(repo).private:
                 raise UsageError(
@@ -143,29 +139,18 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     provenance.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
     entry = replace(entry, name=repo.partition("/")[2], provenance=provenance)
     save_encoder(entry, encoder, folder, backbone=backbone)
-    vectors = encoder.encode(PROBES)
-    del encoder  # memory may not hold two
-    with without_network():
-        written = open_model(read_model_folder(str(folder), folder), device="cpu", dtype="float32")
-    if not np.array_equal(written.encode(PROBES), vectors):
-        raise CheckFailedError(
-            f"model {entry.name!r} gives other vectors after it was written; nothing was sent"
-        )
-    write_manifest(
-        folder, replace(read_manifest(folder), name=entry.name, fingerprint=written.fingerprint)
-    )
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
     tuned = any(tensor.startswith(TUNED) for tensor in entry.tensors)
-    placed = written.recipe.replace(backbone=backbone or f"./{BACKBONE}")
+    placed = encoder.recipe.replace(backbone=backbone or f"./{BACKBONE}")
     relation = None
     if entry.tensors:
         relation = "finetune" if tuned else "adapter"
     write_card(folder, entry, placed, use=use, relation=relation)
-    return written.fingerprint, backbone
+    return encoder.fingerprint, backbone
 
 
 def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> Entry:
-    """Save a model that was pushed to the hub: the same encoder, by its fingerprint.
+    """Save a model that was pushed to the hub; every file is compared with its hash.
 
     No code in it is run.
 
@@ -189,20 +174,14 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
     with registry.new_folder() as temporary:
         folder = temporary / "model"
         note(f"fetching {repo} from {api.endpoint}")
-        with _asking(api, repo):
+        with _asking(repo):
             commit = _fetch(api, repo, revision, folder)
         manifest = read_manifest(folder)
         with opening(f"model {repo}"):
             entry = read_model_folder(str(folder), folder)  # compares sizes and checksums
-            encoder = open_model(entry, device="cpu", dtype="float32")
-        if encoder.fingerprint != manifest.fingerprint:
-            pushed = f"{str(manifest.fingerprint)[:12]}, now {encoder.fingerprint[:12]}"
-            raise CheckFailedError(
-                f"{repo} has another encoder than was pushed ({pushed}); nothing was saved"
-            )
         pulled = {"pulled": {"repo": repo, "revision": commit}, "backbone": entry.recipe.backbone}
         entry = replace(entry, name=name, provenance={**manifest.provenance, **pulled})
-        return replace(registry.save(entry, force=force), fingerprint=encoder.fingerprint)
+        return replace(registry.save(entry, force=force), fingerprint=manifest.fingerprint)
 
 
 def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:
@@ -236,7 +215,7 @@ def _check_repo(repo: str, action: str) -> None:
 
 
 @contextlib.contextmanager
-def _asking(api: HfApi, repo: str) -> Iterator[None]:
+def _asking(repo: str) -> Iterator[None]:
     """Turn the client's exceptions into one line; its progress bars are drawn only if ours are."""
     quiet = not bars_shown() and not are_progress_bars_disabled()
     # it warns of a push that changes nothing
@@ -250,18 +229,11 @@ def _asking(api: HfApi, repo: str) -> Iterator[None]:
     except (
         Exception
     ) as error:  # the client, its HTTP library and its storage library have their own classes
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        unseen = status == 404 or isinstance(error, RepositoryNotFoundError)
-        if status == 403 or (status == 401 and not unseen):
-            knows = "may not do this with" if status == 403 else "does not know this token for"
-            subject = "the token of the hub" if status == 403 else "the hub"
-            raise UsageError(f"{subject} {knows} {repo}; for another token: {_LOGIN}") from None
-        why = f"the hub did not do it: {type(error).__name__}: {one_line(error, 160)}"
-        if unseen:
-            why = "the hub has none of that revision that this token may see"
-            if not api.token:
-                why = f"the hub has none of that revision that is public; for private ones {_LOGIN}"
-        raise NotFoundError(f"{repo}: {why}") from None
+        why = f"{type(error).__name__}: {one_line(error, 160)}"
+        raise NotFoundError(
+            f"{repo}: the hub did not do it: {why}; for a private repository or another token"
+            f" {_LOGIN}"
+        ) from None
     finally:
         if quiet:
             enable_progress_bars()

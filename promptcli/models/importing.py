@@ -66,7 +66,7 @@ def import_model(
             read = _convert(path, temporary / "converted")
         with opening(f"model {source!r}"):
             entry = read_model_folder(source, read)
-        kind = str(entry.provenance.get("loaded", {}).get("kind", "model of promptcli"))
+        kind = str(entry.provenance.get("kind", "promptcli folder"))
         if "backbone" in changes:
             raise UsageError(
                 f"{source} ({kind}) has its own, or names it in adapter_config.json",

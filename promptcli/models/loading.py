@@ -395,7 +395,7 @@ def open_encoder(
     def on_torch() -> "TorchEncoder":
         from promptcli.models.backend_table import BACKENDS
 
-        made = BACKENDS.find("backend", backend).build(
+        made = BACKENDS.find("backend", backend)(
             recipe,
             folder=home_folder() / "cache" / "graphs",
             rows=rows,

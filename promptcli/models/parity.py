@@ -8,6 +8,8 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import CheckFailedError
 
+#: Of the most usual words, which any English vocabulary knows.
+ENGLISH_PROBES = ("the man is in the house", "the water of the river")
 #: Sentences that exports are compared on: short and long, with and without end mark, other scripts,
 #: odd spaces.
 PROBES = (

