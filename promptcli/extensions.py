@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from promptcli.errors import DISTRIBUTION, UsageError, did_you_mean, look_up, one_line
+from promptcli.errors import one_line
 from promptcli.notes import warn
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
 
-#: Name of a table -> its place. An entry point of another group ``promptcli.NAME`` is a mistake.
+#: Name of a table -> its place.
 TABLES = {
     "poolings": "promptcli.encoder.pooling:WEIGHTS",
     "transforms": "promptcli.encoder.transforms:TRANSFORMS",
@@ -99,8 +99,6 @@ class Table(UserDict[str, Row]):
         self.own = dict(rows)
         self._all: dict[str, Row] | None = None
         self._extensions: dict[str, Extension] = {}
-        self._absent: set[str] = set()
-        self._faults: dict[tuple[str, str], str] = {}
         self._lock = threading.RLock()
 
     def _rows(self) -> dict[str, Row]:
@@ -110,53 +108,24 @@ class Table(UserDict[str, Row]):
             if self._all is None:
                 self._all = dict(self.own)  # for plug-ins that look here while they are loaded
                 for point in entry_points(group=f"promptcli.{self.name}"):
-                    fault = self._add(point, self._all)
-                    if fault:
-                        self._faults[point.name, point.value] = fault
-                        target = f"the row {point.name!r} that {point.value} adds to {self.name}"
-                        warn(f"{target} is left out: {fault}")
+                    self._add(point, self._all)
             return self._all
 
     data = property(_rows)  # where UserDict looks
 
-    def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> str:
-        """Add the row of an entry point; return why it is left out."""
-        if point.name in rows:
-            return "that name is taken; rename the entry point"
+    def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> None:
+        """Add the row of an entry point."""
         try:
+            if point.name in rows:
+                raise ValueError("that name is taken; rename the entry point")
             rows[point.name] = point.load()
         except Exception as error:  # a package may raise anything
-            if f"{getattr(error, 'name', '')}.".startswith(_PLUGINS):
-                self._absent.add(point.name)
-                return ""
-            return f"{type(error).__name__}: {one_line(error, 160)}"
+            if not f"{getattr(error, 'name', '')}.".startswith(_PLUGINS):
+                row = f"the row {point.name!r} that {point.value} adds to {self.name}"
+                warn(f"{row} is left out: {type(error).__name__}: {one_line(error, 160)}")
+            return
         if not point.value.startswith("promptcli.") and point.dist is not None:
             self._extensions[point.name] = _extension(self.name, point, point.dist)
-        return ""
-
-    def faults(self) -> dict[tuple[str, str], str]:
-        """Return why rows are left out, by name and target of their entry points."""
-        self._rows()
-        return self._faults
-
-    def absent(self) -> set[str]:
-        """Return the names of the rows whose plug-in, one of promptcli's own, was deleted."""
-        self._rows()
-        return self._absent
-
-    def knows(self, name: str) -> bool:
-        """Return whether there is a row of that name, or was before its plug-in was deleted."""
-        return name in self or name in self.absent()
-
-    def find(self, kind: str, name: str) -> Row:
-        """Return a row that a user names; ``kind`` is what the rows are called.
-
-        Raises:
-            UsageError: No such row, or one of a plug-in that was deleted.
-        """
-        if name in self.absent():
-            raise absent_plugin(f"{kind} {name}")
-        return look_up(kind, name, self)
 
     def extension(self, name: str) -> Extension | None:
         """Return where the code of a row came from; None if the row is promptcli's own."""
@@ -176,36 +145,6 @@ class Table(UserDict[str, Row]):
         if row is not self.own.get(name):
             module = str(getattr(row, "__module__", ""))
             self._extensions[name] = Extension(self.name, name, None, None, _times_of(module))
-
-
-def absent_plugin(what: str) -> UsageError:
-    """Return the error for something that a deleted plug-in of promptcli's own would do."""
-    return UsageError(
-        f"{what} is a plug-in that is not installed here;"
-        f" install {DISTRIBUTION} again, which brings it"
-    )
-
-
-def added_rows() -> list[dict[str, str | None]]:
-    """Return the rows that installed packages add, promptcli's own last, and why each is left out,
-    if it is: ``table``, ``name``, ``package`` with its version, ``target``, ``fault``.
-    """
-    from importlib.metadata import entry_points
-
-    every = entry_points()
-    groups = [group for group in every.groups if group.startswith("promptcli.")]
-    points = [point for group in groups for point in every.select(group=group)]
-    points.sort(key=lambda each: (each.value.startswith("promptcli."), each.value, each.group))
-    rows = []
-    for point in points:
-        name = point.group.removeprefix("promptcli.")
-        fault: str | None = f"there is no table {name!r}{did_you_mean(name, TABLES)}"
-        if name in TABLES:
-            fault = table_named(name).faults().get((point.name, point.value))
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
-        row = {"table": name, "name": point.name, "package": package, "target": point.value}
-        rows.append({**row, "fault": fault})
-    return rows
 
 
 def table_named(name: str) -> Table[Any]:

@@ -94,7 +94,6 @@ LINES = {
     "models import": "models import bert --name imported --force -q",
     "models remove": "models import bert --name short -q\nmodels remove short",
     "templates": f"templates manual {TINY}",
-    "plugins": "plugins",
     "config": "config\nconfig backbone mini-bert\nconfig backbone --unset",
     "analyze": (
         f"""analyze mask-tokens 'a cat' {TINY}

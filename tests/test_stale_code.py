@@ -125,7 +125,6 @@ class Package:
         importlib.invalidate_caches()
         for table in (WEIGHTS, TRANSFORMS, PROMPTS, METHODS, OBJECTIVES):
             self.monkeypatch.setattr(table, "_all", None)
-            self.monkeypatch.setattr(table, "_faults", {})
             self.monkeypatch.setattr(table, "_extensions", {})
 
 

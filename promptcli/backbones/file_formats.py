@@ -16,12 +16,6 @@ WORD_FILES: Table[Callable[[str], Any]] = Table("word_files", {})
 
 
 def folder_of_file(name: str) -> Path | None:
-    """Return the folder that a language model's file becomes; None if no format has its ending.
-
-    Raises:
-        UsageError: The format is one of a plug-in that was deleted.
-    """
+    """Return the folder that a language model's file becomes; None if no format has its ending."""
     ending = Path(name).suffix
-    if MODEL_FILES.knows(ending):
-        return MODEL_FILES.find("model file", ending)(name)
-    return None
+    return MODEL_FILES[ending](name) if ending in MODEL_FILES else None

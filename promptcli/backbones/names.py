@@ -12,7 +12,7 @@ def words_only(name: str) -> bool:
     language model.
     """
     prefix, colon, _ = name.partition(":")
-    return bool(colon) and WORD_FILES.knows(prefix)
+    return bool(colon) and prefix in WORD_FILES
 
 
 def portable_name(name: str) -> str:

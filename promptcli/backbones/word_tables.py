@@ -43,7 +43,7 @@ from promptcli.backbones.tokenizer import (
 )
 from promptcli.backbones.tokenizer_files import read_definition
 from promptcli.backbones.tokenizer_growth import check_growth
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, look_up
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
 
@@ -247,7 +247,7 @@ def shipped_tokenizer(folder: Path) -> PieceTokenizer:
 def read_words(name: str) -> WordTable:
     """Read a file of word vectors: its format, a colon, and its path."""
     prefix = name.partition(":")[0]
-    table: WordTable = WORD_FILES.find("word vectors", prefix)(name)
+    table: WordTable = look_up("word vectors", prefix, WORD_FILES)(name)
     return table
 
 

@@ -26,7 +26,7 @@ from promptcli.cli.console import progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, configure_libraries, written_name
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.errors import PromptcliError, is_out_of_memory, left_by, one_line
-from promptcli.extensions import Table, absent_plugin
+from promptcli.extensions import Table
 from promptcli.notes import command_typed, silent, stages_shown, without_network
 from promptcli.recipe import Choice
 from promptcli.settings import ANOTHER_HOME, program_folder
@@ -71,8 +71,6 @@ class Program(Commands):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
             self.add_plugins()
-            if cmd_name in COMMANDS.absent() and not ctx.resilient_parsing:
-                raise absent_plugin(f"promptcli {cmd_name}")
         return super().get_command(ctx, cmd_name)
 
 
@@ -307,7 +305,6 @@ _MODELS = (
         "List templates, or show the tokens of one.",
     ),
     Command("config", ".config:config", "Show, set and unset your own defaults."),
-    Command("plugins", ".plugins:plugins", "List what plug-ins add, and check it."),
 )
 _RESEARCH = (
     Command(

@@ -31,7 +31,6 @@ from promptcli.data.task_table import (
     task_row,
 )
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
-from promptcli.extensions import absent_plugin
 from promptcli.notes import without_network
 
 
@@ -248,7 +247,6 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
             )
         names += GROUPS.get(str(name), (str(name),))
     known = [label for label, row in TASKS.items() if not row.fit_only]
-    absent = TASKS.absent() | GROUPS.absent() | FAMILIES.absent()
     place = {label: number for number, label in enumerate(TASKS.own)}
     found = list[TaskName]()
     for name in sorted(names, key=lambda name: place.get(name, len(place))):
@@ -257,8 +255,6 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
             found.append(TaskName(*name.split(":")))
         elif argument in TRANSLATIONS if family == TRANSLATED else argument and family in FAMILIES:
             found.append(TaskName(family, argument))
-        elif absent & {name, family}:
-            raise absent_plugin(f"the task {name}")
         elif is_pair_file(name):
             found.append(TaskName(name))
         else:

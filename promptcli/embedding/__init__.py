@@ -25,7 +25,7 @@ from promptcli.data.rows import open_rows
 from promptcli.embedding.engines import ENGINES
 from promptcli.embedding.passages import look_wrapped
 from promptcli.embedding.splitting import Splitter
-from promptcli.errors import UsageError, counted, if_stopped
+from promptcli.errors import UsageError, counted, if_stopped, look_up
 from promptcli.notes import is_offline, note, stage
 from promptcli.storage.files import check_output, remove_leftovers
 from promptcli.storage.locks import in_use
@@ -285,7 +285,7 @@ def embed_parts(
     """
     from promptcli.data.vectors import EmbedSettings, part_folder
 
-    ENGINES.find("engine", engine)
+    look_up("engine", engine, ENGINES)
     for name, number in (("shards", shards), ("workers", workers)):
         if number is not None and not 1 <= number <= 99_999:
             raise UsageError(f"must be 1 to 99,999, got {number}", parameter=name)
@@ -381,13 +381,13 @@ def embed_dataset(
     from promptcli.embedding.datasets import DATA_SETS, VectorColumn
 
     library = type(dataset).__module__.partition(".")[0]
-    if not DATA_SETS.knows(library):
+    if library not in DATA_SETS:
         kinds = "a ray.data.Dataset, a datasets.Dataset or IterableDataset, a pyarrow.Table"
         raise UsageError(
             f"{type(dataset).__name__} is not a data set that is known here; give {kinds} or"
             " RecordBatchReader"
         )
-    data_sets = DATA_SETS.find("data set of", library)
+    data_sets = DATA_SETS[library]
     names = data_sets.columns(dataset)
     if column in names:
         raise UsageError(

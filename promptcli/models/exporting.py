@@ -20,7 +20,7 @@ from promptcli.backbones.checking import TABLE_ROWS, opening
 from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
-from promptcli.errors import UsageError, missing_libraries
+from promptcli.errors import UsageError, look_up, missing_libraries
 from promptcli.extensions import Table
 from promptcli.models import parity
 from promptcli.models.card import is_hub_id, publishable, write_card
@@ -303,7 +303,7 @@ def export(
         UsageError: No such target, or it cannot hold the encoder exactly; with the reason.
         CheckFailedError: The other program's vectors are not the encoder's.
     """
-    target = TARGETS.find("target", to)
+    target = look_up("target", to, TARGETS)
     options = {name: value for name, value in (("base", base), ("int8", int8)) if value}
     for name in options:
         if name not in target.takes:

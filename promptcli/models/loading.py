@@ -15,7 +15,7 @@ from promptcli.backbones.locating import hub_remedy, locate, similar_name
 from promptcli.backbones.names import words_only
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_you_mean
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_you_mean, look_up
 from promptcli.extensions import recorded_extensions, table_named
 from promptcli.grammar import has_mask, parse_ditto
 from promptcli.models.entries import Entry
@@ -395,7 +395,7 @@ def open_encoder(
     def on_torch() -> "TorchEncoder":
         from promptcli.models.backend_table import BACKENDS
 
-        made = BACKENDS.find("backend", backend)(
+        made = look_up("backend", backend, BACKENDS)(
             recipe,
             folder=home_folder() / "cache" / "graphs",
             rows=rows,

@@ -20,7 +20,6 @@ from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import Splitter, check_whole
 from promptcli.embedding.writing import WINDOW
 from promptcli.errors import UsageError, counted, unknown
-from promptcli.extensions import absent_plugin
 from promptcli.models import loading
 from promptcli.models.entries import utc_now
 from promptcli.models.language import note_unread
@@ -710,8 +709,6 @@ class SentenceIndex:
             raise UsageError(f"must be a whole number from 1, got {k!r}", parameter="k")
         k = int(k)
         way = self.way(by)
-        if explain and not EXPLAINERS:
-            raise absent_plugin("what explains hits")
         if not texts:
             return
         condition = None if where is None else Condition(where)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from promptcli.errors import look_up
 from promptcli.extensions import Table
 
 
@@ -60,4 +61,4 @@ def make_trackers(names: Sequence[str]) -> list[Watcher]:
     Raises:
         UsageError: One that is unknown, not installed, or forbidden by ``offline``.
     """
-    return [TRACKERS.find("tracker", name)() for name in dict.fromkeys(names)]
+    return [look_up("tracker", name, TRACKERS)() for name in dict.fromkeys(names)]

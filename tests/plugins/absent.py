@@ -11,5 +11,3 @@ def delete_plugin(name, monkeypatch, *tables):
     monkeypatch.setitem(sys.modules, folder, None)
     for table in tables:
         monkeypatch.setattr(table, "_all", None)
-        monkeypatch.setattr(table, "_faults", {})
-        monkeypatch.setattr(table, "_absent", set())

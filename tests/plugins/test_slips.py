@@ -1,7 +1,6 @@
 """Slips of an author of a plug-in: what cannot be imported is left out and listed."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -51,7 +50,7 @@ def strangers(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(site)
     command_line.command.cache_clear()
     for table in map(extensions.table_named, extensions.TABLES):
-        for name, empty in (("_all", None), ("_extensions", {}), ("_faults", {})):
+        for name, empty in (("_all", None), ("_extensions", {})):
             monkeypatch.setattr(table, name, empty)
     yield
     command_line.command.cache_clear()
@@ -61,21 +60,12 @@ def test_a_row_that_is_left_out_is_said_where_its_table_is_needed(strangers, run
     assert "strange_parts" not in run("config").err
     said = run("similarity", "a", "b", "--pooling", "last/missing").err
     assert "'missing' that strange_parts:NoSuchClass adds to poolings is left out" in said
+    assert "left out: ValueError: that name is taken" in said
 
 
 def test_a_fault_of_an_author_is_shown_whole(strangers):
     with pytest.raises(AttributeError, match="no_such_thing"):
         pc.load(pc.Recipe(pooling="last/fails")).encode(["a", "b"])
-
-
-def test_the_rows_of_plugins_are_listed_with_their_faults(strangers, run):
-    ran = run("plugins", "--json")
-    assert ran.code == 4 and "4 rows cannot be used" in ran.err
-    faults = {(row["table"], row["name"]): row["fault"] for row in json.loads(ran.out)}
-    assert faults["poolings", "fails"] is None
-    assert "NoSuchClass" in faults["poolings", "missing"] and "taken" in faults["poolings", "avg"]
-    assert "did you mean poolings?" in faults["poolingz", "median"]
-    assert "no_such_function" in faults["commands", "gone"]
 
 
 def test_a_model_of_a_package_that_is_gone_says_what_to_install():

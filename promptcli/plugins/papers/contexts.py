@@ -17,7 +17,6 @@ from promptcli.data.tasks import STSTask, load_tasks
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.evaluation.scores import Score
-from promptcli.extensions import absent_plugin
 from promptcli.grammar import parse_ditto
 from promptcli.models import loading
 from promptcli.plugins.papers.published import Facts, Texts, short_name
@@ -224,7 +223,7 @@ def check_analyze(context: MeasurementContext) -> MeasureData:
     try:
         from promptcli import analyze  # noqa: F401
     except ImportError:
-        raise absent_plugin("analyze") from None
+        raise UsageError("this needs the plug-in analyze, which is not installed here") from None
     return MeasureData()
 
 

@@ -187,7 +187,7 @@ def test_rows_that_came_and_went_count(tmp_path):
         assert sum(figures(hit, "words").values()) == pytest.approx(hit.score, abs=1e-5)
 
 
-def test_what_cannot_be_explained_is_refused(index, tmp_path, monkeypatch):
+def test_what_cannot_be_explained_is_refused(index, tmp_path):
     [hit] = index.search("nets", k=1)
     with pytest.raises(
         UsageError, match="explain: the search kept no explanations; search with explain=True"
@@ -197,9 +197,6 @@ def test_what_cannot_be_explained_is_refused(index, tmp_path, monkeypatch):
     bare = SentenceIndex.build(tmp_path / "v.npy", "mini-static")
     with pytest.raises(UsageError, match="explain: the index has no texts"):
         bare.search("nets", explain=True)
-    monkeypatch.setattr(EXPLAINERS, "_all", {})  # as if the folder was deleted
-    with pytest.raises(UsageError, match="what explains hits is a plug-in that is not installed"):
-        index.search("nets", explain=True)
 
 
 def test_hits_of_lists_and_an_empty_answer(index):

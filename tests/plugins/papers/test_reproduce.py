@@ -801,11 +801,11 @@ def test_without_analyze_the_tables_that_need_it_say_so_and_the_others_are_measu
     monkeypatch.setitem(sys.modules, "promptcli.plugins.analyze", None)
     row = row_of(measure_table(table("promptbert/1"), context()), "last avg")
     assert "Avg" in row["figures"] and "anisotropy" not in row["figures"]
-    assert "analyze is a plug-in" in row["not_measured"]["anisotropy"]
+    assert "the plug-in analyze" in row["not_measured"]["anisotropy"]
     for name in ("promptbert/2", "promptbert/7"):
         document = measure_table(table(name), context())
         assert not any(each["figures"] for each in document["rows"])
-        assert "analyze is a plug-in" in str(document["rows"])
+        assert "the plug-in analyze" in str(document["rows"])
 
 
 @needs_analyze

@@ -190,4 +190,4 @@ def test_without_the_folder_a_tracker_is_missing_in_one_line(run, words, monkeyp
     delete_plugin("tune", monkeypatch, TRACKERS)
     ran = run(*words, "--report-to", "tensorboard")
     assert (ran.code, ran.out) == (2, "")
-    assert "tracker tensorboard is a plug-in that is not installed here" in ran.err
+    assert "unknown tracker 'tensorboard'" in ran.err
