@@ -7,47 +7,35 @@ import importlib.metadata
 import json
 import platform
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
-
 import promptcli
 from promptcli.notes import note
-from promptcli.storage.files import (
-    atomic_path,
-    delete,
-    is_writable,
-    temporary_folder,
-)
-from promptcli.storage.runs import RunFolder
-from promptcli.storage.tensors import save_tensors
+from promptcli.storage.files import delete
 
 _BUSY = 60.0  # seconds to wait for another process
 
 
 class Cache:
-    """A folder of JSON values, which are rows of one SQLite file, and of tensors, a file each.
+    """JSON values in a folder, rows of one SQLite file.
 
     A key is JSON-ready and names everything that determines the result; the versions of this
-    package and of the libraries are added. A ``fresh`` cache returns only what was put into it.
+    package and of the libraries are added. If the file cannot be written, nothing is kept, and a
+    note says so once.
     """
 
-    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._values = folder / "values.sqlite"
-        self._fresh = fresh
-        self._written: set[Path] = set()
+        self._is_kept = True
 
     def get(self, key: Mapping[str, Any]) -> Any:
         """Return the value of a key, or None."""
-        path = self._path(key, ".json")
-        if self._values.exists() and not self._is_hidden(path):
+        if self._values.exists():
             with contextlib.suppress(sqlite3.Error, ValueError):
-                for (value,) in self._execute("SELECT value FROM kept WHERE key = ?", path.stem):
+                for (value,) in self._execute("SELECT value FROM kept WHERE key = ?", digest(key)):
                     return json.loads(value)
         return None
 
@@ -56,53 +44,16 @@ class Cache:
         if not self._is_kept:
             return
         insert = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
-        row = (self._new(key, ".json").stem, json.dumps(value, ensure_ascii=False))
+        row = (digest(key), json.dumps(value, ensure_ascii=False))
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._execute(insert, *row)
-        except sqlite3.OperationalError as error:  # a full disk
-            self._is_kept = self._note_not_kept(f"cannot be written ({error})")
+        except (OSError, sqlite3.OperationalError) as error:  # read-only, or a full disk
+            self._is_kept = False
+            note(f"{self.folder} cannot be written ({error}): what is computed is not kept")
         except sqlite3.DatabaseError:  # it is damaged
             delete(self._values)
             self._execute(insert, *row)
-
-    def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
-        path = self._path(key, ".safetensors")
-        if not self._is_hidden(path):
-            with contextlib.suppress(OSError, SafetensorError):
-                return load_file(path)
-        return None
-
-    def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        if self._is_kept:
-            with atomic_path(self._new(key, ".safetensors")) as temporary:
-                save_tensors(tensors, temporary)
-
-    @contextlib.contextmanager
-    def unfinished(self, key: Mapping[str, Any]) -> Iterator[Path]:
-        """Yield the folder of long work on a key, as the work that was stopped has left it.
-
-        It is deleted once the block ends well; if nothing is kept, it is an empty one. Refuse if
-        another process works there.
-        """
-        if not self._is_kept:
-            with temporary_folder() as folder:
-                yield folder
-            return
-        run = RunFolder(self._path(key, ".run"))
-        with run.claim("the same work", "leave it out"):
-            if self._is_hidden(run.folder):
-                run.discard()
-            self._new(key, ".run").mkdir(exist_ok=True)
-            yield run.folder
-            run.discard()
-
-    @functools.cached_property
-    def _is_kept(self) -> bool:
-        return is_writable(self._folder) or self._note_not_kept("may not be written")
-
-    def _note_not_kept(self, why: str) -> bool:
-        note(f"{self._folder} {why}: what is computed is not kept for the next time")
-        return False
 
     def _execute(self, statement: str, *values: str) -> list[Any]:
         with contextlib.closing(sqlite3.connect(self._values, _BUSY)) as database, database:
@@ -110,20 +61,11 @@ class Cache:
             database.execute("CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value TEXT)")
             return database.execute(statement, values).fetchall()
 
-    def _is_hidden(self, path: Path) -> bool:
-        """Return whether what is at a path is of an earlier time, which a fresh cache hides."""
-        return self._fresh and path not in self._written
 
-    def _new(self, key: Mapping[str, Any], suffix: str) -> Path:
-        path = self._path(key, suffix)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._written.add(path)
-        return path
-
-    def _path(self, key: Mapping[str, Any], suffix: str) -> Path:
-        line = json.dumps({**library_versions(), **key}, sort_keys=True, ensure_ascii=False)
-        digest = hashlib.sha256(line.encode()).hexdigest()
-        return self._folder / f"{digest[:32]}{suffix}"
+def digest(key: Mapping[str, Any]) -> str:
+    """Return the name of what is kept under a key."""
+    line = json.dumps({**library_versions(), **key}, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(line.encode()).hexdigest()[:32]
 
 
 @functools.cache

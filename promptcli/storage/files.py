@@ -107,8 +107,9 @@ def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
     """
     check_name(path, parameter=parameter)
     if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "a device or a pipe"
-        raise UsageError(f"{path} is {kind}; give the name of a file", parameter=parameter)
+        raise UsageError(
+            f"{path} is a folder or a device; give the name of a file", parameter=parameter
+        )
     if not path.parent.is_dir():
         raise NotFoundError(
             f"{path}: no folder {str(path.parent)!r}; make it first: mkdir -p {path.parent}",
@@ -117,11 +118,6 @@ def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
     if path.exists() and not force:
         raise UsageError(
             f"{path} exists; choose another name, or give force to replace it",
-            parameter=parameter,
-        )
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"{path}: folder {str(path.parent)!r} may not be written; choose another",
             parameter=parameter,
         )
 

@@ -19,10 +19,10 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.evaluation.scores import Score
 from promptcli.grammar import parse_ditto
 from promptcli.models import loading
+from promptcli.plugins.papers.figures_cache import FiguresCache
 from promptcli.plugins.papers.published import Facts, Texts, short_name
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import home_folder
-from promptcli.storage.cache import Cache
 
 PROTOCOL = "senteval"  #: the papers' pairs and text
 
@@ -45,9 +45,9 @@ class MeasureData:
     content: Any = None  #: for the measure alone
 
 
-def figures_cache(*, fresh: bool) -> Cache:
+def figures_cache(*, fresh: bool) -> FiguresCache:
     """Return the cache of figures; a ``fresh`` one returns nothing of earlier runs."""
-    return Cache(home_folder() / "cache" / "figures", fresh=fresh)
+    return FiguresCache(home_folder() / "cache" / "figures", fresh=fresh)
 
 
 def _data_folder() -> Path | None:
@@ -64,7 +64,7 @@ class MeasurementContext:
     backbone_name: str  #: a shipped name, a folder, a hub id, or a file of word vectors
     open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
     #: of measured values and trained weights
-    cache: Cache = field(default_factory=lambda: figures_cache(fresh=False))
+    cache: FiguresCache = field(default_factory=lambda: figures_cache(fresh=False))
     #: SentEval folder, or None for the hub
     data_dir: Path | None = field(default_factory=_data_folder)
     #: data that rows are fitted, counted and trained on

@@ -339,7 +339,7 @@ def test_what_cannot_be_judged_is_refused(folder, run):
     for more, said in (
         (("--way", "words"), "give two different models or ways"),
         ((*WAYS, "--template", "no/z.tsv"), "--template: no/z.tsv: no folder 'no'; make it first"),
-        ((*WAYS, "--template", "."), "--template: . is a folder; give the name of a file"),
+        ((*WAYS, "--template", "."), "--template: . is a folder or a device; give"),
         (("--way", "words", "--way", "words"), "give two different models or ways"),
         (("--way", "word", "--way", "words"), "unknown way 'word'; valid: both, meaning, words"),
         (("-m", "mini-static", "-m", "no-such-model"), "no-such-model"),

@@ -23,6 +23,7 @@ from promptcli.models.entries import Entry
 from promptcli.plugins.papers import measures, report, systems
 from promptcli.plugins.papers.contexts import MeasurementContext, head_of
 from promptcli.plugins.papers.documents import measure_table, overview
+from promptcli.plugins.papers.figures_cache import FiguresCache
 from promptcli.plugins.papers.measures import MEASURE_OF
 from promptcli.plugins.papers.published import Texts, find_tables, published_tables
 from promptcli.plugins.papers.report import (
@@ -35,7 +36,6 @@ from promptcli.plugins.papers.report import (
 )
 from promptcli.plugins.papers.systems import FORMS, SYSTEMS
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.storage.cache import Cache
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from tests.embed_running import refused
@@ -108,7 +108,7 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
         texts = Texts(
             str(corpus), triplets and str(triplets), files.get("labelled"), files.get("definitions")
         )
-        cache = Cache(tmp_path / "figures", fresh=fresh)
+        cache = FiguresCache(tmp_path / "figures", fresh=fresh)
         return MeasurementContext(
             name,
             load,
@@ -764,7 +764,7 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(
         measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
         and len(trained) == 3
     )
-    here.cache = Cache(tmp_path / "again")
+    here.cache = FiguresCache(tmp_path / "again")
     assert measure_table(table("promptbert/9"), here) == plain
 
 
