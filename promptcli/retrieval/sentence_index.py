@@ -80,7 +80,6 @@ class IndexInfo:
     fingerprint: str
     recipe: dict[str, Any]
     prompt: str | None  #: what its rows begin with, for messages
-    missing_model: str | None  #: the model, if it was removed or moved
     created: str
     generation: int  #: how often it was changed
 
@@ -351,7 +350,6 @@ class SentenceIndex:
                 origin.fingerprint,
                 origin.recipe,
                 None if origin.prompt is None else origin.text,
-                origin.missing_model(),
                 settings["created"],
                 self.store.generation,
             )

@@ -179,9 +179,9 @@ def test_wrong_combinations_are_refused_before_the_model_is_loaded(run, fake):
 def test_an_index_takes_all_but_bits(run):
     for precision in LESS:
         assert run("embed", "a.txt", "-o", f"{precision}.parquet", "--precision", precision)[0] == 0
-        ran = run("index", "build", f"{precision}.parquet", "-o", precision, "--json")
+        ran = run("index", "build", f"{precision}.parquet", "-o", precision)
         if precision in ("float16", "int8"):
-            assert ran[0] == 0 and json.loads(ran[1])["rows"] == 60, ran[2]
+            assert ran[0] == 0 and "60 rows" in ran[2], ran[2]
         else:
             refused(ran, 2, f"{precision}.parquet", "float16 or int8")
             assert not Path(precision).exists()

@@ -43,7 +43,6 @@ from promptcli.cli.options import (
 from promptcli.data.csv_options import csv_options
 from promptcli.data.given import note_no_file
 from promptcli.errors import CheckFailedError, UsageError, counted
-from promptcli.notes import is_silent
 from promptcli.recipe import Choice, Recipe
 
 if TYPE_CHECKING:
@@ -103,7 +102,6 @@ def build(
     force: Force = False,
     csv: Csv = None,
     skip_bad: SkipBad = False,
-    json: Json = False,
 ) -> None:
     """Index sentences, or vectors that `embed` wrote, for search by meaning and by words.
 
@@ -128,7 +126,7 @@ def build(
         csv=csv_options(csv),
         skip_bad=skip_bad,
     )
-    _show_unless_quiet(output, index, as_json=json)
+    _note_rows(output, index)
 
 
 def add(
@@ -150,7 +148,6 @@ def add(
     id_field: IdField = None,
     csv: Csv = None,
     skip_bad: SkipBad = False,
-    json: Json = False,
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index.
 
@@ -168,39 +165,27 @@ def add(
     )
     if replace:
         console.note(f"{counted(replaced, 'row')} of the index replaced")
-    _show_unless_quiet(folder, index, as_json=json)
+    _note_rows(folder, index)
 
 
 def delete(
     folder: Folder,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of the rows.")] = None,
-    id_file: Annotated[
-        str | None, typer.Option("--ids", metavar="FILE", help="File of ids, one on each line.")
-    ] = None,
-    json: Json = False,
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of the rows.")],
 ) -> None:
     """Delete rows by their ids: they no longer appear in results.
 
     `index compact` frees their space.
     """
-    wanted = list(ids or ())
-    if id_file is not None:
-        from promptcli.retrieval.files import queries_of
-
-        for block in queries_of(id_file, None):
-            wanted += [line.strip() for line in block if line.strip()]
-    if not wanted:
-        raise UsageError("no ids are given; give some, or a file of them")
     index = _open(folder)
-    console.note(f"{counted(index.delete(wanted), 'row')} deleted")
-    _show_unless_quiet(folder, index, as_json=json)
+    console.note(f"{counted(index.delete(ids), 'row')} deleted")
+    _note_rows(folder, index)
 
 
-def compact(folder: Folder, lexical: Lexical = None, json: Json = False) -> None:
+def compact(folder: Folder, lexical: Lexical = None) -> None:
     """Free the space of deleted rows, and make the files for fast search again."""
     index = _open(folder)
     index.compact(lexical=lexical)
-    _show_unless_quiet(folder, index, as_json=json)
+    _note_rows(folder, index)
 
 
 def migrate(
@@ -211,7 +196,6 @@ def migrate(
             "--model", "-m", help="New encoder: a model's name, a recipe, a folder or a hub id."
         ),
     ],
-    json: Json = False,
 ) -> None:
     """Encode the texts of an index with another model, under the same ids.
 
@@ -220,19 +204,34 @@ def migrate(
     """
     index = _open(folder)
     index.migrate(chosen_model(model))
-    _show_unless_quiet(folder, index, as_json=json)
+    _note_rows(folder, index)
 
 
 def info(folder: Folder, json: Json = False) -> None:
     """Describe an index: its rows, type, encoder and columns."""
-    index = _open(folder)
-    _show(folder, index, as_json=json)
-    missing = index.info().missing_model
-    if missing is not None:
-        console.note(
-            f"{missing}, the model of the index, was removed or moved; name it to search or add:"
-            f" `promptcli index search {folder} QUERY --model MODEL`"
-        )
+    info = _open(folder).info()
+    if json:
+        console.result_json({"index": folder, **asdict(info)})
+        return
+    quality = "exact"
+    if info.recall is not None:
+        about = [f"{name} {value:g}" for name, value in info.recall.items() if name != "rows"]
+        quality = ", ".join(about).replace("at_10", "recall@10")
+    rows = f"{info.rows:,} of {info.dim:,} dimensions"
+    lines = {
+        "index": folder,
+        "rows": rows if info.texts else f"{rows}, without texts",
+        "factory": f"{info.factory} ({quality})",
+        "model": f"{info.name} ({info.fingerprint[:12]})".lstrip(),
+        "recipe": method_line(Recipe.from_dict(info.recipe)),
+        "backbone": info.recipe["backbone"],
+    }
+    if info.columns:
+        lines["columns"] = ", ".join(f"{name} ({kind})" for name, kind in info.columns.items())
+    if info.prompt:
+        lines["prompt"] = f"documents begin with {info.prompt}"
+    lines["created"] = info.created
+    console.result_table((), list(lines.items()))
 
 
 @takes_model()
@@ -304,8 +303,8 @@ def sync(
         _show_changes(result, as_json=json)
     elif json:
         console.result_json({"index": folder, **result.report()})
-    elif not is_silent():
-        _show(folder, result.index, as_json=False)
+    else:
+        _note_rows(folder, result.index)
 
 
 def _show_changes(result: Any, *, as_json: bool) -> None:
@@ -538,33 +537,5 @@ def _open(folder: str, model: str | None = None) -> "SentenceIndex":
     return SentenceIndex.open(folder, chosen_model(model))
 
 
-def _show_unless_quiet(folder: str, index: "SentenceIndex", *, as_json: bool) -> None:
-    """Print what an index holds after a change, which ``--quiet`` does not ask for."""
-    if as_json or not is_silent():
-        _show(folder, index, as_json=as_json)
-
-
-def _show(folder: str, index: "SentenceIndex", *, as_json: bool) -> None:
-    info = index.info()
-    if as_json:
-        console.result_json({"index": folder, **asdict(info)})
-        return
-    quality = "exact"
-    if info.recall is not None:
-        about = [f"{name} {value:g}" for name, value in info.recall.items() if name != "rows"]
-        quality = ", ".join(about).replace("at_10", "recall@10")
-    rows = f"{info.rows:,} of {info.dim:,} dimensions"
-    lines = {
-        "index": folder,
-        "rows": rows if info.texts else f"{rows}, without texts",
-        "factory": f"{info.factory} ({quality})",
-        "model": f"{info.name} ({info.fingerprint[:12]})".lstrip(),
-        "recipe": method_line(Recipe.from_dict(info.recipe)),
-        "backbone": info.recipe["backbone"],
-    }
-    if info.columns:
-        lines["columns"] = ", ".join(f"{name} ({kind})" for name, kind in info.columns.items())
-    if info.prompt:
-        lines["prompt"] = f"documents begin with {info.prompt}"
-    lines["created"] = info.created
-    console.result_table((), list(lines.items()))
+def _note_rows(folder: str, index: "SentenceIndex") -> None:
+    console.note(f"{folder}: {counted(len(index), 'row')}")

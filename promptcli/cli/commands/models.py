@@ -16,7 +16,6 @@ from promptcli.cli.options import (
     takes_model,
     with_argument,
 )
-from promptcli.errors import UsageError
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
 
@@ -76,10 +75,6 @@ def list_models(
 
 def show(
     name: Name,
-    runs: Annotated[
-        bool,
-        typer.Option("--runs", help="Show the runs of its training instead: settings, scores."),
-    ] = False,
     all: Annotated[
         bool, typer.Option("--all", help="Show everything, not only what fits on a screen.")
     ] = False,
@@ -87,11 +82,9 @@ def show(
 ) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
     card = _registry().card(name)
-    if runs:
-        _show_runs(card, as_json=json)
-    elif not (json or all):
+    if not (json or all):
         _print_fields(_in_short(card))
-        console.note("the rest: --all, --runs or --json")
+        console.note("the rest: --all or --json")
     else:
         shown = {
             **_row(card),
@@ -128,27 +121,6 @@ def _in_short(card: Entry) -> dict[str, Any]:
     versions = {"promptcli": card.promptcli, **trained.get("versions", {})}
     came["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
     return {**fields, "provenance": came, "scores": [_score(score) for score in card.scores]}
-
-
-def _show_runs(card: Entry, *, as_json: bool) -> None:
-    """Print the changed settings and the scores of each run of ``train --seeds`` or ``--sweep``."""
-    runs = card.provenance.get("trained", {}).get("runs")
-    if not runs:
-        raise UsageError(
-            f"model {card.name!r} is not of several runs; `promptcli models show {card.name}` has"
-            " its scores"
-        )
-    if as_json:
-        console.result_json(runs)
-        return
-    changed = [field.replace("_", "-") for field in runs[0]["changes"]]
-    tasks = [score["task"] for score in runs[0]["scores"]]
-    rows = []
-    for run in runs:
-        scores = [f"{score['trained']:.2f}" for score in run["scores"]]
-        steps = f"{run['best_step']} of {run['steps']}"
-        rows.append([*run["changes"].values(), *scores, steps, "*" if run["chosen"] else ""])
-    console.result_table([*changed, *tasks, "best step", "chosen"], rows)
 
 
 def remove(name: Name) -> None:

@@ -124,7 +124,7 @@ def tune_command(
         _print_spread(tuned)
     best = tuned.best
     shown = f"{best.facts['chosen_by']} chose {', '.join(typed_settings(chosen))}"
-    note(f"{shown}; all runs: promptcli models show {name} --runs")
+    note(f"{shown}; all runs: promptcli models show {name} --json")
     note(last_line(best, name))
 
 

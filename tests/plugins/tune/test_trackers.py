@@ -54,7 +54,7 @@ def test_tensorboard_is_told_all_of_every_run_of_a_group(run, words, home):
     told = run("tune", *words[1:], *several, "--report-to", "tensorboard", "--offline")
     assert told.code == 0, told.err
     assert f"tensorboard reads the run in {home / 'trackers' / 'mine'}" in told.err
-    records = run("models", "show", "mine", "--runs", "--json").json
+    records = run("models", "show", "mine", "--json").json["provenance"]["trained"]["runs"]
     for number, record in enumerate(records, start=1):
         folder = home / "trackers" / "mine" / f"mine.run-{number}"
         found = events(folder)
