@@ -39,7 +39,7 @@ from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
-from promptcli.select import search_heads
+from promptcli.select.search import search_heads
 from promptcli.training.methods import find_method
 from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import OPTIMIZERS

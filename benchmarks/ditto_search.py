@@ -34,9 +34,8 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.evaluation.statistics import cosine
 from promptcli.recipe import Recipe
-from promptcli.select import search_heads
 from promptcli.select.head_pass import head_cosines
-from promptcli.select.search import SEARCHED
+from promptcli.select.search import SEARCHED, search_heads
 
 
 def contestants(

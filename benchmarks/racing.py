@@ -70,9 +70,9 @@ def main() -> None:
         shuffled = random.Random(order).sample(templates, len(templates))
         racer = TemplateScorer(backbone, task)
         start = time.perf_counter()
-        found = race(shuffled, racer, seed=order)
+        finalists, _ = race(shuffled, racer, seed=order)
         spent = time.perf_counter() - start
-        winner = found.finalists[0]
+        winner = finalists[0]
         row = {
             "order": order,
             "cost_tokens": racer.tokens / tokens,

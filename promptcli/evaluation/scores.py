@@ -76,7 +76,7 @@ class Score:
         values = {}
         for item in dataclasses.fields(self):
             if item.repr and item.name not in NAMING:
-                values[item.metadata.get("json", item.name)] = _rounded(getattr(self, item.name))
+                values[item.metadata.get("json", item.name)] = rounded(getattr(self, item.name))
         return values
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,11 +85,15 @@ class Score:
         return {**named, **self.figures(), **origin}
 
 
-def _rounded(value: Any) -> Any:
-    """Return a figure, or an interval as a list, with the four decimals that JSON has."""
-    if isinstance(value, tuple):
-        return [_rounded(bound) for bound in value]
-    return round(value, 4) if isinstance(value, float) else value
+def rounded(value: Any) -> Any:
+    """Return JSON-ready values with the four decimals of figures in JSON."""
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(rounded, value))
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +152,11 @@ class SpearmanScore(DataScore):
     def figures(self) -> dict[str, Any]:
         figures = super().figures()
         figures["subsets"] = {
-            name: {"value": _rounded(each.value), "pairs": each.pairs}
+            name: {"value": rounded(each.value), "pairs": each.pairs}
             for name, each in self.subsets.items()
         }
         if self.has_two_levels:
-            figures |= {"highest": _rounded(self.highest), "auc": _rounded(self.auc)}
+            figures |= {"highest": rounded(self.highest), "auc": rounded(self.auc)}
         return figures
 
 
@@ -200,10 +204,10 @@ class Comparison:
             "against": self.second.to_dict(),
             "task": ", ".join(self.tasks),
             "metric": f"{self.metric} difference",
-            "value": _rounded(self.difference),
-            "ci95": _rounded(self.ci95),
-            "p_value": _rounded(self.p_value),
-            "p_holm": _rounded(self.p_holm),
+            "value": rounded(self.difference),
+            "ci95": rounded(self.ci95),
+            "p_value": rounded(self.p_value),
+            "p_holm": rounded(self.p_holm),
             "beyond_chance": self.beyond_chance,
             "pairs": self.pairs,
         }

@@ -89,12 +89,6 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
     A definition takes the place of the sentence, its word that of the mask. ``beam`` hypotheses
     stay at each step.
     """
-    if beam < len(FORMS):
-        raise UsageError(
-            f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form"
-        )
-    if not definitions:
-        raise UsageError("no (word, definition) pairs to generate templates from")
     by_form: list[list[str]] = []
     with stage("generate", len(FORMS) * (_LONGEST_OUTPUT - 2)) as advance:
         for sentence_first in FORMS:

@@ -7,8 +7,7 @@ candidates.
 """
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,15 +32,6 @@ class Rung(NamedTuple):
     pairs: int
 
 
-@dataclass(frozen=True)
-class RaceResult:
-    """The result of a race."""
-
-    finalists: list[Ranked]  #: scored on all pairs, the best first
-    rungs: list[Rung]  #: the comparisons before the final
-    twins: int  #: candidates left out because another has the same model input
-
-
 def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
     """Return the rungs before the final.
 
@@ -54,18 +44,6 @@ def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
         candidates = max(finalists, math.ceil(candidates / _CUT))
         seen *= _GROWTH
     return rungs
-
-
-def planned_pairs(rungs: Sequence[Rung], candidates: int, pairs: int, finalists: int) -> int:
-    """Return the number of pairs that a race scores, over all candidates.
-
-    The final scores all pairs again.
-    """
-    done = [0, *(rung.pairs for rung in rungs)]
-    in_race = sum(
-        rung.candidates * (rung.pairs - before) for rung, before in zip(rungs, done, strict=False)
-    )
-    return in_race + pairs * (min(candidates, finalists) if rungs else candidates)
 
 
 def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
@@ -92,21 +70,19 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
 
 def race(
     templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, finalists: int = 10
-) -> RaceResult:
+) -> tuple[list[Ranked], list[Rung]]:
     """Find the best templates, whose order does not matter.
 
-    Only the ``finalists`` are scored on all pairs.
+    Return the ``finalists``, which alone are scored on all pairs, the best first, and the
+    comparisons before.
     """
-    distinct: dict[Hashable, str] = {}
-    for template in sorted(set(templates)):
-        distinct.setdefault(scorer.identity(template), template)
-    alive = list(distinct.values())
+    alive = sorted(set(templates))
     order = spread_order(scorer.gold, seed)
     rungs = plan_rungs(len(alive), scorer.size, finalists)
     sizes = [*(rung.candidates for rung in rungs[1:]), finalists]
     seen: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in alive}
     done = 0
-    with stage("race", planned_pairs(rungs, len(alive), scorer.size, finalists)) as advance:
+    with stage("race", None) as advance:
         for rung, keep in zip(rungs, sizes, strict=False):
             added = order[done : rung.pairs]
             gold = scorer.gold[order[: rung.pairs]]
@@ -119,5 +95,4 @@ def race(
             alive = sorted(values, key=lambda template: (-values[template], template))[:keep]
             done = rung.pairs
         final = scorer.score(alive, "final", advance)
-    best = sorted(final, key=lambda item: (-item.value, item.choice))
-    return RaceResult(best, rungs, len(set(templates)) - len(distinct))
+    return sorted(final, key=lambda item: (-item.value, item.choice)), rungs

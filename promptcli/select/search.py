@@ -4,21 +4,26 @@ Heads and layers are ranked here, too.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.senteval import senteval_folder, tasks_from
+from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, score_encoders
-from promptcli.evaluation.scores import Label, SpearmanScore
+from promptcli.evaluation.scores import Label, SpearmanScore, rounded
 from promptcli.models.entries import Entry
+from promptcli.models.loading import Model, backbone_model, open_model, open_registry
+from promptcli.notes import note
 from promptcli.recipe import RECIPES, SLOT, Recipe
 from promptcli.select.head_pass import HEAD_WEIGHTS, HeadCosines, head_cosines
 from promptcli.select.tfidf_correlation import (
@@ -27,6 +32,7 @@ from promptcli.select.tfidf_correlation import (
     correlate,
     tfidf_weights,
 )
+from promptcli.settings import BARE, PAPER
 
 SEARCHED = ("static", "last", "first-last")  #: the states that a head is tried on (Ditto, table 2)
 #: spread over the first half of the model; and C
@@ -138,19 +144,39 @@ class Search:
         halves = self.cross_validation
         if halves is not None:
             document["cross_validation"] = {**vars(halves), "gap": halves.gap}
-        rounded: dict[str, Any] = _rounded(document)
-        return rounded
+        figures: dict[str, Any] = rounded(document)
+        return figures
 
 
-def _rounded(value: Any) -> Any:
-    """Return a JSON-ready value with the decimals of results."""
-    if isinstance(value, float):
-        return round(value, 4)
-    if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_rounded, value))
-    return value
+def open_backbone(model: Model) -> TorchEncoder:
+    """Return the plain encoder of a backbone, or the encoder whose backbone is searched."""
+    return open_model(backbone_model(model), dtype="stored")  # scores are not of fewer bits
+
+
+def development(on: str | Path | STSTask | None) -> STSTask:
+    """Return the development set of a search."""
+    if on is None:
+        on = BARE.development if senteval_folder() is None else PAPER.development
+        note(f"choosing on {on}; the papers used {PAPER.development} and {PAPER.backbone}")
+    return development_task(on)
+
+
+def saving(name: str | None, force: bool) -> Callable[[Search], Search]:
+    """Return what saves the best of a search under a name, if there is one.
+
+    A name that is taken is refused now.
+    """
+    registry = open_registry()
+    if name is not None:
+        registry.check_free(name, force=force)
+
+    def save(search: Search) -> Search:
+        if name is None:
+            return search
+        registry.save(search.entry(name), force=force)
+        return dataclasses.replace(search, saved_as=name)
+
+    return save
 
 
 def cross_validate(
@@ -198,20 +224,63 @@ def correlations(
     return statistics.resampled_spearman(ranks, statistics.ResampledRanks(gold), counts)
 
 
-def rank_heads(
-    encoder: TorchEncoder,
-    task: STSTask,
-    corpus: Sequence[str],
-    states: Sequence[str],
-    top: int,
+def search_heads(
+    model: Model = BARE.backbone,
+    on: str | Path | STSTask | None = None,
+    corpus: str | Path | Sequence[str] = BARE.corpus,
+    *,
     weights: str = "ditto",
+    states: Sequence[str] = ("static", "last", "first-last"),
+    top: int = 10,
+    name: str | None = None,
+    force: bool = False,
+    data_dir: str | Path | None = None,
 ) -> Search:
-    """Rank all L*h heads on each kind of states by Spearman's correlation; see ``search_heads``."""
+    """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2).
+
+    Every layer-head (both counted from 1) is tried on each kind of states. The figures, Spearman x
+    100, are those of the pooling ``STATES/ditto:LAYER-HEAD`` on the development set.
+
+    Args:
+        model: Backbone: ``mini-bert``, a folder, a hub id, or a model's; the pooling is not used.
+        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with
+            ``data_dir``, else demo:dev.
+        corpus: Sentences to count idf on, for the correlation with TF-IDF: texts in a list, a file,
+            a task or ``demo``.
+        weights: What a head weighs tokens by: its diagonal (``ditto``), or its row at the
+            template's mask, of causal models at the last token (``slot-attention``; of a model
+            without a template under a well-known one).
+        states: States to try: ``static``, ``last``, ``first-last``.
+        top: Number of heads to describe.
+        name: Save the best as a model under this name.
+        force: Replace a model of that name.
+        data_dir: SentEval folder of the tasks.
+
+    Returns:
+        The heads, best first, the (L, h) map of each kind of states, and the selection bias.
+
+    Raises:
+        UsageError: Unknown states, pairs that cannot rank anything, no corpus, a name that is
+            taken, or a backbone that does not open its attention.
+        NotFoundError: A model, a task or a file is missing.
+
+    Example:
+        >>> search = search_heads("mini-bert", states=["first-last"])  # doctest: +SKIP
+        >>> search.best.choice, search.best.value  # doctest: +SKIP
+    """
+    if top < 1:
+        raise UsageError(f"must be at least 1, got {top}", parameter="top")
     kind_of_weights = look_up("weights", weights, HEAD_WEIGHTS)
     for kind in states:
         if kind not in SEARCHED:
             raise unknown("states", kind, SEARCHED)
     states = [kind for kind in SEARCHED if kind in states]
+    with tasks_from(data_dir):
+        save = saving(name, force)
+        task = development(on)
+        if isinstance(corpus, str | Path):
+            corpus = fitting_sentences(str(corpus))
+        encoder = open_backbone(model)
     check_rankable(task)
     backbone = encoder.backbone
     pairs = task.pairs()
@@ -235,11 +304,11 @@ def rank_heads(
     for rank, place in enumerate(best.tolist()):
         of_states, head = divmod(place, count)
         layer, number = divmod(head, backbone.n_heads)
-        name = f"{weights}:{layer + 1}-{number + 1}{kind_of_weights.suffix}"
+        head_name = f"{weights}:{layer + 1}-{number + 1}{kind_of_weights.suffix}"
         value = float(values[place])
         ranked.append(
             Ranked(
-                f"{states[of_states]}/{name}",
+                f"{states[of_states]}/{head_name}",
                 value,
                 intervals[rank],
                 gain=value - float(plain[of_states]),
@@ -252,7 +321,7 @@ def rank_heads(
         compared = f"{len(values)} pairs of a head ({count}) and states ({len(states)})"
     maps = values.reshape(len(states), backbone.n_layers, backbone.n_heads)
     about = {"weights": weights, "states": states, "compared": compared, "idf": len(corpus)}
-    return Search(
+    search = Search(
         encoder=TorchEncoder(recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()),
         task=task,
         ranked=ranked,
@@ -261,6 +330,7 @@ def rank_heads(
         maps=dict(zip(states, maps, strict=True)),
         cross_validation=cross_validate(cosines.heads, cosines.plain, pairs.gold),
     )
+    return save(search)
 
 
 def _with_slot(encoder: TorchEncoder) -> str:
@@ -279,11 +349,44 @@ def _tfidf(
     return [correlate(column, weights) for column in attention.T]
 
 
-def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) -> Search:
-    """Rank the states of every layer, with some weights, by Spearman's correlation.
+def search_layers(
+    model: Model = BARE.backbone,
+    on: str | Path | STSTask | None = None,
+    *,
+    weights: Sequence[str] = (),
+    name: str | None = None,
+    force: bool = False,
+    data_dir: str | Path | None = None,
+) -> Search:
+    """Rank the layers of a backbone as a recipe reads them, in one pass.
 
-    See ``search_layers``.
+    Every layer (0: the embeddings), the last, and the means of first and last; for a recipe of
+    ``attention`` or ``values`` also its first layers and its last ones, of ``values`` each alone. A
+    contrastive prompt's own layer and C are chosen too, one pass for each.
+
+    Args:
+        model: An encoder, or what ``load`` takes; a backbone's name means its plain recipe.
+        on: Development set, see ``search_heads``.
+        weights: Weights to try on every layer: ``avg``, ``last-token``. Default: the recipe's.
+        name: Save the best as a model under this name.
+        force: Replace a model of that name.
+        data_dir: SentEval folder of the tasks.
+
+    Returns:
+        The poolings, best first, in Spearman x 100, and the selection bias.
+
+    Raises:
+        UsageError: Unknown weights, transforms in the recipe, a name that is taken, or pairs that
+            cannot rank anything.
+        NotFoundError: A model, a task or a file is missing.
+
+    Example:
+        >>> search_layers("mini-bert").best.choice  # doctest: +SKIP
     """
+    with tasks_from(data_dir):
+        save = saving(name, force)
+        task = development(on)
+        encoder = open_backbone(model)
     check_rankable(task)
     if encoder.transforms:
         transforms = ", ".join(encoder.recipe.transforms)
@@ -324,7 +427,7 @@ def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) ->
         for chosen, score in scored
     ]
     cosines = np.stack([score.cosines for _, score in scored])
-    return Search(
+    search = Search(
         encoder=best,
         task=task,
         ranked=sorted(rows, key=lambda row: -row.value),
@@ -332,6 +435,7 @@ def rank_layers(encoder: TorchEncoder, task: STSTask, weights: Sequence[str]) ->
         baseline={"own": rows[0]},
         cross_validation=cross_validate(cosines[None], cosines[:1], task.pairs().gold),
     )
+    return save(search)
 
 
 def _choice(encoder: TorchEncoder) -> str:

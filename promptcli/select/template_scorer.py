@@ -3,7 +3,7 @@
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,16 +68,6 @@ class TemplateScorer:
         this scorer.
         """
         return _SharedTokens(self.recipe.replace(prompt=template), self)
-
-    def identity(self, template: str) -> Hashable:
-        """Return a key that is equal for templates with the same model input, even if their text
-        differs.
-        """
-        built = self.encoder(template).template
-        (frame,) = built.with_touching(["\0"])
-        if self.backbone.tokenizer.splits_punctuation:
-            frame = frame.strip()
-        return (*built.prefix, -1, *built.suffix, frame)
 
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all."""

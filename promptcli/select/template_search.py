@@ -16,12 +16,14 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data import demo
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.rows import open_rows
+from promptcli.data.senteval import tasks_from
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import check_template
 from promptcli.encoder.text_rules import text_rule, with_period
-from promptcli.errors import UsageError, counted, unknown
+from promptcli.errors import UsageError, counted, if_stopped, unknown
 from promptcli.evaluation.evaluator import score_encoders
+from promptcli.models.loading import Model
 from promptcli.named_templates import templates_folder
 from promptcli.notes import note, stage
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
@@ -32,9 +34,9 @@ from promptcli.select.generate_t5 import (
     read_definitions,
 )
 from promptcli.select.racing import race
-from promptcli.select.search import Ranked, Search
+from promptcli.select.search import Ranked, Search, development, open_backbone, saving
 from promptcli.select.template_scorer import DEMONSTRATIONS, PROTOCOL, TemplateScorer
-from promptcli.settings import home_folder
+from promptcli.settings import BARE, home_folder
 from promptcli.storage.cache import Cache
 
 #: By mode: how its templates are read.
@@ -42,8 +44,6 @@ PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATI
 DRAWN = 600  #: templates drawn from the packaged grammar by default
 AVERAGES = ("last-avg", "first-last-avg")  #: what templates compete with
 FINALISTS = 10  #: templates that are scored on all pairs in the end, at least
-#: Setting -> the only modes that read it.
-_MODES = {"candidates": ("free",), "t5": ("free",), "limit": ("free", "demonstrations")}
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
 #: heading of a stage -> its templates; and the comparisons, in words
 Outcome = tuple[dict[str, list[Ranked]], str]
@@ -53,14 +53,13 @@ Outcome = tuple[dict[str, list[Ranked]], str]
 class SearchSettings:
     """The candidates and how they are scored, see ``search_templates``."""
 
-    mode: str | None = None
-    candidates: str | Path | None = None
-    t5: str | None = None
-    pairs: str | Path | None = None
-    beam: int = 100
-    limit: int | None = None
-    top: int = FINALISTS
-    seed: int = 42
+    candidates: str | Path | None
+    t5: str | None
+    pairs: str | Path | None
+    beam: int
+    limit: int | None
+    top: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -167,17 +166,87 @@ def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str
     return list(dict.fromkeys(texts))
 
 
-def rank_templates(
+def search_templates(
+    model: Model = BARE.backbone,
+    on: str | Path | STSTask | None = None,
+    *,
+    mode: str | None = None,
+    candidates: str | Path | None = None,
+    t5: str | None = None,
+    pairs: str | Path | None = None,
+    beam: int = 100,
+    limit: int | None = None,
+    top: int = 10,
+    seed: int = 42,
+    name: str | None = None,
+    force: bool = False,
+    data_dir: str | Path | None = None,
+) -> Search:
+    """Find the template that suits a backbone best (PromptBERT, section 4.2).
+
+    A search that was stopped resumes from its cached scores.
+
+    Args:
+        model: Backbone: ``mini-bert``, a folder, a hub id, or a model's.
+        on: Development set, see ``search_heads``.
+        mode: ``greedy``: PromptBERT 4.2, relation tokens, then prefix tokens around the best of
+            them; ``free``: a race among the templates of a grammar or a file, or those that a T5
+            writes; ``demonstrations``: a race among examples in front of PromptEOL's template, on a
+            causal model. Default: greedy, with ``candidates`` or ``t5`` free.
+        candidates: File of templates, one a line. Default: the packaged grammar's.
+        t5: Folder or hub id of a T5 that writes the candidates as in LM-BFF.
+        pairs: Of ``demonstrations`` and ``t5``: file of word<TAB>definition lines, or
+            word<TAB>sentence that it sums up. Default: 235 shipped ones.
+        beam: Templates that a T5 keeps (the paper: 500).
+        limit: Number of candidates to draw. Default: 600 of the packaged grammar, else all.
+        top: Number of templates of a race to list.
+        seed: Of the draw and of the order of the pairs.
+        name: Save the best as a model under this name.
+        force: Replace a model of that name.
+        data_dir: SentEval folder of the tasks.
+
+    Returns:
+        The templates, best first, in Spearman x 100.
+
+    Raises:
+        UsageError: Settings that do not go together, a name that is taken, or a backbone, templates
+            or pairs that cannot be searched.
+        NotFoundError: A model, a file or a task is missing.
+
+    Example:
+        >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
+    """
+    for parameter, value, least in (
+        ("beam", beam, 2),
+        ("limit", limit, 1),
+        ("top", top, 1),
+        ("seed", seed, 0),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"must be at least {least}, got {value}", parameter=parameter)
+    if candidates and t5:
+        raise UsageError("excludes t5; leave one of them out", parameter="candidates")
+    mode = mode or ("free" if candidates or t5 else "greedy")
+    if mode not in PROTOCOLS:
+        raise unknown("mode", mode, PROTOCOLS)
+    settings = SearchSettings(candidates, t5, pairs, beam, limit, top, seed)
+    with tasks_from(data_dir):
+        save = saving(name, force)
+        texts = None if candidates is None else read_candidates(Path(candidates))
+        task = development(on)
+        backbone = open_backbone(model).backbone
+        with if_stopped("scored templates are kept; run the same command to continue"):
+            return save(_rank_templates(backbone, task, mode, settings, texts))
+
+
+def _rank_templates(
     backbone: Backbone,
     task: STSTask,
+    mode: str,
     settings: SearchSettings,
-    candidates: Sequence[str] | None = None,
+    candidates: Sequence[str] | None,
 ) -> Search:
-    """Find the template that suits a backbone best.
-
-    ``candidates`` are those of the settings' file.
-    """
-    mode = choose_mode(settings)
+    """Score the templates of a mode; ``candidates`` are those of the settings' file."""
     recipe = PROTOCOLS[mode].replace(backbone=backbone.name)
     scorer = TemplateScorer(
         backbone, task, recipe=recipe, cache=Cache(home_folder() / "cache" / "search")
@@ -221,22 +290,6 @@ def rank_templates(
         },
         score=score,
     )
-
-
-def choose_mode(settings: SearchSettings) -> str:
-    """Return the mode of a search, after refusing settings that it would not read."""
-    mode = settings.mode or ("free" if settings.candidates or settings.t5 else "greedy")
-    if mode not in PROTOCOLS:
-        raise unknown("mode", mode, PROTOCOLS)
-    for field, modes in _MODES.items():
-        if mode not in modes and getattr(settings, field):
-            raise UsageError(
-                f"is for mode {' or '.join(modes)}, not for {mode}; leave one of them out",
-                parameter=field,
-            )
-    if settings.candidates and settings.t5:
-        raise UsageError("excludes t5; leave one of them out", parameter="candidates")
-    return mode
 
 
 def search_greedily(
@@ -290,15 +343,12 @@ def _candidates(
 def _race(
     scorer: TemplateScorer, settings: SearchSettings, heading: str, templates: Sequence[str]
 ) -> Outcome:
-    result = race(templates, scorer, seed=settings.seed, finalists=max(FINALISTS, settings.top))
-    steps = [
-        f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in result.rungs
-    ]
-    finalists = counted(len(result.finalists), "finalist")
-    compared = "; ".join([*steps, f"{finalists} on all {scorer.size:,} pairs"])
-    if result.twins:
-        compared += f"; {result.twins} left out, with the same tokens as another template"
-    return {heading: result.finalists}, compared
+    finalists, rungs = race(
+        templates, scorer, seed=settings.seed, finalists=max(FINALISTS, settings.top)
+    )
+    steps = [f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in rungs]
+    last = f"{counted(len(finalists), 'finalist')} on all {scorer.size:,} pairs"
+    return {heading: finalists}, "; ".join([*steps, last])
 
 
 def _definitions(settings: SearchSettings) -> list[Definition]:

@@ -16,9 +16,9 @@ from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, score_encoders
 from promptcli.recipe import RECIPES, Choice, Recipe
-from promptcli.select import head_pass, search_layers
+from promptcli.select import head_pass
 from promptcli.select.head_pass import head_cosines
-from promptcli.select.search import SEARCHED, cross_validate
+from promptcli.select.search import SEARCHED, cross_validate, search_layers
 from promptcli.select.tfidf_correlation import correlate, tfidf_weights
 from tests.embed_running import refused
 from tests.reference.plain import tfidf_weights as plain_weights
@@ -215,12 +215,12 @@ def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
 
 
 def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
-    options = ("--backbone", tiny_folder("bert"), "--top", 2, "--offline", "--name", "best")
+    options = ("--backbone", tiny_folder("bert"), "--offline", "--name", "best")
     ran = run("ditto-search", *options, "--json")
     assert "choosing on demo:dev; the papers used" in ran.err
     document = ran.json
     assert set(document["ranked"][0]) == {"choice", "value", "ci95", "gain", "tfidf"}
-    assert len(document["ranked"]) == 2 and document["task"] == "demo:dev"
+    assert len(document["ranked"]) == 10 and document["task"] == "demo:dev"
     best = document["ranked"][0]
     assert best["value"] == max(
         value for rows in document["maps"].values() for row in rows for value in row
@@ -230,19 +230,17 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
     ][0]
     assert scored["value"] == pytest.approx(best["value"], abs=0.01)
     refused(run("ditto-search", *options, "-q"), 2, "'best'")
-    words = ("--states", "last", "--on", "demo:dev")
+    words = ("--on", "demo:dev")
     shown = run("ditto-search", *options, "--force", "-q", *words)
     assert (shown.code, shown.err) == (0, "")
     assert (
-        "best 2 of 8" in shown.out
-        and "last ditto, every head" in shown.out
+        "best 10 of 24" in shown.out
+        and "ditto, every head" in shown.out
         and "selection bias (" in shown.out
     )
 
 
-@pytest.mark.parametrize(
-    "command", ["ditto-search --states static", "search-templates --mode free --limit 3"]
-)
+@pytest.mark.parametrize("command", ["ditto-search", "search-templates --mode free --limit 3"])
 def test_a_better_average_is_told(command, run, tiny_folder, tmp_path):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(

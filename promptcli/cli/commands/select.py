@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli import select
 from promptcli.cli.console import half_interval, note, result_json, result_table, show
 from promptcli.cli.options import (
     DataDir,
@@ -60,25 +59,19 @@ def ditto_search(
             " template's mask, in causal models at the last token (slot-attention)."
         ),
     ] = "ditto",
-    states: Annotated[
-        list[str] | None, typer.Option(help="States to try: static, last, first-last.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of heads to describe.")] = 10,
     name: Name = None,
     force: Force = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2)."""
-    from promptcli.select.search import SEARCHED
+    from promptcli.select.search import search_heads
 
-    heads = select.search_heads(
+    heads = search_heads(
         choice_of(model or default_backbone()),
         on,
         corpus,
         weights=weights,
-        states=states or SEARCHED,
-        top=top,
         name=name,
         force=force,
         data_dir=data_folder(data_dir),
@@ -103,9 +96,11 @@ def search_layers(
     json: Json = False,
 ) -> None:
     """Rank the layers of a backbone for a recipe, in one pass."""
+    from promptcli.select import search
+
     if not choice.names_model:
         choice = choice_of(default_backbone())
-    layers = select.search_layers(
+    layers = search.search_layers(
         choice,
         on,
         weights=weights or (),
@@ -152,22 +147,19 @@ def search_templates(
         ),
     ] = None,
     beam: Annotated[
-        int, typer.Option(min=2, help="For --t5: templates to keep (in the paper 500).")
+        int, typer.Option(help="For --t5: templates to keep (in the paper 500).")
     ] = 100,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1,
             help="Number of candidates to draw. Default: 600 of the packaged grammar; all of"
             " --candidates, --pairs.",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="For races: number of templates to list.")] = 10,
+    top: Annotated[int, typer.Option(help="For races: number of templates to list.")] = 10,
     seed: Annotated[
         int,
-        typer.Option(
-            min=0, help="For races: random seed of the draw and of the order of the pairs."
-        ),
+        typer.Option(help="For races: random seed of the draw and of the order of the pairs."),
     ] = 42,
     name: Name = None,
     force: Force = False,
@@ -184,7 +176,9 @@ def search_templates(
 
     A stopped search resumes from its cached scores.
     """
-    found = select.search_templates(
+    from promptcli.select import template_search
+
+    found = template_search.search_templates(
         choice_of(model or default_backbone(paper=paper)),
         on or (PAPER.development if paper else None),
         mode=mode,

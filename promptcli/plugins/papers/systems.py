@@ -16,7 +16,7 @@ from promptcli.errors import UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
 from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.select import search_heads
+from promptcli.select.search import search_heads
 from promptcli.training.batches import steps_of
 from promptcli.training.config import differences_from_paper, preset_for, shape_on
 from promptcli.training.fitting import fit_recipe
