@@ -5,18 +5,14 @@ Environment and file are passed in; only `home_folder` reads the environment its
 
 import json
 import math
-import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
 from pathlib import Path
-from types import NoneType
-from typing import Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple
 
 from promptcli.errors import UsageError, shorten, unknown
 from promptcli.storage.files import write_text
-from promptcli.storage.locks import hold
 from promptcli.storage.typed_documents import read_document
 
 
@@ -88,57 +84,32 @@ class EffectiveSetting(NamedTuple):
     source: str  #: A variable, a file, or ``built in``.
 
 
-#: Bounds in a field's metadata: how a message says them, and when they hold.
-_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
-    "min": ("at least", operator.ge),
-    "above": ("above", operator.gt),
-    "max": ("at most", operator.le),
-    "below": ("below", operator.lt),
-}
-
-
-#: Type -> the types that are accepted for it, and its name in messages.
-_PLAIN: dict[Any, tuple[Any, str]] = {
-    bool: (bool, "True or False"),
-    int: (Integral, "a whole number"),
-    float: (Real, "a number"),
-    str: (str, "text"),
-    Path: ((str, Path), "a path"),
-    NoneType: (NoneType, "None"),
-}
+#: Bounds in a field's metadata -> msgspec's names of them.
+_BOUNDS = {"min": "ge", "above": "gt", "max": "le", "below": "lt"}
 
 
 def check_bounds(settings: Any) -> None:
     """Refuse values of a dataclass of another type, out of bounds, not finite or not among the
     field's choices.
-
-    Types are checked if they are plain ones (text, number, path) or several of them.
     """
+    import msgspec
+
     for item in fields(settings):
         value = getattr(settings, item.name)
-        kinds = get_args(item.type) or (item.type,)
-        truth = isinstance(value, bool) and bool not in kinds  # Python's bool is an int
-        if set(kinds) <= _PLAIN.keys() and (
-            truth or not isinstance(value, tuple(_PLAIN[kind][0] for kind in kinds))
-        ):
-            wanted = " or ".join(_PLAIN[kind][1] for kind in kinds)
-            raise UsageError(
-                f"it is {type(value).__name__} ({value!r:.40}); give {wanted}", parameter=item.name
-            )
         if "choices" in item.metadata and value not in item.metadata["choices"]:
             raise unknown(item.name.replace("_", "-"), str(value), item.metadata["choices"])
-        if isinstance(value, float | int):
-            _check_range(item.name, value, item.metadata)
-
-
-def _check_range(name: str, value: float, about: Mapping[str, Any]) -> None:
-    bounds = [
-        (words, about[kind], holds) for kind, (words, holds) in _BOUNDS.items() if kind in about
-    ]
-    if math.isfinite(value) and all(holds(value, bound) for _, bound, holds in bounds):
-        return
-    allowed = " and ".join(f"{words} {bound}" for words, bound, _ in bounds) or "a finite number"
-    raise UsageError(f"{value} is not allowed; valid: {allowed}", parameter=name)
+        bounds = {
+            bound: item.metadata[name] for name, bound in _BOUNDS.items() if name in item.metadata
+        }
+        kind = Annotated[item.type, msgspec.Meta(**bounds)] if bounds else item.type
+        try:
+            msgspec.convert(value, kind)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError("Expected a finite number")
+        except ValueError as problem:
+            raise UsageError(
+                f"{value!r:.40} is not allowed: {problem}", parameter=item.name
+            ) from None
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -201,7 +172,7 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
 
 
 def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> None:
-    """Set a default in the user's file, or remove it (None). Comment lines are kept."""
+    """Set a default in the user's file, or remove it (None)."""
     if name not in KEYS:
         raise unknown("setting", name, KEYS)
     if value is not None and not (value.strip() and value.isprintable()):
@@ -211,14 +182,13 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> N
         )
     path = config_file(environ)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with hold(path.parent):
-        values = {**_read_file(path), name: value}
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        kept = [line for line in lines if line.lstrip().startswith("#")]
-        for key, default in values.items():
-            if default is not None:  # a JSON text is a TOML text
-                kept.append(f"{key} = {json.dumps(default, ensure_ascii=False)}")
-        write_text(path, "".join(f"{line}\n" for line in kept))
+    values = {**_read_file(path), name: value}
+    lines = [
+        f"{key} = {json.dumps(default, ensure_ascii=False)}\n"  # a JSON text is a TOML text
+        for key, default in values.items()
+        if default is not None
+    ]
+    write_text(path, "".join(lines))
 
 
 def _read_file(path: Path) -> dict[str, str]:
