@@ -81,7 +81,6 @@ def evaluate(
     from promptcli.evaluation import candidates
     from promptcli.evaluation.evaluator import (
         EvalSettings,
-        check_comparable,
         compare_encoders,
         read_embedded,
         score_vectors,
@@ -98,11 +97,6 @@ def evaluate(
         loaded = candidates.load_named_tasks(
             _ranked_by(by, tasks), protocol=protocol, skip_missing=skip_missing
         )
-        rows = candidates.candidates_of(named)
-        baseline = None
-        if compare is not None:
-            baseline = rows[-1][0]
-            check_comparable([*dict(rows)], loaded.tasks, vectors)
         for task in loaded.tasks:
             if isinstance(task, OtherTask):
                 task.check(settings)
@@ -110,7 +104,8 @@ def evaluate(
         for path in dict.fromkeys(vectors):
             read = read_embedded(Path(path), loaded.tasks)
             scores[read.label] = score_vectors([read], loaded.tasks, settings)
-        opened, refused = candidates.open_candidates(dict(rows))
+        labels, opened, refused = candidates.open_candidates(named)
+        baseline = None if compare is None else labels[-1]
         if refused and not (skip_missing and (opened or scores)):
             raise next(iter(refused.values()))
         kept = KeptScores(settings, fresh=force)
@@ -118,15 +113,19 @@ def evaluate(
             opened, loaded.tasks, settings, kept, strict=not skip_missing
         )
         refused |= failed
-        scores |= {label: scored.get(label, []) for label, _ in rows}
+        scores |= {label: scored.get(label, []) for label in labels}
         if baseline in refused:
             raise refused[baseline]
         if refused and not any(scores.values()):
             raise next(iter(refused.values()))
         evaluation = Evaluation(scores, loaded.tasks, loaded.missing)
         evaluation.refused = refused
-        candidates.note_cosines(evaluation)
         evaluation.comparisons = compare_encoders(evaluation.rows, baseline)
+        if baseline is not None and not evaluation.comparisons:
+            raise UsageError(
+                "takes a second model, and graded pairs, transfer tasks or retrieval",
+                parameter="compare",
+            )
         return evaluation
 
 

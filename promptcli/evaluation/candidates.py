@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from promptcli.data.input_files import split_columns
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS
@@ -21,15 +19,13 @@ from promptcli.evaluation.evaluator import (
     score_vectors,
 )
 from promptcli.evaluation.kept_scores import KeptScores
-from promptcli.evaluation.scores import Label, Score, SpearmanScore, recipe_name
+from promptcli.evaluation.scores import Label, Score, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.loading import Model, entry_of, is_recipe
 from promptcli.notes import Advance, note, stage
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
-
-_ROUNDING = 1e-6  #: cosines within this width are equal but for rounding
 
 
 @dataclass(frozen=True)
@@ -96,67 +92,51 @@ def load_named_tasks(
     return loaded
 
 
-def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | PromptcliError]]:
-    """Return the label and candidate of each model, or the reason why it has none.
-
-    Two words for one recipe have two labels.
-    """
-    rows: dict[Label, Candidate | PromptcliError] = {}
-    labels = []
-    for model in models:
-        word = name_given(model)
-        try:
-            row: Candidate | PromptcliError = Candidate.of(model)
-        except NotFoundError as error:
-            if word is not None and os.path.isfile(split_columns(word)[0]):
-                raise UsageError(
-                    f"{word} is a file, not a model; graded pairs are a task:"
-                    f" `promptcli eval MODEL --task {word}`"
-                ) from None
-            row = error
-        except PromptcliError as error:
-            row = error
-        label = row.label if isinstance(row, Candidate) else Label(word or str(model), "")
-        twin = rows.get(label)
-        if isinstance(row, Candidate) and isinstance(twin, Candidate) and _differ(row, twin):
-            label = replace(label, recipe=f"{label.recipe} ({word or len(rows) + 1})")
-            row = replace(row, label=label)
-        rows.setdefault(label, row)
-        labels.append(label)
-    return [(label, rows[label]) for label in labels]
-
-
 def _differ(one: Candidate, other: Candidate) -> bool:
     """Return whether two candidates are neither one object nor named by one word."""
     return one.model is not other.model and (one.word is None or one.word != other.word)
 
 
 def open_candidates(
-    rows: Mapping[Label, Candidate | PromptcliError],
-) -> tuple[dict[Label, Opened], dict[Label, PromptcliError]]:
-    """Return the candidates with their encoders, and why others have none.
+    models: Sequence[Model],
+) -> tuple[list[Label], dict[Label, Opened], dict[Label, PromptcliError]]:
+    """Return the label of each model, the candidates with their encoders, and why others have none.
 
-    Candidates of one backbone share it.
+    Two words for one recipe have two labels. Candidates of one backbone share it.
     """
+    labels: list[Label] = []
     opened: dict[Label, Opened] = {}
     refused: dict[Label, PromptcliError] = {}
-    for label, row in rows.items():
+    for model in models:
+        word = name_given(model)
+        label = Label(word or str(model), "")
         try:
-            if isinstance(row, PromptcliError):
-                raise row
-            encoder = loading.open_model(
-                row.model,
-                device=row.choice.device,
-                dtype=row.choice.dtype or "stored",
-                backend=row.choice.backend,
-                peers=[encoder for _, encoder in opened.values()],
-            )
-            opened[label] = row, encoder
+            candidate = Candidate.of(model)
+            label = candidate.label
+            if label in opened and _differ(candidate, opened[label][0]):
+                label = replace(label, recipe=f"{label.recipe} ({word or len(labels) + 1})")
+                candidate = replace(candidate, label=label)
+            if label not in opened:
+                encoder = loading.open_model(
+                    candidate.model,
+                    device=candidate.choice.device,
+                    dtype=candidate.choice.dtype or "stored",
+                    backend=candidate.choice.backend,
+                    peers=[encoder for _, encoder in opened.values()],
+                )
+                opened[label] = candidate, encoder
         except PromptcliError as error:
-            refused[label] = error
-            if not isinstance(error, WrongKindError) and len(rows) > 1:
+            is_missing = isinstance(error, NotFoundError)
+            if is_missing and word is not None and os.path.isfile(split_columns(word)[0]):
+                raise UsageError(
+                    f"{word} is a file, not a model; graded pairs are a task:"
+                    f" `promptcli eval MODEL --task {word}`"
+                ) from None
+            if not isinstance(error, WrongKindError) and len(models) > 1 and label not in refused:
                 note(f"{label.recipe or label.model} is left out: {error}")
-    return opened, refused
+            refused.setdefault(label, error)
+        labels.append(label)
+    return labels, opened, refused
 
 
 @dataclass(frozen=True)
@@ -280,22 +260,3 @@ def _score_together(
     for scorer in scorers:
         outcomes += _score_together([scorer], task, settings, advance, strict=False)
     return outcomes
-
-
-def note_cosines(scores: Sequence[Score]) -> None:
-    """Report figures on graded pairs that say little: of sentences without a vector, of equal
-    cosines.
-    """
-    for score in scores:
-        if not isinstance(score, SpearmanScore):
-            continue
-        if score.zero_vectors:
-            note(
-                f"{score.label}: {score.zero_vectors:,} sentences of {score.column} have a zero"
-                " vector, so their cosines are 0"
-            )
-        if np.ptp(score.cosines) <= _ROUNDING:
-            note(
-                f"{score.label}: all cosines on {score.column} are {score.cosines[0]:.4f}; equal"
-                " ones rank nothing"
-            )

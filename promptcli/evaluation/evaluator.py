@@ -234,49 +234,35 @@ def _correlate(
             [statistics.cosine(each.vectors[first], each.vectors[second]) for each in embedded]
         )
         intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
-    distinct = _rows_in(rows, distinct_sentences([task]))
-    scores = []
-    for each, row, interval in zip(embedded, cosines, intervals, strict=True):
-        zero_vectors = int((~each.vectors[distinct].any(axis=1)).sum())
-        scores.append(spearman_score(task, row, interval, each.names, zero_vectors))
-    return scores
+    return [
+        SpearmanScore(
+            **each.names,
+            task=task.name,
+            value=100 * statistics.spearman(row, pairs.gold),
+            split=task.split,
+            protocol=task.protocol,
+            text=task.text,
+            data_sha256=task.sha256(),
+            expected_pairs=task.expected_pairs,
+            ci95=(100 * low, 100 * high),
+            pairs=len(pairs),
+            subsets=_subset_scores(task, row),
+            cosines=row,
+            gold=pairs.gold,
+        )
+        for each, row, (low, high) in zip(embedded, cosines, intervals, strict=True)
+    ]
 
 
-def spearman_score(
-    task: STSTask,
-    cosines: NDArray[np.float64],
-    interval: tuple[float, float],
-    names: dict[str, Any],
-    zero_vectors: int = 0,
-) -> SpearmanScore:
-    """Return the score of cosines (pairs,) and of each subset.
-
-    ``interval`` is -1 to 1, ``names`` names the encoder.
-    """
-    pairs = task.pairs()
-    subsets = {}
+def _subset_scores(task: STSTask, cosines: NDArray[np.float64]) -> dict[str, SubsetScore]:
+    """Return the score of each subset, whose cosines lie one after the other."""
+    scores = {}
     start = 0
     for name, subset in task.subsets.items():
         of_subset = cosines[start : start + len(subset)]
         start += len(subset)
-        value = 100 * statistics.spearman(of_subset, subset.gold)
-        subsets[name] = SubsetScore(value, len(subset))
-    return SpearmanScore(
-        **names,
-        task=task.name,
-        value=100 * statistics.spearman(cosines, pairs.gold),
-        split=task.split,
-        protocol=task.protocol,
-        text=task.text,
-        data_sha256=task.sha256(),
-        expected_pairs=task.expected_pairs,
-        ci95=(100 * interval[0], 100 * interval[1]),
-        pairs=len(pairs),
-        subsets=subsets,
-        cosines=cosines,
-        gold=pairs.gold,
-        zero_vectors=zero_vectors,
-    )
+        scores[name] = SubsetScore(100 * statistics.spearman(of_subset, subset.gold), len(subset))
+    return scores
 
 
 def check_rankable(task: STSTask) -> None:
@@ -287,27 +273,6 @@ def check_rankable(task: STSTask) -> None:
             f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4, with"
             " two different gold scores",
             parameter="on",
-        )
-
-
-def _is_comparable(task: AnyTask) -> bool:
-    if isinstance(task, OtherTask):
-        return task.kept_as is not None and issubclass(task.kept_as, DataScore)
-    return not isinstance(task, OwnTask)
-
-
-def check_comparable(
-    labels: Sequence[Label], tasks: Sequence[AnyTask], vectors: Sequence[object]
-) -> None:
-    """Refuse a comparison without a suitable task or a second model."""
-    if not any(_is_comparable(task) for task in tasks):
-        raise UsageError(
-            "takes graded pairs, transfer tasks or retrieval; name one, or leave it out",
-            parameter="compare",
-        )
-    if not vectors and len(labels) == 1:
-        raise UsageError(
-            f"{labels[0].recipe} is the only encoder; name a second one", parameter="compare"
         )
 
 

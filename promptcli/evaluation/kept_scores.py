@@ -16,7 +16,7 @@ from promptcli.storage.cache import Cache
 
 #: To be raised when the same vectors and data get another score or interval than before, or a score
 #: another field.
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 def _kept_as(task: AnyTask) -> type[Score] | None:

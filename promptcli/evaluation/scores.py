@@ -128,7 +128,6 @@ class SpearmanScore(DataScore):
     subsets: dict[str, SubsetScore]
     cosines: NDArray[np.float64] = field(repr=False, compare=False)  #: (pairs,), for ``compare``
     gold: NDArray[np.float64] = field(repr=False, compare=False)  #: (pairs,)
-    zero_vectors: int = 0  #: distinct sentences without a known token: their cosines are 0
 
     @property
     def column(self) -> str:

@@ -73,40 +73,27 @@ def area_under_curve(scores: Floats, gold: Floats) -> float:
     return float((not_above + below).mean() / (2 * len(low)))
 
 
-def bootstrap_intervals(
-    scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = BOOTSTRAP_SEED
-) -> list[tuple[float, float]]:
+def bootstrap_intervals(scores: Floats, gold: Floats) -> list[tuple[float, float]]:
     """Return the 95% interval of the Spearman correlation of each row (k, n) with gold (n,).
 
     It is the percentile interval of a bootstrap. The n pairs are drawn with replacement, once for
     all rows (Efron and Tibshirani 1993, section 13.3); equal seeds draw equal pairs for equal n.
     """
-    return average_intervals([scores], [gold], resamples=resamples, seed=seed)
+    return average_intervals([scores], [gold])
 
 
 def average_intervals(
-    scores: Sequence[Floats],
-    gold: Sequence[Floats],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = BOOTSTRAP_SEED,
+    scores: Sequence[Floats], gold: Sequence[Floats]
 ) -> list[tuple[float, float]]:
     """Return the 95% interval of the mean of each system's Spearman correlations on t tasks."""
-    averages = resampled_averages(scores, gold, resamples=resamples, seed=seed)
-    return [interval(row) for row in averages]
+    return [interval(row) for row in resampled_averages(scores, gold)]
 
 
-def resampled_averages(
-    scores: Sequence[Floats],
-    gold: Sequence[Floats],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = BOOTSTRAP_SEED,
-) -> Doubles:
+def resampled_averages(scores: Sequence[Floats], gold: Sequence[Floats]) -> Doubles:
     """Return each system's mean Spearman correlation on t tasks in each resample, (k, resamples).
 
-    Task i has similarities (k, n) of k systems and gold scores (n,). Its pairs are drawn by ``seed
-    + i``, the same for all systems: the tasks are independent samples.
+    Task i has similarities (k, n) of k systems and gold scores (n,). Its pairs are drawn by
+    ``BOOTSTRAP_SEED + i``, the same for all systems: the tasks are independent samples.
     """
     draws = []
     for i, (task_scores, task_gold) in enumerate(zip(scores, gold, strict=True)):
@@ -114,7 +101,7 @@ def resampled_averages(
         gold_ranks = ResampledRanks(task_gold)
         correlations = [
             resampled_spearman(score_ranks, gold_ranks, counts)
-            for counts in resample_counts(len(task_gold), resamples, seed + i)
+            for counts in resample_counts(len(task_gold), RESAMPLES, BOOTSTRAP_SEED + i)
         ]
         draws.append(np.concatenate(correlations, axis=1))
     averages: Doubles = np.mean(draws, axis=0)

@@ -168,9 +168,7 @@ def analyze(
         is_one = not models or models[0] is model
         if analysis.is_map:
             models = [loading.or_search_model(each) for each in models or [Choice()]]
-        opened, refused = candidates.open_candidates(
-            dict(candidates.candidates_of(models or [BARE.backbone]))
-        )
+        _, opened, refused = candidates.open_candidates(models or [BARE.backbone])
         if refused and not (skip_unfit and opened):
             raise next(iter(refused.values()))
         module, _, function = analysis.run.partition(":")
