@@ -101,9 +101,10 @@ def check_bounds(settings: Any) -> None:
         bounds = {
             bound: item.metadata[name] for name, bound in _BOUNDS.items() if name in item.metadata
         }
-        kind = Annotated[item.type, msgspec.Meta(**bounds)] if bounds else item.type
         try:
-            msgspec.convert(value, kind)
+            msgspec.convert(value, item.type)
+            if value is not None and bounds:
+                msgspec.convert(value, Annotated[type(value), msgspec.Meta(**bounds)])
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError("Expected a finite number")
         except ValueError as problem:
