@@ -162,7 +162,7 @@ def stand_in(monkeypatch):
 def build(recipe, tiny_folder, tmp_path, backend="stand-in", **options):
     recipe = recipe.replace(backbone=str(tiny_folder("bert")))
     options = {"rows": None, "calibration": (), **options}
-    return BACKENDS[backend](recipe, folder=tmp_path / "graphs", **options)
+    return look_up("backend", backend, BACKENDS)(recipe, folder=tmp_path / "graphs", **options)
 
 
 def test_a_graph_is_made_once_and_computes_the_vectors(stand_in, tiny_folder, tmp_path):
