@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 import promptcli as pc
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import CheckFailedError, UsageError, look_up
 from promptcli.models.backend_table import BACKENDS
 from promptcli.models.exporting import TARGETS
 from promptcli.models.parity import PROBES, lowest_cosine
