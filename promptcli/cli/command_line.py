@@ -15,7 +15,6 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -29,7 +28,7 @@ from promptcli.errors import PromptcliError, is_out_of_memory, left_by, one_line
 from promptcli.extensions import Table
 from promptcli.notes import command_typed, silent, stages_shown, without_network
 from promptcli.recipe import Choice
-from promptcli.settings import ANOTHER_HOME, program_folder
+from promptcli.settings import ANOTHER_HOME
 from promptcli.threads import computing
 
 
@@ -473,11 +472,6 @@ def _end_with(error: BaseException) -> int:
 
 
 _UNCHANGED = "nothing was changed"
-#: Numbers of the errors that another path mends, and those of a full disk.
-_ANOTHER_PATH = (
-    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EEXIST),
-    *(errno.EROFS, errno.EACCES, errno.EPERM),
-)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -507,14 +501,12 @@ def _ending(error: Any) -> tuple[int, str] | None:
 
 def _ending_of_file_error(error: OSError) -> tuple[int, str]:
     name = error.filename
-    if name and error.errno in _ANOTHER_PATH:
-        homes = [program_folder(os.environ, kind) for kind in ("user_data_dir", "user_config_dir")]
-        ours = any(Path(os.fsdecode(name)).is_relative_to(home) for home in homes)
-        remedy = ANOTHER_HOME if ours else "give another path"
-        return 2, f"{str(name)!r} cannot be opened or written ({error.strerror}); {remedy}"
     if error.errno in _DISK_FULL:
         what = f"disk full: {name or 'the output'} could not be written"
         return 1, f"{what}; {left_by(error) or _UNCHANGED}"
+    if name and error.errno != errno.EIO:
+        what = f"{str(name)!r} cannot be opened or written ({error.strerror})"
+        return 2, f"{what}; give another path, or {ANOTHER_HOME}"
     return 1, f"{error}; {left_by(error) or _UNCHANGED}"
 
 

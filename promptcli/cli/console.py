@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import Any
 
 import typer
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
@@ -25,7 +24,6 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column, Table
 from rich.text import Text
 
 from promptcli.cli.grids import Grid
@@ -124,26 +122,16 @@ def show(*parts: RenderableType) -> None:
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def result_folded(label: str, text: str, marked: Iterable[tuple[int, int]] = ()) -> None:
+def result_marked(label: str, text: str, marked: Iterable[tuple[int, int]] = ()) -> None:
     """Write a label and its text to stdout as one line, some places of the text ``marked``: in a
-    terminal with colours by their style, else by brackets.
-
-    A terminal shows it folded between words: beside the label, or below it if the label is long.
+    terminal with colours by their style, else by brackets. A terminal shows it folded between
+    words.
     """
-    label, shown = visible(label), _with_marks(visible(text), marked)
-    if not out.is_terminal or cell_len(label) + shown.cell_len <= out.width:
-        if shown.spans:
-            show(Text.assemble(label, shown))
-        else:
-            result(f"{label}{shown.plain}".rstrip())
-        return
-    if cell_len(label) > out.width // 2:
-        if not label.isspace():  # below another text
-            result(label.rstrip())
-        label = " " * _INDENT
-    line = Table.grid(Column(no_wrap=True), Column(overflow="fold"))
-    line.add_row(label, shown)
-    show(line)
+    shown = Text.assemble(visible(label), _with_marks(visible(text), marked))
+    if out.is_terminal:
+        show(shown)
+    else:
+        result(shown.plain.rstrip())
 
 
 def _with_marks(text: str, marked: Iterable[tuple[int, int]]) -> Text:
@@ -162,8 +150,6 @@ def result_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     show(Grid(heads, [list(map(str, row)) for row in rows]))
 
 
-#: Columns before a text that is printed below its label.
-_INDENT = 8
 _MARK = "bold underline"  #: style of words in a text
 #: Seconds between two lines of progress if stderr is not a terminal.
 _LINES_EVERY = 30.0

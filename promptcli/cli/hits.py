@@ -94,9 +94,9 @@ class HitPrinter:
                 marked = _places(shown, words) if is_last else []
                 if cells and is_last:
                     shown = f"{shown}  [{', '.join(cells)}]"
-                console.result_folded(label, shown, marked)
+                console.result_marked(label, shown, marked)
             for part in parts:
-                console.result_folded(_INDENT, part.line)
+                console.result_marked(_INDENT, part.line)
 
 
 def _places(text: str, words: Collection[str]) -> list[tuple[int, int]]:

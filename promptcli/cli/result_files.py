@@ -37,7 +37,7 @@ class Report:
 
     document: Mapping[str, Any]  #: what ``--json`` prints
     parts: Sequence[Part]  #: what a person reads
-    records: Sequence[Mapping[str, Any]]  #: rows of a CSV, all with the same columns
+    records: Sequence[Mapping[str, Any]]  #: rows of a CSV
 
 
 Format = Annotated[
@@ -56,7 +56,7 @@ def _json(report: Report) -> str:
 
 def _csv(report: Report) -> str:
     text = io.StringIO()
-    heads = list(report.records[0]) if report.records else []
+    heads = list(dict.fromkeys(name for record in report.records for name in record))
     writer = csv.DictWriter(text, heads, lineterminator="\n")
     writer.writeheader()
     writer.writerows(report.records)
@@ -118,32 +118,42 @@ def latex_text(text: str) -> str:
     return indent + re.sub(r"(?<!\S)-(?=\d)", "$-$", escaped)
 
 
-#: Extension of a file of results -> its text.
-WRITERS: dict[str, Callable[[Report], str]] = {
-    ".json": _json,
-    ".csv": _csv,
-    ".md": _markdown,
-    ".tex": _latex,
+#: By the names that ``--format`` takes: the text of a result, but of a table.
+_WRITERS: dict[str, Callable[[Report], str]] = {
+    "markdown": _markdown,
+    "latex": _latex,
+    "csv": _csv,
+    "json": _json,
 }
-#: By the names that ``--format`` takes: prints a result.
-PRINTERS: dict[str, Callable[[Report], None]] = {
-    "table": lambda report: show(*report.parts),
-    "markdown": lambda report: result_document(_markdown(report).rstrip("\n")),
-    "latex": lambda report: result_document(_latex(report).rstrip("\n")),
-    "csv": lambda report: result_document(_csv(report).rstrip("\n")),
-    "json": lambda report: result_json(report.document),
-}
+FORMATS = ("table", *_WRITERS)
+#: Extension of a file of results -> its format.
+ENDINGS = {".json": "json", ".csv": "csv", ".md": "markdown", ".tex": "latex"}
+
+
+def print_report(report: Report, format: str) -> None:
+    """Print a result in one of the ``FORMATS``."""
+    if format == "table":
+        show(*report.parts)
+    elif format == "json":
+        result_json(report.document)
+    else:
+        result_document(text_of(report, format).rstrip("\n"))
+
+
+def text_of(report: Report, format: str) -> str:
+    """Return the text of a file of results."""
+    return _WRITERS[format](report)
 
 
 def check_results_file(path: Path, *, force: bool) -> None:
     """Refuse a name of no known format, and a file that exists unless it may be replaced."""
-    if path.suffix.lower() not in WRITERS:
+    if path.suffix.lower() not in ENDINGS:
         raise UsageError(
-            f"{str(path)!r}: a file of results ends in {', '.join(WRITERS)}", parameter="output"
+            f"{str(path)!r}: a file of results ends in {', '.join(ENDINGS)}", parameter="output"
         )
     check_output(path, force=force)
 
 
 def write_results(path: Path, report: Report) -> None:
     """Write a result in the format of the file's extension."""
-    write_text(path, WRITERS[path.suffix.lower()](report))
+    write_text(path, text_of(report, ENDINGS[path.suffix.lower()]))

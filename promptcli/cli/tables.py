@@ -24,14 +24,9 @@ from promptcli.recipe import Recipe
 #: Tables and lines that are shown one below the other.
 ReportParts = list[str | Grid]
 Names = Mapping[Label, str]
-#: Fields of a score that are columns of a CSV.
-_FIELDS = ("model", "recipe", "task", "split", "metric", "value")
 #: The end of a caption.
 _HALVES = "; ± half of the 95% bootstrap interval"
-#: Metric -> what a difference is over, if not pairs.
-_COUNTED = {"accuracy": "test examples", "ndcg@10": "queries"}
 _NEARLY_ALL = 99.995  #: of a share x 100, rounded as printed
-_MOST_NEEDED = 1_000_000  #: pairs that one could collect
 
 
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
@@ -90,27 +85,13 @@ def evaluation_parts(evaluation: Evaluation, *, subsets: bool, intervals: bool) 
 
 
 def evaluation_records(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Return a row for each score, without the comparisons."""
+    """Return a row of the plain figures of each score, without the comparisons."""
     records = []
     for score in evaluation:
         row = score.to_dict()
-        low, high = row["ci95"] or ("", "")
-        record = {name: row.get(name, "") for name in _FIELDS}
-        record |= {"ci95_low": low, "ci95_high": high, "n": _count(row)}
-        record["fingerprint"] = score.fingerprint
-        records.append(record)
+        row["ci95_low"], row["ci95_high"] = row.pop("ci95") or ("", "")
+        records.append({name: figure for name, figure in row.items() if type(figure) is not dict})
     return records
-
-
-def _count(score: Mapping[str, Any]) -> int | str:
-    """Return the number of pairs, queries or test examples of a score, if it has one."""
-    if "examples" in score:
-        sizes = list(score["examples"].values())
-        return int(sizes[-1])  # the last split is the one that is tested on
-    for name in ("pairs", "queries"):
-        if name in score:
-            return int(score[name])
-    return ""
 
 
 class _Tables:
@@ -296,30 +277,12 @@ def comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportP
         rows.append({head: cell for head, cell in cells.items() if head not in hidden})
     parts: ReportParts = [caption, Grid(list(rows[0]), [list(row.values()) for row in rows])]
     if not any(item.beyond_chance for item in comparisons):
-        largest = max(comparisons, key=lambda item: abs(item.difference))
-        parts.append(f"no difference is beyond chance{_more_would_show(largest)}")
+        parts.append("no difference is beyond chance")
     return parts
 
 
 def _p_value(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _more_would_show(comparison: Comparison) -> str:
-    """Return how many pairs would show a difference of this size, if that is worth saying.
-
-    The interval narrows with the square root of their number, and must not be wider than twice the
-    difference.
-    """
-    if not comparison.difference:
-        return ""
-    low, high = comparison.ci95
-    needed = comparison.pairs * ((high - low) / 2 / comparison.difference) ** 2
-    if not comparison.pairs < needed < _MOST_NEEDED:
-        return ""
-    rounded = float(f"{needed:.1e}")  # it is an estimate
-    noun = _COUNTED.get(comparison.metric, "pairs")
-    return f"; about {rounded:,.0f} {noun} would show one of this size"
 
 
 def _compared_on(comparison: Comparison) -> str:

@@ -324,7 +324,7 @@ def test_results_are_written_by_the_files_name(suffix, score, fake, tmp_path):
         assert json.loads(text) == found
     elif suffix == ".csv":
         rows = list(csv.DictReader(text.splitlines()))
-        assert [(row["recipe"], row["task"], row["n"]) for row in rows] == [
+        assert [(row["recipe"], row["task"], row["pairs"]) for row in rows] == [
             (row["recipe"], row["task"], str(row["pairs"])) for row in found["results"]
         ]
         assert [float(row["value"]) for row in rows] == [row["value"] for row in found["results"]]
@@ -463,25 +463,11 @@ def test_a_file_among_the_models_stops_before_anything_is_scored(run, fake, tmp_
     assert not fake["encoded"]
 
 
-@pytest.mark.parametrize(
-    ("difference", "ci95", "said"),
-    [
-        (
-            7.0,
-            (-7.0, 21.0),
-            "no difference is beyond chance; about 40 pairs would show",
-        ),
-        (-1.0, (-15.0, 13.0), "no difference is beyond chance; about 2,000 pairs would show"),
-        (0.001, (-14.0, 14.0), "no difference is beyond chance"),  # not with a million pairs
-        (0.0, (-14.0, 14.0), "no difference is beyond chance"),
-    ],
-)
-def test_a_table_without_a_star_says_so_and_how_many_pairs_would_show_more(difference, ci95, said):
+def test_a_table_without_a_star_says_so():
     label, other = Label("a", "a"), Label("b", "b")
     smaller = Comparison(label, other, ["x"], "spearman", 0.0, (-9.0, 9.0), 1.0, 10, 1.0)
-    larger = dataclasses.replace(smaller, difference=difference, ci95=ci95, p_holm=0.4)
+    larger = dataclasses.replace(smaller, difference=7.0, ci95=(-7.0, 21.0), p_holm=0.4)
     names = {label: "a", other: "b"}
-    *_, line = comparison_table([smaller, larger], names)
-    assert line.startswith(said) and ("would" in line) == ("would" in said)
+    assert comparison_table([smaller, larger], names)[-1] == "no difference is beyond chance"
     starred = dataclasses.replace(larger, p_holm=0.01)
     assert isinstance(comparison_table([smaller, starred], names)[-1], Grid)

@@ -44,7 +44,7 @@ def test_every_way_to_print_is_clean(capsys, monkeypatch):
     written = re.sub("\x1b\\[[0-9;?]*[A-Za-z]|\r", "", said.getvalue())  # of the bar itself
     assert not OBEYED.search(written)
     console.result(name)
-    console.result_folded(name, name)
+    console.result_marked(name, name)
     console.result_table([name, "b"], [[name, name]])
     console.show(name)
     out = capsys.readouterr().out
@@ -53,11 +53,11 @@ def test_every_way_to_print_is_clean(capsys, monkeypatch):
 
 @pytest.mark.parametrize("format", ["table", "markdown", "latex", "csv"])
 def test_results_of_every_format_are_clean(format, capsys):
-    from promptcli.cli.result_files import PRINTERS, Report
+    from promptcli.cli.result_files import Report, print_report
 
     name = f"a{SIGNS}"
     grid = Grid(["", "b"], [[name, "1"]])
-    PRINTERS[format](Report({"a": name}, [name, grid], [{"a": name}]))
+    print_report(Report({"a": name}, [name, grid], [{"a": name}]), format)
     assert not OBEYED.search(capsys.readouterr().out)
 
 

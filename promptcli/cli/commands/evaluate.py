@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from promptcli.cli.console import note, result, result_json
+from promptcli.cli.console import note, result
 from promptcli.cli.options import (
     DataDir,
     Json,
@@ -16,12 +16,13 @@ from promptcli.cli.options import (
     takes_model,
 )
 from promptcli.cli.result_files import (
-    PRINTERS,
-    WRITERS,
+    ENDINGS,
+    FORMATS,
     Format,
     NoIntervals,
     Report,
     check_results_file,
+    print_report,
     write_results,
 )
 from promptcli.errors import counted, if_stopped
@@ -152,7 +153,7 @@ def evaluate_command(
             "-o",
             metavar="FILE",
             help="Also write the results to a file, whose extension sets the format:"
-            f" {', '.join(WRITERS)}.",
+            f" {', '.join(ENDINGS)}.",
         ),
     ] = None,
     json: Json = False,
@@ -164,22 +165,16 @@ def evaluate_command(
     """
     from promptcli.cli.tables import evaluation_parts, evaluation_records
 
-    printed = format_name(format, PRINTERS, json=json)
+    printed = format_name(format, FORMATS, json=json)
     if output is not None:
         check_results_file(output, force=force)
     folder = data_folder(data_dir)
     names = tasks or _default_tasks(has_folder=folder is not None, paper=paper)
     if list_sentences:
-        format_name(format, ("table", "json"), json=json)
-        sentences = task_sentences(names, data_dir=folder, protocol=protocol, skip_missing=True)
-        if printed == "json":
-            from promptcli.data.tasks import any_task_names
-
-            labels = [str(name) for name in any_task_names(names)]
-            result_json({"tasks": labels, "sentences": sentences})
-        else:
-            for sentence in sentences:
-                result(sentence)
+        for sentence in task_sentences(
+            names, data_dir=folder, protocol=protocol, skip_missing=True
+        ):
+            result(sentence)
         return
     changes = dict(choice.changes)
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
@@ -212,7 +207,7 @@ def evaluate_command(
         evaluation.refused.clear()
     parts = evaluation_parts(evaluation, subsets=subsets, intervals=not no_intervals)
     report = Report(_document(evaluation), parts, evaluation_records(evaluation))
-    PRINTERS[printed](report)
+    print_report(report, printed)
     if output is not None:
         check_results_file(output, force=force)  # it may have appeared in the meantime
         write_results(output, report)

@@ -310,7 +310,7 @@ def _print_fields(fields: Mapping[str, Any], indent: str = "") -> None:
             console.result(f"{indent}{name}:")
             _print_fields(value, f"{indent}  ")
         else:
-            console.result_folded(f"{indent}{name:<{width}}  ", _cell(value))
+            console.result_marked(f"{indent}{name:<{width}}  ", _cell(value))
 
 
 def _cell(value: Any) -> str:

@@ -168,4 +168,4 @@ def _print_line(printer: HitPrinter, line: Line) -> None:
 
 def _print_around(line: Line, first: int, texts: Sequence[str]) -> None:
     for number, text in enumerate(texts, first):
-        console.result_folded(f"        {line.file}-{number}- ", one_line(text))
+        console.result_marked(f"        {line.file}-{number}- ", one_line(text))

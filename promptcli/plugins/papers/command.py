@@ -95,7 +95,7 @@ def reproduce(
 
     Rows that cannot be measured are listed with the reason. The same command resumes a killed run.
     """
-    printed = options.format_name(format, result_files.PRINTERS, json=json)
+    printed = options.format_name(format, result_files.FORMATS, json=json)
     _check_plot(plot, tables, force=force)
     texts = Texts(corpus, triplets, labelled, definitions)
     folder = options.data_folder(data_dir)
@@ -195,7 +195,8 @@ def _measure(
                 table_of(each.document, intervals=intervals),
                 *remarks(each.document),
             ]
-            result_files.PRINTERS[format](result_files.Report(each.document, parts, []))
+            report = result_files.Report(each.document, parts, [])
+            result_files.print_report(report, format)
             result("")
     for label, reason in missing.items():
         note(f"no data of {label}: {reason}")
@@ -205,7 +206,7 @@ def _measure(
         messages = {label: str(error) for label, error in failed.items()}
         rows = [row for document in documents for row in records(document)]
         report = result_files.Report({"results": documents, "failed": messages}, [], rows)
-        result_files.PRINTERS[format](report)
+        result_files.print_report(report, format)
 
 
 def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[result_files.Part]:

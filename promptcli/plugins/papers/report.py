@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptcli.cli.grids import Grid, best_cells
-from promptcli.cli.result_files import WRITERS, Part, Report
+from promptcli.cli.result_files import Part, Report, text_of
 from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.documents import grouped, published_value
 from promptcli.plugins.papers.measures import COLUMNS
@@ -406,7 +406,7 @@ def results_page(documents: Sequence[Document], folder: str = "../results/") -> 
 
 
 def _markdown(parts: Sequence[Part]) -> str:
-    return WRITERS[".md"](Report({}, parts, []))
+    return text_of(Report({}, parts, []), "markdown")
 
 
 # Files
