@@ -39,37 +39,36 @@ def difference(field: str, before: Any, now: Any) -> str:
     return f"{name} {shorten(before)}, not {shorten(now)}"
 
 
-class RunFolder:
-    """The folder of a run; its file ``identity`` holds everything that must be the same when it is
-    resumed.
+@dataclass(frozen=True)
+class _Begun:
+    identity: dict[str, Any]
+    settings: dict[str, Any]
 
-    ``given.json`` holds the settings that it began with, so that a resumed run need not name them.
+
+class RunFolder:
+    """The folder of a run. Its ``run.json`` holds the identity, which is everything that must be
+    the same when it is resumed, and the settings that it began with, so that a resumed run need not
+    name them.
     """
 
-    def __init__(self, folder: Path, identity: str = "run.json") -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._identity = folder / identity
-        self._settings = folder / "given.json"
+        self._document = folder / "run.json"
         #: there while a process works on the run
         self.lock = folder.with_name(f".{folder.name}.lock")
 
     @property
     def has_begun(self) -> bool:
-        return self._identity.is_file()
+        return self._document.is_file()
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that the run began with; empty if no run is unfinished."""
-        if not (self.has_begun and self._settings.is_file()):
-            return {}
-        return self._read(self._settings)
+        return self._read().settings if self.has_begun else {}
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        return self._read(self._identity)
-
-    def _read(self, path: Path) -> dict[str, Any]:
-        return read_document(path, dict[str, Any], hint=f"delete {self.folder}", error=UsageError)
+    def _read(self) -> _Begun:
+        hint = f"delete {self.folder}"
+        return read_document(self._document, _Begun, hint=hint, error=UsageError)
 
     def claim(self, what: str, remedy: str) -> contextlib.AbstractContextManager[None]:
         """Let no other process work on the run while the block runs; see ``locks.claim``."""
@@ -83,7 +82,7 @@ class RunFolder:
         name: Path,
         elsewhere: str,
         force: bool = False,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] = {},
     ) -> None:
         """Begin a run, or check that it may be resumed with this JSON-ready identity; with
         ``force`` begin it again.
@@ -91,23 +90,22 @@ class RunFolder:
         In messages ``name`` is the folder's name, ``elsewhere`` what else can be done: ``or give
         another `output` ``.
         """
-        wanted: dict[str, Any] = json.loads(to_json(identity))
+        document = to_json({"identity": identity, "settings": settings}, indent=1)
         if force and not resume:
             self.discard()
         if not self.has_begun:
             self.discard()  # a run that was killed while it began
             self.folder.mkdir(parents=True)
             try:
-                if settings is not None:
-                    write_text(self._settings, to_json(settings, indent=1))
-                write_text(self._identity, to_json(wanted, indent=1))
+                write_text(self._document, document)
             except BaseException:  # a full disk: nothing has begun
                 self.discard()
                 raise
             return
         if not resume:
             raise UsageError(f"{name} holds an unfinished run; give resume, {elsewhere}")
-        stored = self.identity
+        stored = self._read().identity
+        wanted = json.loads(document)["identity"]
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):
                 differs = difference(field, stored.get(field), wanted.get(field))

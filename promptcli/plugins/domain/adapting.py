@@ -206,7 +206,7 @@ def adapt(
     stopped = "the same command with resume goes on from here"
     with claim, errors.if_stopped(stopped, instead=True):
         begins = force or not folder.has_begun
-        settings = None
+        settings = {}
         if begins:
             trainings.check_free(force=force)
             settings = dataclasses.asdict(_schedule(trainings, hours))

@@ -131,7 +131,7 @@ class PretrainingRun:
     def run(self, device: str, *, command: str, resume: bool) -> dict[str, object]:
         """Train to the end of the budget and write the model; return its figures."""
         device = devices.choose_device(device)
-        folder = runs.RunFolder(self.output / "work", "plan.json")
+        folder = runs.RunFolder(self.output / "work")
         self._check_output(folder, resume)
         with folder.claim(f"the pre-training of {self.output}", "give another output"):
             folder.open(

@@ -114,7 +114,7 @@ def test_what_is_saved_is_a_backbone_with_its_own_trained_head(
     )
     vectors = pc.load("last-avg", backbone=str(tmp_path / "new")).encode(SENTENCES[:2])
     assert np.isfinite(vectors).all()
-    settings = json.loads((tmp_path / "new" / "work" / "plan.json").read_text())
+    settings = json.loads((tmp_path / "new" / "work" / "run.json").read_text())["identity"]
     told = [settings[name] for name in ("learning_rate", "masking", "warmup")]
     assert told == [1e-4, 0.15, 0.06]
     card = (tmp_path / "new" / "README.md").read_text(encoding="utf-8")

@@ -81,7 +81,7 @@ def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(
     rows = weights["bert.embeddings.word_embeddings.weight"]
     assert torch.equal(weights.get("cls.predictions.decoder.weight", rows), rows) is tied
     assert (first / "vocab.txt").read_bytes() == (second / "vocab.txt").read_bytes()
-    settings = json.loads((second / "work" / "plan.json").read_text())
+    settings = json.loads((second / "work" / "run.json").read_text())["identity"]
     assert f"Went on from the weights {settings['begun_from']}" in (second / "README.md").read_text(
         encoding="utf-8"
     )
