@@ -27,7 +27,6 @@ class Attempt:
     about: str  #: what it learns from, in words
     epochs: float = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
-    weight: float = 1.0  #: its share of the time, beside those of the others
     #: whether it learns from pairs by the start's vectors and judgement, else from sentences
     is_taught: bool = False
     is_pretrained: bool = False  #: whether masked language modelling on the texts comes first
@@ -50,7 +49,6 @@ _BY_PAIRS = Attempt(
     "distill",
     "queries made from the texts, with their passages",
     epochs=5,
-    weight=3.0,
     settings={
         "batch_size": 64,
         "learning_rate": 1e-4,
@@ -145,7 +143,6 @@ class Trainings:
                         step_seconds[name] = self._seconds_of_a_step(attempt)
                 except UsageError as error:
                     left_out[name] = str(error)
-                    notes.note(f"{name} is left out: {error}")
                 advance(1)
         if not step_seconds:
             raise UsageError(next(iter(left_out.values())))
@@ -308,30 +305,11 @@ def plan_steps(
             tokens = max(_FEWEST_TOKENS, tokens)
             fixed[name] += tokens * token_seconds
     left = planned - sum(fixed.values()) - passage_seconds * test_passages
-    steps = _fitting_steps(wanted, step_seconds, left)
+    # the same share of each attempt's steps
+    share = left / sum(wanted[name] * step_seconds[name] for name in wanted)
+    steps = {name: max(_FEWEST_STEPS, int(min(1, share) * count)) for name, count in wanted.items()}
     expected = {name: fixed[name] + steps[name] * step_seconds[name] for name in step_seconds}
     return Schedule(steps, expected, tokens)
-
-
-def _fitting_steps(
-    wanted: Mapping[str, int], step_seconds: Mapping[str, float], seconds: float
-) -> dict[str, int]:
-    """Return how many of the wanted steps of each attempt fit, time being shared by weight."""
-    weights = {name: ATTEMPTS[name].weight for name in wanted}
-
-    def need(name: str) -> float:
-        return wanted[name] * step_seconds[name] / weights[name]
-
-    steps = dict(wanted)
-    left = seconds
-    left_weight = sum(weights.values())
-    # the others get what the shortest leave of their shares
-    for name in sorted(wanted, key=need):
-        share = left * weights[name] / left_weight
-        steps[name] = max(_FEWEST_STEPS, min(wanted[name], int(share / step_seconds[name])))
-        left -= steps[name] * step_seconds[name]
-        left_weight -= weights[name]
-    return steps
 
 
 def in_minutes(seconds: float) -> str:

@@ -83,14 +83,14 @@ def choose(
     if json:
         result_json(_document(chosen, advice))
     else:
-        result_table(_HEADS, [_cells(way, _names(chosen)) for way in chosen.ways])
+        result_table(_HEADS, [_cells(way) for way in chosen.ways])
         result(_CAPTION)
     for line in advice:
         note(line)
 
 
-def _cells(way: "Way", names: Mapping[str | None, str]) -> list[str]:
-    cells = [names[way.model], way.by, f"{way.ndcg:.1f}", half_interval(way.ci95, 1)]
+def _cells(way: "Way") -> list[str]:
+    cells = [way.model or "-", way.by, f"{way.ndcg:.1f}", half_interval(way.ci95, 1)]
     if way.to_best is None:
         cells += ["", "", "best"]
     else:
@@ -98,18 +98,6 @@ def _cells(way: "Way", names: Mapping[str | None, str]) -> list[str]:
         cells += [f"{way.to_best.value:+.1f}", half_interval(way.to_best.ci95, 1), verdict]
     figures = (way.sentences_per_second, way.megabytes)
     return [*cells, *("-" if figure is None else f"{figure:,.0f}" for figure in figures)]
-
-
-def _names(chosen: "Chosen") -> dict[str | None, str]:
-    """Return the names of models in a table, see ``table_names``."""
-    from promptcli.cli.tables import table_names
-    from promptcli.evaluation.scores import Label
-
-    models = {way.model: way.model or "-" for way in chosen.ways}
-    # the end of an endpoint's is the name behind its URL
-    labels = {model: Label(whole.replace("#", "/"), "") for model, whole in models.items()}
-    names = table_names(labels.values())
-    return {model: names[label] for model, label in labels.items()}
 
 
 def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
@@ -142,15 +130,14 @@ def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
 
 def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
     """Yield what a reader should do, in plain sentences."""
-    names = _names(chosen)
-    best = _words(chosen.best, names)
+    best = _words(chosen.best)
     usable = chosen.best_here
     if usable is not chosen.best:
         yield f"best is {best}, an endpoint, with which promptcli does not search"
-    yield f"take {_words(usable, names)}: {_search(usable.model, files, by=usable.by)}"
+    yield f"take {_words(usable)}: {_search(usable.model, files, by=usable.by)}"
     as_good = [way for way in chosen.ways[1:] if way.is_as_good]
     if as_good:
-        others = ", ".join(_words(way, names) for way in as_good)
+        others = ", ".join(map(_words, as_good))
         yield f"within chance of {best}: these queries do not tell it from {others}"
     else:
         yield f"{best}: better than every other row beyond chance"
@@ -161,12 +148,12 @@ def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _words(way: "Way", names: Mapping[str | None, str]) -> str:
+def _words(way: "Way") -> str:
     """Return a way as a sentence names it."""
     if way.model is None:
         return "words alone"
     ranked = "meaning and words" if way.by == "both" else way.by
-    return f"{names[way.model]} by {ranked}"
+    return f"{way.model} by {ranked}"
 
 
 def _search(model: str | None, files: Sequence[str], *, by: str | None = None) -> str:
@@ -277,7 +264,6 @@ def _show_adapted(document: Mapping[str, Any]) -> None:
                 change = f"{gained['value']:+.1f} {half_interval(gained['ci95'], 1)}"
             cells += [f"{score['value']:.1f}", change]
         rows.append([row["row"], *cells[:2], row["verdict"], *cells[2:]])
-    rows += [[name, "-", "", "left out", *[""] * 4] for name in document["left_out"]]
     result_table(_ADAPT_HEADS, rows)
     for name, reason in document["left_out"].items():
         note(f"{name} was left out: {reason}")

@@ -1,8 +1,8 @@
 """Queries made from texts without labels, each with the passages that answer it.
 
 A text says what it is about: a heading the text below it, a title its body, and a first sentence
-(or, without the ends of sentences, ten words) the rest (the inverse cloze task: Lee et al., 2019,
-"Latent Retrieval for Weakly Supervised Open Domain Question Answering"). The field calls such
+the rest (the inverse cloze task: Lee et al., 2019, "Latent Retrieval for Weakly Supervised Open
+Domain Question Answering"). The field calls such
 queries synthetic. What a query was taken from is removed from its answers: else the words would be
 found where they were copied. The same words elsewhere in an answer remain, as they do for a
 person's query.
@@ -31,14 +31,13 @@ from promptcli.retrieval.found_files import find_files as find_named_files
 from promptcli.retrieval.store import NewRows
 
 #: What a query was taken from, that which is most like a person's query first.
-KINDS = ("judged", "heading", "title", "first sentence", "first words")
-JUDGED, HEADING, TITLE, FIRST_SENTENCE, FIRST_WORDS = KINDS
+KINDS = ("judged", "heading", "title", "first sentence")
+JUDGED, HEADING, TITLE, FIRST_SENTENCE = KINDS
 _PLURALS = {
     JUDGED: "judged questions",
     HEADING: "headings",
     TITLE: "titles",
     FIRST_SENTENCE: "first sentences",
-    FIRST_WORDS: "texts' first words",
 }
 #: Fewest queries that can separate models.
 FEWEST = 50
@@ -57,10 +56,6 @@ _LONGEST_TEXT = 2000
 _BODY_WORDS, _REST_WORDS = 5, 8
 #: Fewest words of a first sentence: fewer are an abbreviation's, or a greeting.
 _SENTENCE_WORDS = 4
-#: Words that replace the first sentence of a text in which no sentence ends.
-_FIRST_WORDS = 10
-#: Characters of the headings that an answer keeps.
-_LONGEST_HEADING = 120
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")  # noqa: RUF001
 #: The model whose window passages fit, whatever models are compared.
 _WINDOW_MODEL = "mini"
@@ -131,8 +126,8 @@ class _PossibleQuery:
     kind: str
     document: str
     rows: tuple[int, ...]
-    places: tuple[int, ...] = ()  #: in the path of the answers, of the titles that it is
-    beginnings: tuple[str, ...] = ()  #: sentences at which the answer begins, the query the last
+    #: what its answers lack: the title that it is, or the sentences at which they begin
+    removed: tuple[str, ...]
 
 
 def judged_queries(folder: Path) -> SyntheticQueries:
@@ -167,8 +162,7 @@ def synthetic_queries(
     Args:
         files: Texts, tables (``FILE:COLUMN`` names that of the text), globs and folders.
         title: Column of a table that holds the title of a text; None: one of ``TITLES``.
-        most: Most queries; they are drawn at random, each document has one before any has two.
-            None: all.
+        most: Most queries; they are drawn at random. None: all.
         most_passages: Most passages: the answers, and others drawn at random. None: all.
         fewest: Fewest queries.
         seed: Of the draws.
@@ -181,11 +175,11 @@ def synthetic_queries(
     rows, count = _read(files, TITLES if title is None else (title.casefold(),))
     if title is not None and not any(row.kind == TITLE and row.path for row in rows):
         raise UsageError(f"no table has a column {title!r} with text", parameter="title")
-    possible = _spread([*_by_titles(rows)], draw)
+    titles = list(_by_titles(rows))
+    possible = draw.sample(titles, len(titles))
     answers = {row for query in possible for row in query.rows}
     beginnings = [query for query in _by_beginnings(rows) if query.rows[0] not in answers]
-    for kind in (FIRST_SENTENCE, FIRST_WORDS):
-        possible += _spread([query for query in beginnings if query.kind == kind], draw)
+    possible += draw.sample(beginnings, len(beginnings))
     if len(possible) < fewest:
         read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
         raise UsageError(
@@ -274,71 +268,51 @@ def _after(query: str, body: str) -> str:
 
 
 def _by_titles(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
-    """Yield the headings and titles that are queries.
-
-    A heading of one word, or one above several texts, follows the headings above it.
-    """
+    """Yield the headings and titles that are queries: of several words, and each the only one."""
     below = defaultdict[tuple[str, tuple[str, ...]], list[int]](list)
     for number, row in enumerate(rows):
         for depth in range(1, len(row.path) + 1):
             below[row.document, row.path[:depth]].append(number)
-    used = Counter[str]()
-    for _, path in below:
-        used.update({_key(" ".join(path[start:])) for start in range(len(path))})
-    for document, path in dict.fromkeys((row.document, row.path) for row in rows):
-        answers = below.get((document, path), [])
-        if len(answers) > _MOST_ANSWERS or not any(
-            _has_words(rows[row].body, _BODY_WORDS) for row in answers
+    used = Counter(_key(path[-1]) for _, path in below)
+    for (document, path), answers in below.items():
+        text = path[-1]
+        if (
+            _FEWEST_WORDS <= len(text.split()) <= _MOST_WORDS
+            and len(text) <= _LONGEST_TEXT
+            and used[_key(text)] == 1
+            and len(answers) <= _MOST_ANSWERS
+            and any(_has_words(rows[row].body, _BODY_WORDS) for row in answers)
         ):
-            continue
-        for start in reversed(range(len(path))):
-            text = " ".join(path[start:])
-            words = len(text.split())
-            if words > _MOST_WORDS or len(text) > _LONGEST_TEXT:
-                break
-            if words >= _FEWEST_WORDS and used[_key(text)] == 1:
-                kind = rows[answers[0]].kind
-                places = tuple(range(start, len(path)))
-                yield _PossibleQuery(text, kind, document, tuple(answers), places)
-                break
+            yield _PossibleQuery(text, rows[answers[0]].kind, document, tuple(answers), (text,))
 
 
 def _by_beginnings(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
-    """Yield the beginnings that are queries; of a text that begins as others do, what is next."""
-    first = [_beginning(row.body) for row in rows]
-    counts = Counter(_key(text) for text, kind in first if kind == FIRST_SENTENCE)
+    """Yield the first sentences that are queries; of a text that begins as others do, the next."""
+    first = [_first_sentence(row.body) for row in rows]
+    counts = Counter(map(_key, first))
     shared = {key for key, count in counts.items() if count > 1}
-    skipped = [text if _key(text) in shared else "" for text, _ in first]
+    skipped = [text if _key(text) in shared else "" for text in first]
     queries = list(first)
     for number, text in enumerate(skipped):
         if text:
-            queries[number] = _beginning(_after(text, rows[number].body))
-    used = Counter(_key(text) for text, _ in queries)
-    for number, (text, kind) in enumerate(queries):
+            queries[number] = _first_sentence(_after(text, rows[number].body))
+    used = Counter(map(_key, queries))
+    for number, text in enumerate(queries):
         if text and used[_key(text)] == 1 and _key(text) not in shared:
-            beginnings = (skipped[number], text)
-            yield _PossibleQuery(
-                text, kind, rows[number].document, (number,), beginnings=beginnings
-            )
+            removed = (skipped[number], text)
+            yield _PossibleQuery(text, FIRST_SENTENCE, rows[number].document, (number,), removed)
 
 
-def _beginning(body: str) -> tuple[str, str]:
-    """Return the first sentence of a text that goes on after it, or the first words of one without
-    the ends of sentences, and which of them it is; an empty text if neither is a query.
-    """
+def _first_sentence(body: str) -> str:
+    """Return the first sentence of a text that goes on after it; "" if it is no query."""
     for end in _SENTENCE_END.finditer(body, 0, _LONGEST_TEXT):
         sentence = body[: end.end()].split()
         rest = body[end.end() : end.end() + _LONGEST_TEXT].lstrip()
         if rest[:1].islower() or len(sentence) < _SENTENCE_WORDS:  # an abbreviation
             continue
         fits = len(sentence) <= _MOST_WORDS and _has_words(rest, _REST_WORDS)
-        return (" ".join(sentence) if fits else ""), FIRST_SENTENCE
-    words = body.split(maxsplit=_FIRST_WORDS + _REST_WORDS)
-    query = " ".join(words[:_FIRST_WORDS])
-    is_too_long = len(query) > _LONGEST_TEXT or _SENTENCE_END.search(body, _LONGEST_TEXT)
-    if len(words) < _FIRST_WORDS + _REST_WORDS or is_too_long:
-        return "", FIRST_WORDS
-    return query, FIRST_WORDS
+        return " ".join(sentence) if fits else ""
+    return ""
 
 
 def _key(text: str) -> str:
@@ -350,27 +324,11 @@ def _has_words(text: str, fewest: int) -> bool:
     return len(text.split(maxsplit=fewest)) >= fewest
 
 
-def _spread(queries: Sequence[_PossibleQuery], draw: random.Random) -> list[_PossibleQuery]:
-    """Return queries in a random order in which each document has one before any has two."""
-    turns = defaultdict[int, list[_PossibleQuery]](list)
-    earlier = Counter[str]()
-    for query in draw.sample(queries, len(queries)):
-        turns[earlier[query.document]].append(query)
-        earlier[query.document] += 1
-    return [query for turn in sorted(turns) for query in turns[turn]]
-
-
 def _text_without(row: _Passage, queries: Sequence[_PossibleQuery]) -> str:
     """Return the text of a row without what queries were taken from."""
-    removed = {place for query in queries for place in query.places}
-    titles = [title for place, title in enumerate(row.path) if place not in removed]
-    while titles[1:] and len(" > ".join(titles)) > _LONGEST_HEADING:
-        del titles[0]
+    removed = [text for query in queries for text in query.removed]
     body = row.body
-    for place in sorted(removed.intersection(range(len(row.path)))):
-        body = _after(row.path[place], body)
-    for query in queries:
-        for beginning in query.beginnings:
-            body = _after(beginning, body)
-    heading = " > ".join(titles)[:_LONGEST_HEADING]
+    for text in removed:
+        body = _after(text, body)
+    heading = " > ".join(title for title in row.path if title not in removed)
     return f"{heading}\n{body}".strip()

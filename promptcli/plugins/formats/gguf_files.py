@@ -20,7 +20,7 @@ from promptcli.backbones import checking
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
-from promptcli.plugins.formats.gguf_header import MOST_LAYERS, ROTARY_FACTORS, Header
+from promptcli.plugins.formats.gguf_header import MOST_LAYERS, Header
 from promptcli.settings import home_folder
 from promptcli.storage import files, tensors
 from promptcli.storage.folders import write_folder
@@ -67,7 +67,9 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
             weights = header.main_type
             dtype = _PLAIN.get(weights, "float16")
             model, definition = _read(file, header, dtype)
-            config = _configuration(header, model)
+            config = json.loads(model.config.to_json_string(use_diff=False))
+            for field in ("quantization_config", "transformers_version", "_name_or_path"):
+                config.pop(field, None)  # not of the model
         # outside, because a full disk is not the file's fault
         kept.mkdir(parents=True, exist_ok=True)
         with write_folder(folder) as temporary:
@@ -131,9 +133,6 @@ def _check_weights(header: Header, config: Any) -> None:
     turned = header.value("rope.dimension_count")
     if turned not in (None, head):
         raise header.refusal(f"turns {turned} of the {head} dimensions of a head")
-    factors = header.tensors.get(ROTARY_FACTORS)
-    if factors is not None and factors.n_elements != head // 2:
-        raise header.refusal(f"has {factors.n_elements} rotary factors for {head // 2} pairs")
 
 
 def _cut_to_size(what: str, definition: dict[str, Any], size: int) -> dict[str, Any]:
@@ -159,18 +158,6 @@ def _cut_to_size(what: str, definition: dict[str, Any], size: int) -> dict[str, 
         "added_tokens": [token for token in added if token["id"] < size],
         "model": {**model, "vocab": vocabulary},
     }
-
-
-def _configuration(header: Header, model: Any) -> dict[str, Any]:
-    """Return the content of config.json, with the rotary frequencies of the file."""
-    config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=False))
-    for field in ("quantization_config", "transformers_version", "_name_or_path"):
-        config.pop(field, None)  # not of the model
-    scaling = header.rotary_scaling()
-    if scaling:
-        rotary = config["rope_parameters"]
-        rotary.get("full_attention", rotary).update(scaling)
-    return config
 
 
 def _write(

@@ -19,8 +19,8 @@ _MOST_ITEMS = 1 << 22
 MOST_LAYERS = 1000
 #: As the files call them: what transformers reads, and is a family of ours.
 ARCHITECTURES = ("gemma2", "gemma3", "gpt2", "llama", "qwen2", "qwen3")
-#: Of Llama 3: the numbers by which rotary frequencies are divided.
-ROTARY_FACTORS = "rope_freqs.weight"
+#: Of Llama 3.1: the numbers by which rotary frequencies are divided.
+_ROTARY_FACTORS = "rope_freqs.weight"
 
 
 class Header:
@@ -54,12 +54,16 @@ class Header:
         self.tokens: list[str] = values.get("tokenizer.ggml.tokens", [])
         if not self.tokens:
             raise self.refusal("has no tokenizer.ggml.tokens, its vocabulary")
+        if _ROTARY_FACTORS in self.tensors:
+            raise self.refusal(f"has {_ROTARY_FACTORS}, which is not computed")
+        for name, value in values.items():
+            if ".rope.scal" in name and value not in ("none", 1):
+                raise self.refusal(f"has {name} {shorten(value)}, which is not computed")
 
     @property
     def weights(self) -> int:
         """The number of weights of the model."""
-        tensors = self.tensors.items()
-        return sum(int(tensor.n_elements) for name, tensor in tensors if name != ROTARY_FACTORS)
+        return sum(int(tensor.n_elements) for tensor in self.tensors.values())
 
     @property
     def main_type(self) -> str:
@@ -81,34 +85,6 @@ class Header:
         if number >= len(self.tokens):
             raise self.refusal(f"has {name}_token_id {number}, and {len(self.tokens):,} tokens")
         return self.tokens[number]
-
-    def rotary_scaling(self) -> dict[str, Any]:
-        """Return what scales the rotary frequencies, as transformers' configurations say it."""
-        begin = f"{self.architecture}.rope."
-        kind = self.value("rope.scaling.type") or "linear"
-        factor = self.value("rope.scaling.factor") or self.value("rope.scale_linear") or 1.0
-        taken = ("type", "factor", "original_context_length", "finetuned")
-        for name, value in self.values.items():
-            is_other = name.removeprefix(f"{begin}scaling.") not in taken
-            if name.startswith(f"{begin}scaling.") and (is_other or kind not in ("none", "linear")):
-                raise self.refusal(f"has {name} {shorten(value)}, which is not computed")
-        if not factor >= 1:
-            raise self.refusal(f"has {begin}scaling.factor {factor}, which is not 1 or more")
-        tensor = self.tensors.get(ROTARY_FACTORS)
-        if tensor is not None:
-            factors = tensor.data.tolist()
-            # the same factors for texts of every length, and no other scale
-            return {
-                "rope_type": "longrope",
-                "factor": 1.0,
-                "attention_factor": 1.0,
-                "short_factor": factors,
-                "long_factor": factors,
-                "original_max_position_embeddings": self.value("context_length"),
-            }
-        if kind == "none" or factor == 1:
-            return {}
-        return {"rope_type": "linear", "factor": float(factor)}
 
     def refusal(self, why: str) -> UsageError:
         return UsageError(

@@ -152,7 +152,10 @@ def test_texts_of_one_document_cannot_be_held_out(tmp_path):
 def test_the_steps_fit_the_time(collection, monkeypatch):
     ample = plan_steps(collection, dict.fromkeys(ATTEMPTS, 1.0), 1e-3, 0.001, seconds=3600)
     assert ample.steps["pairs"] == 5 * 112 // 56 and ample.total < 3600
-    longer = {name: dataclasses.replace(attempt, epochs=1e6) for name, attempt in ATTEMPTS.items()}
+    longer = {
+        name: dataclasses.replace(attempt, epochs=1e6 * attempt.epochs)
+        for name, attempt in ATTEMPTS.items()
+    }
     monkeypatch.setattr(adapt_runs, "ATTEMPTS", longer)
     scarce = plan_steps(collection, dict.fromkeys(ATTEMPTS, 0.5), 1e-3, 0.01, seconds=600)
     assert 400 < scarce.total <= 600
@@ -179,8 +182,7 @@ def test_a_model_that_is_not_better_is_not_saved(texts, start, quick, run, home)
     assert own_models() == {"start"} and not [*(home / "runs").glob("*mine*")]
     assert {line.split()[0] for line in ran.out.splitlines()} >= {"pairs", "simcse", "dcpcse"}
     assert "promptbert was left out: it learns from sentences inside a prompt" in ran.err
-    left_out = next(line for line in ran.out.splitlines() if line.startswith("promptbert"))
-    assert left_out.split() == ["promptbert", "-", "left", "out"]
+    assert "promptbert" not in ran.out
 
 
 def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(start, home, tmp_path):

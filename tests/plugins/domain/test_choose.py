@@ -95,16 +95,6 @@ def test_sentences_name_rankings_as_the_table_does(run, letters):
     assert "among 72 of 73 passages of 1 file" in ran.err
 
 
-def test_models_whose_names_end_alike_have_their_whole_names(run, letters, tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        pc.load("mini-static").save(tmp_path / name / "final")
-    models = [tmp_path / "one" / "final", tmp_path / "two" / "final"]
-    out = run("choose", letters, "-m", models[0], "-m", models[1]).out
-    assert all(f"{model} " in out for model in models)
-    assert "final " in run("choose", letters, "-m", models[0]).out.replace(str(models[0]), "")
-
-
 def way(model, gains):
     gains = np.array(gains)
     return Way(model, "both", 100 * gains.mean(), (0, 100), gains, 1.0, None)

@@ -222,32 +222,9 @@ def test_a_file_of_llama_3_s_kind_opens_with_its_own_special_tokens(tmp_path):
     assert "<neighbour>" not in (folder / "tokenizer.json").read_text()
 
 
-def test_rotary_factors_divide_the_frequencies(tmp_path):
-    factors = np.array([1, 2, 4, 8], np.float32)
-    path = llama3(tmp_path / "a.gguf", tensors={"rope_freqs.weight": factors})
-    plain = load_backbone(str(llama3(tmp_path / "b.gguf"))).model.rotary_emb.inv_freq
-    scaled = load_backbone(str(path)).model.rotary_emb
-    np.testing.assert_allclose(scaled.inv_freq.numpy(), plain.numpy() / factors, rtol=1e-6)
-    assert scaled.attention_scaling == 1
-
-
-def test_linear_scaling_divides_the_positions(tmp_path):
-    given = {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0}
-    plain = load_backbone(str(llama3(tmp_path / "b.gguf"))).model.rotary_emb.inv_freq
-    scaled = load_backbone(str(llama3(tmp_path / "a.gguf", **given))).model.rotary_emb.inv_freq
-    np.testing.assert_allclose(scaled, plain / 4, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("values", "scaling"),
-    [
-        ({}, {}),
-        ({"rope__scaling__type": "none"}, {}),
-        ({"rope__scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
-    ],
-)
-def test_scaling_is_that_of_transformers(values, scaling, tmp_path):
-    assert Header(llama3(tmp_path / "a.gguf", **values)).rotary_scaling() == scaling
+def test_a_file_that_says_it_scales_no_positions_opens(tmp_path):
+    values = {"rope__scaling__type": "none", "rope__scaling__factor": 1.0}
+    assert load_backbone(str(llama3(tmp_path / "a.gguf", **values))).n_layers == 1
 
 
 #: What is wrong with a file -> a word of the message.
@@ -262,18 +239,16 @@ WRONG = {
     "other heads": ({"attention__head_count_kv": 4}, "weights"),
     "surplus": ({"tensors": {"blk.0.attn_q.bias": np.ones(32, np.float32)}}, "weights"),
     "long factors": ({"tensors": {"rope_factors_long.weight": np.ones(4, np.float32)}}, "weights"),
-    "number of factors": (
-        {"tensors": {"rope_freqs.weight": np.ones(3, np.float32)}},
-        "rotary factors",
+    "rotary factors": (
+        {"tensors": {"rope_freqs.weight": np.ones(4, np.float32)}},
+        "rope_freqs",
     ),
     "scaling": ({"rope__scaling__type": "longrope"}, "not computed"),
-    "yarn": ({"rope__scaling__type": "yarn", "rope__scaling__factor": 2.0}, "not computed"),
+    "linear": ({"rope__scaling__factor": 4.0}, "not computed"),
+    "older linear": ({"rope__scale_linear": 2.0}, "scale_linear"),
     "attention factor": ({"rope__scaling__attn_factor": 2.0}, "attn_factor"),
     "other rotary width": ({"rope__dimension_count": 4}, "weights"),
-    "factor": (
-        {"rope__scaling__type": "linear", "rope__scaling__factor": float("nan")},
-        "scaling.factor",
-    ),
+    "no number": ({"rope__scaling__factor": float("nan")}, "scaling.factor"),
 }
 
 
