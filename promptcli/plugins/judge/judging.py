@@ -2,7 +2,6 @@
 follows.
 """
 
-import contextlib
 import json
 import math
 import random
@@ -109,22 +108,10 @@ class Judging:
     def _found(
         self, index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]
     ) -> dict[str, RankedDocuments]:
-        """Return for each way the documents of each query; they are kept in a file."""
-        encoders = {
-            name: loading.open_encoder(model, dtype="auto") for name, model in models.items()
-        }
-        prints = {name: encoder.fingerprint for name, encoder in encoders.items()}
-        with index.store.reading():
-            state = [*index.store.state, index.origin.fingerprint]
-        about = {"index": state, "queries": list(self.queries), "k": self.k}
-        about |= {"models": prints, "ways": list(ways)}
-        path = self._folder / "rankings.json"
-        with contextlib.suppress(FileNotFoundError, ValueError):  # none, or a damaged one
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept["about"] == about:
-                return dict(kept["found"])
+        """Return for each way the documents of each query."""
         found = {}
-        for name, encoder in encoders.items():
+        for name, model in models.items():
+            encoder = loading.open_encoder(model, dtype="auto")
             if index.origin.is_made_by(encoder):
                 found[name] = self._hits(index, "meaning")
                 continue
@@ -136,7 +123,6 @@ class Judging:
                 found[name] = self._hits(other, "meaning")
         for way in ways:
             found[way] = self._hits(index, way)
-        write_text(path, json.dumps({"about": about, "found": found}))
         return found
 
     def _hits(self, index: SentenceIndex, by: Any) -> RankedDocuments:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli import notes
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from promptcli.plugins.papers.published import Texts, published_tables
 from promptcli.recipe import Choice
 
@@ -77,7 +77,7 @@ def reproduce(
         The tables on their backbones, each as soon as it is measured; a failure ends only its own.
 
     Raises:
-        UsageError: An unknown table, head or setting.
+        UsageError: An unknown table or head.
     """
     from promptcli.data import senteval
     from promptcli.plugins.papers.contexts import (
@@ -88,21 +88,10 @@ def reproduce(
     )
     from promptcli.plugins.papers.documents import wanted_tables
 
-    settings = settings or {}
-    for name, given in (("seeds", seeds > 1), ("set", settings)):
-        if given and not train:
-            raise UsageError("is for rows that are trained; give train, too", parameter=name)
     choice = _choice(backbone)
     if head is not None:
-        if paper and choice.model is None:
-            raise UsageError(
-                "is of one backbone, and paper measures several; give a backbone, too",
-                parameter="head",
-            )
         head = head_of(head, choice.model or choice.backbone)
     wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
-    if settings:
-        _check_settings(settings, [table for table, _ in wanted])
     runs: Sequence[int] = ()
     if train:
         runs = (42,) if seeds == 1 else range(seeds)
@@ -118,7 +107,7 @@ def reproduce(
                 head=head,
                 draw=draw,
                 paper=paper,
-                changes=settings,
+                changes=settings or {},
             )
     return _measure([(table, contexts[name]) for table, name in wanted], Path(output))
 
@@ -127,20 +116,15 @@ def _measure(
     wanted: "Sequence[tuple[PublishedTable, MeasurementContext]]", folder: Path
 ) -> Iterator[Reproduction]:
     """Yield each table on its backbone."""
-    from promptcli.encoder.encoder import TorchEncoder
     from promptcli.plugins.papers.documents import measure_table
     from promptcli.plugins.papers.report import write_result
-    from promptcli.recipe import Recipe
 
     for table, context in wanted:
-        name = context.backbone_name
-        if context.head is not None:  # refuses a head that does not exist
-            recipe = Recipe(backbone=name, pooling=f"last/ditto:{context.head}")
-            TorchEncoder(recipe, context.backbone, {})
         try:
             document = measure_table(table, context)
         except PromptcliError as error:
-            yield Reproduction(f"{table.name} on {name}", error=error, missing=context.missing)
+            label = f"{table.name} on {context.backbone_name}"
+            yield Reproduction(label, error=error, missing=context.missing)
             continue
         file = None
         if any(row["figures"] for row in document["rows"]):
@@ -167,18 +151,6 @@ def overviews(
             choice.model or choice.backbone, partial(open_backbone, choice), texts=texts, draw=draw
         )
         return [overview(table, context) for table in published_tables().values()]
-
-
-def _check_settings(settings: Mapping[str, Any], tables: "Sequence[PublishedTable]") -> None:
-    """Refuse a setting that no trained row of the tables has."""
-    from promptcli.plugins.papers.systems import SYSTEMS, method_of
-
-    trained = [row for table in tables for row in table.rows if SYSTEMS[row.kind].trains]
-    methods = {method.name: method for method in map(method_of, trained)}
-    for name in settings:
-        if not any(name in vars(method.small) for method in methods.values()):
-            having = ", ".join(methods) or "none"
-            raise UsageError(f"no method trained here has it ({having})", parameter=name)
 
 
 def _choice(backbone: str | Choice | None) -> Choice:

@@ -1,6 +1,7 @@
 """The result document of a table: its rows planned, measured and compared with the paper's."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -172,24 +173,8 @@ def overview(table: PublishedTable, context: MeasurementContext) -> Facts:
         "backbones": table.backbones,
         "data": [name for name in data if name],
         "time": [time for time in times if time != "-"],
-        "lacks": grouped(reasons),
+        "lacks": Counter(reasons),
     }
-
-
-def grouped(reasons: Iterable[str]) -> dict[str, int]:
-    """Return reasons with their counts.
-
-    ``REASON: one`` and ``REASON: two`` become ``REASON: one, two``.
-    """
-    details: dict[str, list[str]] = {}
-    for reason in reasons:
-        start, _, detail = reason.partition(": ")
-        details.setdefault(start, []).append(detail)
-    counts = {}
-    for start, found in details.items():
-        different = ", ".join(dict.fromkeys(filter(None, found)))
-        counts[f"{start}: {different}" if different else start] = len(found)
-    return counts
 
 
 def measure_table(table: PublishedTable, context: MeasurementContext) -> Facts:

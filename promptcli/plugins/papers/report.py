@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.result_files import Part, Report, text_of
 from promptcli.errors import NotFoundError
-from promptcli.plugins.papers.documents import grouped, published_value
+from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
 from promptcli.plugins.papers.published import ANY_MODEL, published_tables
 from promptcli.plugins.papers.systems import SYSTEMS
@@ -194,14 +194,14 @@ def remarks(document: Document) -> list[str]:
         if any(column in row["figures"] for column in columns):
             found += [why[column] for column in columns if column in why]
         else:
-            reasons = grouped(why.get(column, "not measured") for column in columns)
+            reasons = dict.fromkeys(why.get(column, "not measured") for column in columns)
             rows.append((_label(row), f"not measured: {'; '.join(reasons)}"))
     notes = [
         (f"{row['method']} on {row['published']['backbone']}", row["note"])
         for row in document["rows"]
         if row["note"]
     ]
-    of_columns = [reason for reason in grouped(found) if not reason.startswith("no data")]
+    of_columns = [reason for reason in dict.fromkeys(found) if not reason.startswith("no data")]
     return [*_by_text(rows), *of_columns, *_by_text(notes)]
 
 
@@ -399,7 +399,7 @@ def results_page(documents: Sequence[Document], folder: str = "../results/") -> 
     for table in published_tables().values():
         if table.name not in done and table.backbones != [ANY_MODEL]:
             absent = [SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows]
-            why = "; ".join(grouped(filter(None, absent))) or "not run yet"
+            why = "; ".join(dict.fromkeys(filter(None, absent))) or "not run yet"
             rows.append([table.name, table.title, why])
     parts += ["## Tables without a measured figure", Grid(["table", "what", "why"], rows)]
     return _markdown(parts)
