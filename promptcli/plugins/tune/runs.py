@@ -14,11 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import (
-    FloatDistribution,
-    distribution_to_json,
-    json_to_distribution,
-)
+from optuna.distributions import distribution_to_json, json_to_distribution
 from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.pool import NullPool
@@ -207,16 +203,10 @@ class Runs:
             study.sampler = TPESampler(seed=seed + number)
             trial = study.ask(self.space)
             reported = {}
-        changes = {
-            name: _rounded(trial.params[name], values) for name, values in self.space.items()
-        }
+        changes = {name: trial.params[name] for name in self.space}
         trial.set_user_attr("changes", changes)
         number = trial.number
         note(f"run {number + 1} of {count}: {', '.join(typed_settings(changes))}")
-        for earlier in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]):
-            if earlier.user_attrs["changes"] == changes:
-                self._take(trial, earlier)
-                return number, None
         watchers = [] if self.count is None else [_Pruning(trial, reported)]
         try:
             trained = self._run(number, changes, processes, watchers)
@@ -239,18 +229,6 @@ class Runs:
         trial.set_user_attr("record", trained.to_dict())
         study.tell(trial, trained.chosen_by)
         return number, trained
-
-    def _take(self, trial: optuna.Trial, earlier: FrozenTrial) -> None:
-        """End a trial as an earlier one of the same settings, which would be trained again."""
-        if self.keep_runs:
-            registry = open_registry()
-            entry = registry.load(f"{self.name}.run-{earlier.number + 1}")
-            copy = dataclasses.replace(entry, name=f"{self.name}.run-{trial.number + 1}")
-            registry.save(copy, force=True)
-        for name in ("curve", "record"):
-            trial.set_user_attr(name, earlier.user_attrs[name])
-        trial.study.tell(trial, earlier.value)
-        note(f"run {trial.number + 1} has the settings of run {earlier.number + 1}: taken from it")
 
     def _run(
         self,
@@ -349,10 +327,3 @@ def _study(file: Path) -> Iterator[optuna.Study]:
     finally:
         storage.remove_session()
         storage.engine.dispose()
-
-
-def _rounded(drawn: Any, values: Any) -> Any:
-    """Return a drawn number in four digits, which are as good as seventeen, and can be typed."""
-    if isinstance(values, FloatDistribution):
-        return min(max(float(f"{drawn:.4g}"), values.low), values.high)
-    return drawn

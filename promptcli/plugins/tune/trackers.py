@@ -3,7 +3,6 @@ score and settings.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from accelerate import PartialState
@@ -25,15 +24,6 @@ from promptcli.training.watching import Watcher
 _PROJECT = "promptcli"  #: of trackers that put runs into projects
 
 
-@dataclass(frozen=True)
-class TrackerKind:
-    """A row of ``TRACKERS``."""
-
-    package: str  #: that pip installs
-    make: Callable[[watching.WatchedRun], GeneralTracker]
-    only_files: bool = False  #: it never uses the network
-
-
 def _tensorboard(run: watching.WatchedRun) -> GeneralTracker:
     folder = home_folder() / "trackers"
     note(f"tensorboard reads the run in {folder / run.group}")
@@ -44,34 +34,25 @@ def _tensorboard(run: watching.WatchedRun) -> GeneralTracker:
     return TensorBoardTracker(place, folder, purge_step=first)
 
 
-#: Name of a tracker -> how it is started.
-TRACKERS = {
-    "tensorboard": TrackerKind("tensorboard", _tensorboard, only_files=True),
-    "wandb": TrackerKind(
-        "wandb", lambda run: WandBTracker(_PROJECT, group=run.group, name=run.name)
-    ),
-    "mlflow": TrackerKind(
-        "mlflow",
-        lambda run: MLflowTracker(_PROJECT, run_name=run.name, tags={"group": run.group}),
-    ),
-    "trackio": TrackerKind(
-        "trackio", lambda run: TrackioTracker(_PROJECT, group=run.group, name=run.name)
-    ),
+#: Name of a tracker, and of the package that pip installs for it -> how it is started.
+TRACKERS: dict[str, Callable[[watching.WatchedRun], GeneralTracker]] = {
+    "tensorboard": _tensorboard,
+    "wandb": lambda run: WandBTracker(_PROJECT, group=run.group, name=run.name),
+    "mlflow": lambda run: MLflowTracker(_PROJECT, run_name=run.name, tags={"group": run.group}),
+    "trackio": lambda run: TrackioTracker(_PROJECT, group=run.group, name=run.name),
 }
+_LOCAL = "tensorboard"  #: the tracker that never uses the network
 
 
 def check_tracker(name: str) -> None:
     """Refuse a tracker that is not installed, or forbidden by ``offline``."""
-    kind = TRACKERS[name]
-    if errors.missing_libraries(kind.package):
+    if errors.missing_libraries(name):
         raise UsageError(
-            f"{name} needs {kind.package}, not installed here: pip install {kind.package}",
-            parameter="report_to",
+            f"{name} is not installed here: pip install {name}", parameter="report_to"
         )
-    if notes.is_offline() and not kind.only_files:
-        local = [row for row, of_row in TRACKERS.items() if of_row.only_files]
+    if notes.is_offline() and name != _LOCAL:
         raise UsageError(
-            f"{name} uses the network, which offline forbids; without it: {', '.join(local)}",
+            f"{name} uses the network, which offline forbids; without it: {_LOCAL}",
             parameter="report_to",
         )
 
@@ -89,10 +70,9 @@ class Tracker(Watcher):
         self._at_work: GeneralTracker | None = None
 
     def begin(self, run: watching.WatchedRun, facts: Mapping[str, Any]) -> None:
-        kind = TRACKERS[self._name]
-        if not kind.only_files:
+        if self._name != _LOCAL:
             notes.warn(f"reporting loss, scores and settings to {self._name}")
-        tracker = kind.make(run)
+        tracker = TRACKERS[self._name](run)
         PartialState()  # accelerate's trackers ask it whether they are in the first process
         try:
             tracker.start()

@@ -168,7 +168,7 @@ def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, notes):
     ("given", "offline", "message"),
     [
         ("tensorbord", False, "did you mean tensorboard?"),
-        ("mlflow", False, "needs mlflow, not installed here: pip install mlflow"),
+        ("mlflow", False, "mlflow is not installed here: pip install mlflow"),
         ("wandb", True, "uses the network, which offline forbids; without it: tensorboard"),
     ],
 )
@@ -182,8 +182,8 @@ def test_every_tracker_is_of_accelerate():
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
     run = WatchedRun("mine", "mine")
-    for name, kind in trackers.TRACKERS.items():
-        assert type(kind.make(run)) is LOGGER_TYPE_TO_CLASS[name]
+    for name, make in trackers.TRACKERS.items():
+        assert type(make(run)) is LOGGER_TYPE_TO_CLASS[name]
 
 
 def test_without_the_folder_a_tracker_is_missing_in_one_line(run, words, monkeypatch):
