@@ -109,7 +109,7 @@ def analyze(
     *,
     data_dir: str | Path | None = None,
     text_field: str | None = None,
-    color: str | Sequence[object] | None = None,
+    color: str | None = None,
     skip_unfit: bool = False,
     **settings: Setting,
 ) -> Any:
@@ -124,7 +124,7 @@ def analyze(
             (``uniformity``); else sentences, or their name: ``demo`` (default), a task, a file.
         data_dir: SentEval folder of the tasks.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
-        color: What colours a map: a column of the file, or a value for each sentence.
+        color: Column of the file that colours a map.
         skip_unfit: Of several models, note those that do not fit their backbone, leave them out.
         **settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of
             anisotropy, ``states`` of token-bias, ``method``, ``first`` and ``seed`` of map, ``top``
@@ -161,7 +161,9 @@ def analyze(
         if color is None:
             content = _content(analysis.takes, on, text_field)
         else:
-            content, values["values"] = _coloured(on, color, text_field)
+            content, values["values"] = sources.sentences_with_column(
+                str(on), color, text_field=text_field
+            )
         if isinstance(values.get("corpus"), str):
             values["corpus"] = sources.fitting_sentences(values["corpus"])
         models = [] if model is None else loading.as_list(model)
@@ -183,27 +185,6 @@ def analyze(
         return results[0]
     labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
     return dict(zip(labels, results, strict=True))
-
-
-def _coloured(
-    on: "loading.Sentences", color: str | Sequence[object], text_field: str | None
-) -> tuple[list[str], list[str]]:
-    """Return sentences and the values that colour them."""
-    from promptcli.data import sources
-
-    if isinstance(on, str | Path) and isinstance(color, str):
-        return sources.sentences_with_column(str(on), color, text_field=text_field)
-    if isinstance(on, str | Path) or isinstance(color, str):
-        raise UsageError(
-            "of a file it is the name of a column, of sentences a value for each",
-            parameter="color",
-        )
-    if len(color) != len(on):
-        raise UsageError(
-            f"{len(color):,} values for {len(on):,} sentences; give one for each",
-            parameter="color",
-        )
-    return list(on), ["" if value is None else str(value) for value in color]
 
 
 def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any:

@@ -112,8 +112,6 @@ class Display:
     table: Callable[[Shown], Shape]
     draw: Callable[[Path, Shown], None] | None = None
     models: Sequence[str | None] = _PLAIN  #: the default models; None: the library chooses one
-    token_map: bool = False  #: whether a map of the tokens is printed above the table
-    page: bool = False  #: whether it is also drawn into a page
 
 
 def analyze(
@@ -164,9 +162,10 @@ def analyze(
     set: options.RecipeFields = None,
 ) -> None:
     """Look inside models: their vectors, tokens and attention heads."""
-    display = errors.look_up("analysis", name, DISPLAYS)
-    pictures.check_picture(plot, force=force, page=display.page)
-    known = ANALYSES[name].settings
+    analysis = errors.look_up("analysis", name, ANALYSES)
+    display = DISPLAYS[name]
+    pictures.check_picture(plot, force=force, page=analysis.is_map)
+    known = analysis.settings
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
     kinds = {key: type(default) for key, default in known.items()}
@@ -210,7 +209,7 @@ def analyze(
         return
     said, heads, cells = display.table(shown)
     note(said)
-    if display.token_map:
+    if analysis.takes == "sentence":
         matrix = shown.only.matrix
         percentages = (100 * matrix / (matrix.max() or 1.0)).round().astype(int).tolist()
         numbers = [str(number) for number in range(1, len(matrix) + 1)]
@@ -295,30 +294,18 @@ def _token_bias(shown: Shown) -> Shape:
     bias: TokenBias = shown.only
     first, second = (100 * share for share in bias.variance)
     axes = f"share of all variance: first axis {first:.1f}%, second {second:.1f}%"
-    said = (
-        f"{shown.model}, {len(bias.points):,} tokens; {axes}; `between`: share that lies between"
-        " the groups"
-    )
-    # said once, with the first group
-    shares = {name: f"{100 * share:.1f}%" for name, share in bias.between.items()}
+    said = f"{shown.model}, {len(bias.points):,} tokens; {axes}"
     rows = [
-        (
-            group.bias,
-            group.name,
-            f"{group.tokens:,}",
-            *(f"{at:.3f}" for at in group.mean),
-            shares.pop(group.bias, ""),
-        )
+        (group.bias, group.name, f"{group.tokens:,}", *(f"{at:.3f}" for at in group.mean))
         for group in bias.groups
     ]
-    return said, ("bias", "group", "tokens", "first", "second", "between"), rows
+    return said, ("bias", "group", "tokens", "first", "second"), rows
 
 
 def _token_bias_row(bias: "TokenBias") -> dict[str, Any]:
     return {
         "tokens": len(bias.points),
         "variance": bias.variance,
-        "between": bias.between,
         "groups": bias.groups,
     }
 
@@ -427,20 +414,9 @@ DISPLAYS: dict[str, Display] = {
         _map,
         lambda path, shown: maps.draw_map(path, shown.by_name, shown.color),
         (None,),
-        page=True,
     ),
     "mask-tokens": Display(_mask_tokens_row, _mask_tokens, models=("prompt-denoised",)),
-    "impact": Display(
-        _fields("tokens", "matrix", "means"),
-        _impact,
-        _draw,
-        token_map=True,
-    ),
+    "impact": Display(_fields("tokens", "matrix", "means"), _impact, _draw),
     "impact-tfidf": Display(_impact_study_row, _impact_study, _draw),
-    "attention": Display(
-        _fields("head", "tokens", "diagonal", "matrix"),
-        _attention,
-        _draw,
-        token_map=True,
-    ),
+    "attention": Display(_fields("head", "tokens", "diagonal", "matrix"), _attention, _draw),
 }

@@ -28,19 +28,15 @@ class Colours(NamedTuple):
 
 COLOURS = Colours()
 MARKERS = "osD^vPX*"
-#: Kinds of picture, by file extension, each with the metadata that would make two runs differ.
-PICTURES: dict[str, dict[str, None]] = {
-    ".png": {},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
+#: Kinds of picture, by file extension.
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_picture(path: Path | None, *, force: bool, page: bool = False) -> None:
     """Refuse a picture that could not be drawn; with ``page`` it may be an HTML page."""
     if path is None:
         return
-    kinds = [*PICTURES, ".html"] if page else list(PICTURES)
+    kinds = [*PICTURES, ".html"] if page else PICTURES
     if path.suffix not in kinds:
         raise UsageError(
             f"{path}: not a picture; give a name that ends in {' or '.join(kinds)}",
@@ -63,7 +59,6 @@ def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Itera
     settings = {
         "text.parse_math": False,
         "text.usetex": False,
-        "svg.hashsalt": path.name,
         "pdf.fonttype": 42,
     }
     with importlib.import_module("matplotlib").rc_context(settings):
@@ -71,12 +66,7 @@ def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Itera
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure
         with atomic_path(path) as temporary:
-            figure.savefig(
-                temporary,
-                format=path.suffix.removeprefix("."),
-                dpi=dpi,
-                metadata=PICTURES[path.suffix],
-            )
+            figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=dpi)
 
 
 def figure_title(figure: Any, *lines: str) -> None:

@@ -44,10 +44,7 @@ class TokenBias:
     """The tokens of a vocabulary, without special ones, in the plane."""
 
     variance: tuple[float, float]  #: share of all variance on either axis
-    #: bias that has several groups -> share of the plane's variance between its groups' means, 0 to
-    #: 1
-    between: dict[str, float]
-    groups: list[TokenGroup]  #: of each bias
+    groups: list[TokenGroup]  #: of each bias that has several
     points: NDArray[np.float64]  #: (k, 2) positions
     counts: NDArray[np.int64]  #: (k,) occurrences of each token in the corpus
     subword: NDArray[np.bool_]  #: (k,) whether it continues a word
@@ -137,21 +134,15 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
         "case": np.where(capital, "with a capital", "no capital"),
     }
     groups: list[TokenGroup] = []
-    between: dict[str, float] = {}
     by_frequency = np.argsort(-counts, kind="stable")
-    centre = points.mean(0)
     for bias, named in labels.items():
         names = dict.fromkeys(named[by_frequency].tolist())
         if len(names) == 1:  # one group says nothing
             continue
-        explained = 0.0
         for name in names:
             inside = points[named == name]
-            mean = inside.mean(0)
-            groups.append(TokenGroup(bias, name, len(inside), tuple(mean.tolist())))
-            explained += len(inside) * np.square(mean - centre).sum()
-        between[bias] = float(explained / np.square(points - centre).sum())
-    return TokenBias(variance, between, groups, points, counts, subword, capital)
+            groups.append(TokenGroup(bias, name, len(inside), tuple(inside.mean(0).tolist())))
+    return TokenBias(variance, groups, points, counts, subword, capital)
 
 
 def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:

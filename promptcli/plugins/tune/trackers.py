@@ -47,9 +47,7 @@ _LOCAL = "tensorboard"  #: the tracker that never uses the network
 def check_tracker(name: str) -> None:
     """Refuse a tracker that is not installed, or forbidden by ``offline``."""
     if errors.missing_libraries(name):
-        raise UsageError(
-            f"{name} is not installed here: pip install {name}", parameter="report_to"
-        )
+        raise UsageError(f"{name} is not installed here: pip install {name}", parameter="report_to")
     if notes.is_offline() and name != _LOCAL:
         raise UsageError(
             f"{name} uses the network, which offline forbids; without it: {_LOCAL}",

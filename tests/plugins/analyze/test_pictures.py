@@ -18,7 +18,7 @@ def test_tokens_that_never_occur_have_no_colour_of_the_scale(tmp_path, seen):
     points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     counts = np.array([0, 1, 10, 1000])
     flags = np.array([True, False, True, False])
-    bias = TokenBias((0.2, 0.1), {}, [], points, counts, flags, flags)
+    bias = TokenBias((0.2, 0.1), [], points, counts, flags, flags)
     bias.draw(tmp_path / "bias.png", "tiny")
     panel = seen[0].axes[0]
     never, scale = panel.collections

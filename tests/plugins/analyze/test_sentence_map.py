@@ -206,13 +206,8 @@ def test_two_models_are_two_panels(tiny_backbone, table, tmp_path):
     maps.draw_map(tmp_path / "two.png", named, "topic")
 
 
-def test_values_may_be_given_in_python(tiny_backbone):
+def test_equal_vectors_have_no_map(tiny_backbone):
     encoder = TorchEncoder(pc.Recipe(backbone="tiny"), tiny_backbone("bert"), {})
-    sentences = ["One.", "Two words.", " ", "Three small words."]
-    found = pc.analyze("map", encoder, sentences, color=[1, None, 2, 3], method="pca")
-    assert found.values == ["1", "", "3"] and found.sentences == sentences[:2] + sentences[3:]
-    with pytest.raises(UsageError, match="3 values for 4 sentences"):
-        pc.analyze("map", encoder, sentences, color=[1, 2, 3])
     with pytest.raises(UsageError, match="same vector"):
         pc.analyze("map", encoder, ["One.", "One.", "One."], method="pca")
 

@@ -38,7 +38,6 @@ from promptcli.plugins.papers.systems import FORMS, SYSTEMS
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import METHODS, find_method
-from tests.embed_running import refused
 from tests.learning import stopped_at
 from tests.senteval import write_pairs, write_transfer
 
