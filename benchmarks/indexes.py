@@ -171,14 +171,13 @@ def search(arguments: argparse.Namespace) -> None:
     exact = truth(arguments, queries)
     opened = SentenceIndex.open(arguments.folder / "index")
     with opened.store.reading():
-        file = opened.snapshot().file
-    assert file is not None
+        index = opened.snapshot().index
 
     def ours_of(some: np.ndarray) -> list[Any]:
         return list(opened.answers(["x"] * len(some), 10, vectors=some, by="meaning"))
 
     def alone(some: np.ndarray) -> None:
-        file.candidates(some, 10)
+        index.candidates(some, 10, index.about["effort"])
 
     ways = {"ours": ours_of, "alone": alone}
     took: dict[str, list[float]] = {name: [] for name in ways}

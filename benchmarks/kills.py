@@ -65,6 +65,8 @@ TIMED = re.compile(
 #: What a killed process may leave: temporary files, deleted after a day, and those in the system's
 #: temporary folder.
 LEFTOVER = re.compile(r"(^|/)\.[^/]*\.([0-9a-f]{8}\.tmp|old)(/|$)|^tmp/")
+#: Files of vectors of an index, whose names are random.
+VECTORS = re.compile(r"vectors-[0-9a-f]{8}\.float(16|32)")
 #: Audit events of Python that change a disk; ``open`` only for writing.
 EVENTS = {
     "os.rename",
@@ -384,31 +386,43 @@ def digest(path: Path) -> str:
 
 def rows_of(path: Path) -> str:
     """Return a hash of the rows, columns, vectors and files of an index, whatever their keys."""
+    from promptcli.retrieval.store import Store
+
     queries = (
-        "SELECT id, part, text, source, vector FROM rows JOIN vectors USING(key) ORDER BY key",
+        "SELECT key, id, part, text, source FROM rows ORDER BY key",
         "SELECT c.* FROM rows JOIN columns c ON key=_key ORDER BY key",
         "SELECT name, size, sha256 FROM files ORDER BY name",
         "SELECT value FROM settings WHERE name IN ('origin', 'reading', 'numbered', 'lexical')",
     )
-    with contextlib.closing(sqlite3.connect(path)) as sql:
-        rows = [row[bool("c.*" in query) :] for query in queries for row in sql.execute(query)]
-    return hashlib.sha256(repr(rows).encode()).hexdigest()
+    with contextlib.closing(Store.open(path.parent)) as store, store.reading():
+        sql = store.sql
+        rows = [row["key" in query :] for query in queries for row in sql.execute(query)]
+        vectors = store.vectors(
+            [key for (key,) in sql.execute("SELECT key FROM rows ORDER BY key")]
+        )
+    return hashlib.sha256(repr(rows).encode() + vectors.tobytes()).hexdigest()
 
 
 def left(folder: Path) -> dict[str, str]:
     """Return every file and folder but locks with the hash of its content.
 
-    Of pictures, that they exist.
+    Of pictures, that they exist; of files of vectors, how many there are: those of the rows are
+    compared with the database.
     """
     paths = sorted(
         path for path in folder.rglob("*") if path.suffix != ".lock" and path.name != ".lock"
     )
-    return {
+    found = {
         str(path.relative_to(folder)): (
             "" if path.is_dir() or path.suffix == ".png" else digest(path)
         )
         for path in paths
+        if not VECTORS.fullmatch(path.name)
     }
+    counts = Counter(
+        str(path.parent.relative_to(folder)) for path in paths if VECTORS.fullmatch(path.name)
+    )
+    return found | {f"{name}/vectors": str(count) for name, count in counts.items()}
 
 
 def difference(one: dict[str, str], other: dict[str, str]) -> str:

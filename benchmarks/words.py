@@ -34,7 +34,7 @@ Engine = Callable[
 
 def ours(texts: Sequence[str], folder: Path) -> tuple[Any, Any]:
     all_texts = list(texts)
-    WordCounts.of_texts([(range(len(texts)), texts)]).write(folder / "words.counts")
+    WordCounts.of_texts([texts]).write(folder / "words.counts")
     counts = WordCounts.read(folder / "words.counts")
     parts = [counts]
 

@@ -57,7 +57,6 @@ class _Stems(dict[str, int]):
 class WordCounts:
     """How often each of v stems is in each of m texts, by stem (compressed sparse columns)."""
 
-    keys: Keys  #: (m,) of the rows, ascending
     lengths: NDArray[np.int32]  #: (m,) words of each text
     stems: NDArray[np.uint64]  #: (v,) hashes, ascending
     starts: NDArray[np.int64]  #: (v + 1,) where the rows of each stem begin
@@ -67,12 +66,12 @@ class WordCounts:
 
     @classmethod
     def of_texts(
-        cls, blocks: Iterable[tuple[Any, Sequence[str]]], language: str = "", **about: Any
+        cls, blocks: Iterable[Sequence[str]], language: str = "", **about: Any
     ) -> "WordCounts":
-        """Count the words of texts, given in blocks of keys and texts."""
+        """Count the words of texts, given in blocks."""
         stems = None
-        keys, lengths, parts = [np.empty(0, np.int64)], [np.empty(0, np.int32)], []
-        for block_keys, texts in blocks:
+        lengths, parts = [np.empty(0, np.int32)], []
+        for texts in blocks:
             if stems is None:
                 language = language or main_language(texts)
                 stems = _Stems(language)
@@ -80,7 +79,6 @@ class WordCounts:
             numbers = np.fromiter(map(stems.__getitem__, found), np.int32, len(found))
             size = (len(texts), len(stems.numbers))
             parts.append(coo_array((np.ones(len(found), np.int32), (rows, numbers)), size).tocsr())
-            keys.append(np.array(block_keys, np.int64))
             lengths.append(np.bincount(rows, minlength=len(texts)).astype(np.int32))
         names = {} if stems is None else stems.numbers
         for part in parts:
@@ -90,7 +88,6 @@ class WordCounts:
         counts = vstack(parts, format="csc")[:, order] if parts else csc_array((0, 0))
         counts.sort_indices()
         return cls(
-            np.concatenate(keys),
             np.maximum(np.concatenate(lengths), 1),
             hashes[order],
             counts.indptr.astype(np.int64),
@@ -135,20 +132,18 @@ class Bm25:
     """BM25 (Lucene's, with ``K1`` and ``B``) of rows.
 
     Args:
-        parts: The counts of their words, by keys; of one language.
+        parts: The counts of their words, part after part; of one language. The key of a row is its
+            place in them.
         texts_of: Returns the texts of rows.
-        gone: Keys of rows that do not count.
+        is_live: (n,) which rows count; None: all.
     """
 
-    def __init__(
-        self, parts: Sequence[WordCounts], texts_of: TextsOf, gone: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, parts: Sequence[WordCounts], texts_of: TextsOf, is_live: Any = None) -> None:
         self._parts = parts
         self.texts_of = texts_of
-        self.stem = stemmer_of(parts[0].about["language"])
-        self.keys = np.concatenate([part.keys for part in parts])
+        self.stem = stemmer_of(parts[-1].about["language"])
         lengths = np.concatenate([part.lengths for part in parts])
-        self.is_live = ~np.isin(self.keys, gone)
+        self.is_live = np.ones(len(lengths), bool) if is_live is None else is_live
         self.count = int(self.is_live.sum())
         mean = lengths.sum(where=self.is_live) / max(self.count, 1)
         self.norm = (K1 * (1 - B + B * lengths / max(mean, 1))).astype(np.float32)
@@ -156,7 +151,7 @@ class Bm25:
     @classmethod
     def of_texts(cls, texts: Sequence[str]) -> "Bm25":
         """Count texts in memory; their keys are their numbers from 0."""
-        counts = WordCounts.of_texts([(range(len(texts)), texts)])
+        counts = WordCounts.of_texts([texts])
         return cls([counts], lambda keys: [texts[key] for key in keys.tolist()])
 
     def ask(self, query: str) -> "WordScores":
@@ -172,11 +167,11 @@ class Bm25:
             places, counts = part.rows_with(stem)
             if len(places):
                 yield start, places, counts
-            start += len(part.keys)
+            start += len(part.lengths)
 
     def count_live(self, start: int, places: NDArray[np.int32]) -> int:
         """Return how many of these rows are not gone."""
-        if self.count == len(self.keys):
+        if self.count == len(self.is_live):
             return len(places)
         return int(np.count_nonzero(self.is_live[start:][places]))
 
@@ -198,15 +193,15 @@ class Stem:
             gains = self.weight * counts / (counts + self._norm[start:].take(places))
             np.add.at(scores[start:], places, gains)  # twice as fast as += by index
 
-    def gains(self, places: NDArray[np.int32]) -> Floats:
-        """Return what is added to the scores of the rows at these places."""
-        gains = np.zeros(len(places), np.float32)
+    def gains(self, keys: Keys) -> Floats:
+        """Return what is added to the scores of rows."""
+        gains = np.zeros(len(keys), np.float32)
         for start, with_stem, counts in self._postings:
-            inside = places - np.int32(start)
+            inside = (keys - start).astype(np.int32)
             at = np.minimum(np.searchsorted(with_stem, inside), len(with_stem) - 1)
             has = with_stem[at] == inside
             times = counts[at[has]]
-            gains[has] = self.weight * times / (times + self._norm[places[has]])
+            gains[has] = self.weight * times / (times + self._norm[keys[has]])
         return gains
 
 
@@ -228,46 +223,45 @@ class WordScores:
         As they are written, words are looked for in the best ``DEPTH`` rows by stems.
         """
         most = max(k, DEPTH)
-        places, scores = self._highest(most, allowed)
-        keys, _ = best(self._bm25.keys[places], scores, most)
+        keys, _ = best(*self._highest(most, allowed), most)
         return best(keys, self.scores_of(keys), k)
 
-    def _highest(self, k: int, allowed: Keys | None) -> tuple[NDArray[np.int32], Floats]:
-        """Return the places and scores by stems of the k best rows, and of few others.
+    def _highest(self, k: int, allowed: Keys | None) -> Ranking:
+        """Return the keys and scores by stems of the k best rows, and of few others.
 
         Rare words decide which rows they may be, and common ones are looked up in these alone
         (MaxScore: Turtle and Flood, 1995, "Query Evaluation: Strategies and Optimizations").
         """
         counts = self._bm25.is_live
         if allowed is not None:
-            counts = counts & np.isin(self._bm25.keys, allowed)
+            counts = np.zeros(len(counts), bool)
+            counts[allowed] = True
         scores = np.zeros(len(counts), np.float32)
         added = 0
         left = list(self._stems)
-        places = np.empty(0, np.int32)
+        keys = np.empty(0, np.int64)
         while left:
             if k <= added < left[0].count:
-                places = _positive(scores, counts)
-                if _kth_highest(scores[places], k) > _most_gained(left):
+                keys = _positive(scores, counts)
+                if _kth_highest(scores[keys], k) > _most_gained(left):
                     break  # a row with none of the words so far cannot be among the best
             added += left[0].count
             left.pop(0).add(scores)
         else:
-            places = _positive(scores, counts)
-        found = scores[places]
+            keys = _positive(scores, counts)
+        found = scores[keys]
         while True:
             may_be_best = found >= _kth_highest(found, k) - _most_gained(left)
-            places, found = places[may_be_best], found[may_be_best]
+            keys, found = keys[may_be_best], found[may_be_best]
             if not left:
-                return places, found
-            found += left.pop(0).gains(places)
+                return keys, found
+            found += left.pop(0).gains(keys)
 
     def scores_of(self, keys: Keys) -> Floats:
         """Return the scores of rows."""
-        places = np.searchsorted(self._bm25.keys, keys).astype(np.int32)
         scores = np.array([self._gain(text) for text in self._bm25.texts_of(keys)], np.float32)
         for stem in self._stems:
-            scores += stem.gains(places)
+            scores += stem.gains(keys)
         return scores
 
     def _gain(self, text: str) -> float:
@@ -281,15 +275,14 @@ class WordScores:
         keys, scores = ranking
         if not len(keys):
             return Match(0.0, 0.0)
-        place = np.searchsorted(self._bm25.keys, keys[:1]).astype(np.int32)
-        has = [stem.rarity for stem in self._stems if stem.gains(place)[0]]
+        has = [stem.rarity for stem in self._stems if stem.gains(keys[:1])[0]]
         covered = sum(has) / sum(stem.rarity for stem in self._stems) if has else 0.0
         return Match(covered, min(1.0, float(scores[0]) / idf(0, self._bm25.count)))
 
 
-def _positive(scores: Floats, counts: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the places of the scores above 0 that count."""
-    return np.flatnonzero((scores > 0) & counts).astype(np.int32)
+def _positive(scores: Floats, counts: NDArray[np.bool_]) -> Keys:
+    """Return the keys of rows whose scores are above 0, and which count."""
+    return np.flatnonzero((scores > 0) & counts)
 
 
 def _kth_highest(scores: Floats, k: int) -> float:

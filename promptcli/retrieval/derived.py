@@ -1,12 +1,11 @@
 """Files that are made from the rows of an index and can be made again: arrays and a description.
 
-The arrays may follow the bytes of another library. Each file is written whole, and names the index
-and the generation that it was made from.
+The arrays may follow the bytes of another library. Each file is written whole, and names the file
+of vectors whose first rows it was made from.
 """
 
 import json
 import mmap
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from promptcli.errors import CheckFailedError
 from promptcli.storage.files import atomic_path
 
 VECTORS, WORDS = "vectors.faiss", "words.counts"  #: names of the files
-_MAGIC = b"promptcli derived 3\n"
+EXACT = "Flat"  #: FAISS's name of an index in which every vector is compared
+_MAGIC = b"promptcli derived 4\n"
 _ALIGNED = 64
 
 
@@ -37,8 +37,7 @@ def write_derived(
                 file.write(bytes(-file.tell() % _ALIGNED))
                 places[name] = (file.tell(), array.dtype.str, len(array))
                 file.write(np.ascontiguousarray(array).data)
-            check = zlib.crc32(np.ascontiguousarray(arrays["keys"]).data)
-            document = {"about": about, "size": file.tell(), "crc": check, "arrays": places}
+            document = {"about": about, "size": file.tell(), "arrays": places}
             end = json.dumps(document).encode()
             file.write(end + len(end).to_bytes(8, "little") + _MAGIC)
 
@@ -61,7 +60,7 @@ def read_derived(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             name: np.frombuffer(content, kind, count, offset)
             for name, (offset, kind, count) in document["arrays"].items()
         }
-        if document["size"] != stop - size or document["crc"] != zlib.crc32(arrays["keys"].data):
+        if document["size"] != stop - size:
             raise ValueError("it has another content")
     except (ValueError, KeyError, TypeError) as error:
         raise CheckFailedError(f"{path} is damaged: {error}") from None

@@ -251,12 +251,13 @@ def write_without_duplicates(
     with atomic_path(target) as path, path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([id_field, text_field, *names])
-        for block in store.blocks("SELECT key, id, part, text FROM rows"):
-            cells = store.columns([key for key, *_ in block])
-            for (_, name, part, text), row in zip(block, cells, strict=True):
-                shown = str(row_name(name, part))
-                if shown not in dropped:
-                    writer.writerow([shown, text, *(as_text(row.get(each, "")) for each in names)])
+        with store.reading():
+            rows = store.sql.execute("SELECT key, id, part, text FROM rows ORDER BY key").fetchall()
+            cells = store.columns([key for key, *_ in rows])
+        for (_, name, part, text), row in zip(rows, cells, strict=True):
+            shown = str(row_name(name, part))
+            if shown not in dropped:
+                writer.writerow([shown, text, *(as_text(row.get(each, "")) for each in names)])
     return len(dropped)
 
 

@@ -25,6 +25,8 @@ DEPTH = 100
 EQUAL = 1e-6
 #: Scores are compared to six decimals, like the printed ones.
 ROUNDING = 5e-7
+_PRODUCTS = 1 << 24  # of vectors that are held at once
+_FEWEST = 8192  # rows of a block of them, at least
 #: Of a hit that both ways ranked: what found it, its BM25, and its ranks by cosine and by words.
 WAY_FIELDS = ("found_by", "bm25", "cosine_rank", "bm25_rank")
 #: Name -> a function of an index, a query, its hits and the way in which they were ranked. It
@@ -123,6 +125,36 @@ def best(keys: Keys, scores: Floats, k: int) -> Ranking:
     """Return the k highest scores and their keys, best first; equal ones by key."""
     order = np.lexsort((keys, -scores))[:k]
     return keys[order], scores[order]
+
+
+def nearest_of(
+    vectors: Floats, units: Floats, k: int, allowed: NDArray[np.bool_] | None = None
+) -> list[Ranking]:
+    """Return the k nearest of n rows to each unit vector (q, d), best first; equal ones by row.
+
+    Args:
+        vectors: (n, d) of the rows.
+        units: (q, d) the queries.
+        k: Rows of each query.
+        allowed: (n,) which rows may be answers; None: all.
+    """
+    answers: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(units)
+    size = max(_FEWEST, _PRODUCTS // max(len(units), 1))
+    for start in range(0, len(vectors), size):
+        block = vectors[start : start + size].astype(np.float32, copy=False)
+        products = units @ block.T
+        for query, unit in enumerate(units):
+            known, scores = answers[query]
+            least = scores[-1] if len(scores) == k else -np.inf
+            near = np.flatnonzero(products[query] >= least - EQUAL)
+            if allowed is not None:
+                near = near[allowed[start + near]]
+            if len(near) > k:  # the exact scores of those alone that may be among them
+                highest = products[query, near]
+                near = near[highest >= np.partition(highest, -k)[-k] - EQUAL]
+            scores = np.concatenate([scores, exact_scores(block[near], unit)])
+            answers[query] = best(np.concatenate([known, start + near]), scores, k)
+    return answers
 
 
 def reaches(score: float, least: float) -> bool:

@@ -26,8 +26,7 @@ from promptcli.models.language import note_unread
 from promptcli.notes import note, note_counts, stage
 from promptcli.recipe import is_named
 from promptcli.retrieval.conditions import Condition
-from promptcli.retrieval.derived import VECTORS
-from promptcli.retrieval.exact import EXACT
+from promptcli.retrieval.derived import EXACT, VECTORS
 from promptcli.retrieval.files import (
     Reading,
     are_vectors,
@@ -48,6 +47,7 @@ from promptcli.retrieval.ranking import (
 )
 from promptcli.retrieval.snapshot import Derived, Snapshot
 from promptcli.retrieval.store import Keys, NewRows, Store, creating, row_name
+from promptcli.retrieval.vector_file import VectorFile
 from promptcli.storage.files import sha256
 
 if TYPE_CHECKING:
@@ -289,9 +289,11 @@ class SentenceIndex:
         """Copy the index into a folder."""
         with creating(Path(folder), force=force) as store:
             store.sql.execute("COMMIT")
-            with self.store.lock:
+            with self.store.reading():
                 self.store.sql.backup(store.sql)
-            store.sql.executescript("DROP INDEX ids; DROP INDEX sources; BEGIN")
+                store.file.write(0, self.store.units)
+            store.sql.execute("BEGIN")
+            store.keep(vectors=store.file.name, migrating=None)
 
     @property
     def origin(self) -> Origin:
@@ -551,10 +553,6 @@ class SentenceIndex:
             if lexical is not None:
                 self.store.keep(lexical=lexical)
         self._derived.update(always=True)
-        with self.store.changing():
-            oldest = self._derived.oldest()
-            self.store.keep(oldest=oldest)
-            self.store.sql.execute("DELETE FROM gone WHERE generation<=?", (oldest,))
         with self.store.lock:
             self.store.sql.execute("VACUUM")
 
@@ -571,27 +569,33 @@ class SentenceIndex:
         origin = Origin.of(encoder, documents, model)
         store = self.store
         with store.changing():
-            if store.settings.get("migrating") != origin.fingerprint:
-                store.sql.execute("DROP TABLE IF EXISTS migrated")
-                store.sql.execute("CREATE TABLE migrated(key INTEGER PRIMARY KEY, vector BLOB)")
-                store.keep(migrating=origin.fingerprint)
-        left = "SELECT key, text FROM rows WHERE key NOT IN (SELECT key FROM migrated)"
+            begun = store.settings.get("migrating") or {}
+            if store.folder is not None and begun.get("model") == origin.fingerprint:
+                new = VectorFile(begun["vectors"], store.folder)
+            else:
+                new = VectorFile.new(store.folder, "float32")
+                begun = {"model": origin.fingerprint, "vectors": new.name, "places": 0}
+                store.keep(migrating=begun)
+
         with stage("migrate", len(self)) as advance:
-            while rows := store.sql.execute(f"{left} ORDER BY key LIMIT {WINDOW}").fetchall():
-                units = unit_rows(documents.encode([text for _, text in rows], progress=advance))
+            while texts := next(store.text_blocks(begun["places"], store.places), None):
+                units = unit_rows(documents.encode(texts, progress=advance))
                 with store.changing():
-                    vectors = zip((key for key, _ in rows), units, strict=True)
-                    store.sql.executemany("REPLACE INTO migrated VALUES(?, ?)", vectors)
+                    if store.settings["migrating"] != begun:
+                        raise UsageError("another process changed the index; migrate it again")
+                    new.write(begun["places"], units)
+                    new.sync()
+                    begun = {**begun, "places": begun["places"] + len(texts)}
+                    store.keep(migrating=begun)
         with store.changing():
-            if store.sql.execute(f"{left} LIMIT 1").fetchone():
-                raise UsageError("rows were added in the meantime; migrate again")
-            store.sql.execute("DELETE FROM migrated WHERE key NOT IN (SELECT key FROM rows)")
-            store.sql.execute("DROP TABLE vectors")
-            store.sql.execute("ALTER TABLE migrated RENAME TO vectors")
+            if store.settings["migrating"] != begun or store.places != begun["places"]:
+                raise UsageError("another process changed the index; migrate it again")
+            store.file = new
+            store.delete_leftovers()
             store.keep(
                 origin=dataclasses.asdict(origin),
                 width=documents.width,
-                oldest=store.generation,
+                vectors=new.name,
                 migrating=None,
             )
         self._model, self._encoder = model, encoder
@@ -706,18 +710,19 @@ class SentenceIndex:
         if not isinstance(k, Integral) or k < 1:
             raise UsageError(f"must be a whole number from 1, got {k!r}", parameter="k")
         k = int(k)
-        way = self.way(by)
-        if not texts:
-            return
         condition = None if where is None else Condition(where)
-        state, allowed = None, None
-        if condition is not None:  # refused before anything is encoded
-            with self.store.reading():
-                state = self.store.state
+        allowed = None
+        with self.store.reading():
+            way = self.way(by)
+            if not texts:
+                return
+            state = self.store.state
+            if condition is not None:  # refused before anything is encoded
                 allowed = condition.keys(self.store, go_on)
-        units = None
-        if way != "words":
-            units = unit_rows(self.queries.encode(list(texts)) if vectors is None else vectors)
+            queries = self.queries if way != "words" and vectors is None else None
+        if queries is not None:
+            vectors = queries.encode(list(texts))
+        units = None if way == "words" else unit_rows(vectors)
         go_on()
         with self.store.reading():
             snapshot = self.snapshot()
@@ -771,8 +776,8 @@ class SentenceIndex:
         while True:
             answers = []
             for ranking in snapshot.rank(texts, units, count, way, allowed):
-                records = self.store.records(ranking[0])
                 first: dict[str, Hit] = {}
+                records = self.store.records(ranking[0])
                 for (_, name, *_), hit in zip(records, self._hits(records, ranking), strict=True):
                     first.setdefault(name, hit)
                 answers.append(list(first.values())[:k])

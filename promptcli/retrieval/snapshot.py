@@ -1,7 +1,7 @@
-"""What a search needs of one generation of an index: derived files, and the rows newer than these.
+"""What a search needs of one generation of an index: its vectors, and derived files.
 
-Newer rows are compared exactly, rows that are gone are left out. Beyond a tenth of changes the
-derived files are made again.
+Rows that are newer than a derived file are compared exactly, rows that are gone are left out.
+Beyond a tenth of new rows the derived files are made again, beyond a tenth of gone ones all files.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from promptcli.data.vectors.formats import Floats
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import CheckFailedError
 from promptcli.notes import note
 from promptcli.retrieval.bm25 import Bm25, WordCounts
-from promptcli.retrieval.derived import VECTORS, WORDS, read_derived
-from promptcli.retrieval.exact import EXACT, ExactFile, compares_all, in_blocks, nearest_of
+from promptcli.retrieval.derived import EXACT, VECTORS, WORDS
 from promptcli.retrieval.ranking import (
     DEPTH,
     JoinedRanking,
@@ -25,10 +24,12 @@ from promptcli.retrieval.ranking import (
     best,
     exact_scores,
     join_rankings,
+    nearest_of,
 )
 from promptcli.retrieval.store import Keys, Store
 from promptcli.storage.files import is_writable
 
+_MOST = 100_000  # rows that are all compared if nothing else is asked for
 #: Changed rows from which derived files are made, and made again beyond this share of their rows.
 FEW, SHARE = 1000, 0.1
 #: Up to this number of rows that a filter allows are compared one by one, in any index.
@@ -40,17 +41,17 @@ class Derived:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._folder = None if store.path is None else store.path.parent
+        self._folder = store.folder
         self._made: dict[str, Any] = {}  # by the names of the files
         self._states: dict[str, Any] = {}  # of the files when they were read
 
-    def get(self, name: str, *, make: bool = True) -> Any:
+    def get(self, name: str) -> Any:
         """Return what a derived file holds, inside ``store.reading``; None if rows are few.
 
-        One that is damaged, missing or too old is made again, unless ``make`` is false.
+        One that is damaged, missing or of other vectors is made again.
         """
         problem = self._read(name)
-        if problem and make and self._folder is not None and self._wants(name):
+        if problem and self._folder is not None and self._wants(name):
             note(f"{self._folder / name} {problem}; it is made again")
             self._make(name)
         return self._made.get(name)
@@ -70,8 +71,7 @@ class Derived:
                     except CheckFailedError as error:
                         problem = str(error).removeprefix(f"{path} ")
         if name in self._made:
-            about, settings = self._made[name].about, self._store.settings
-            if about["name"] == settings["name"] and about["generation"] >= settings["oldest"]:
+            if self._made[name].about["vectors"] == self._store.settings["vectors"]:
                 return ""
             del self._made[name]
             problem = "is of another state of the index"
@@ -80,69 +80,59 @@ class Derived:
     def _open(self, path: Path) -> Any:
         if path.name == WORDS:
             return WordCounts.read(path)
-        about, arrays = read_derived(path)
-        if about["factory"] == EXACT:
-            return ExactFile.read(about, arrays)
-        from promptcli.retrieval.vectors import VectorFile
+        from promptcli.retrieval.vectors import FaissIndex
 
-        return VectorFile.read(path, about, arrays["keys"], self._store.vectors)
+        return FaissIndex.read(path)
 
     def _wants(self, name: str) -> bool:
-        settings = self._store.settings
-        if name == WORDS and not settings["lexical"]:
-            return False
-        return len(self._store) > (0 if name == VECTORS and settings["factory"] else FEW)
+        settings, rows = self._store.settings, len(self._store)
+        if name == WORDS:
+            return settings["lexical"] and rows > FEW
+        if settings["factory"] is None:
+            return rows >= _MOST and settings["target_recall"] < 1
+        return rows > 0 and settings["factory"] != EXACT
+
+    def _kind(self) -> str:
+        """Return the type of the vectors: half as long where an index is approximate by itself."""
+        is_halved = self._store.settings["factory"] is None and self._wants(VECTORS)
+        return "float16" if is_halved else "float32"
 
     def update(self, *, always: bool = False) -> None:
-        """Make the files again that lack too many changes, or any."""
+        """Make the files again that lack too many changes, or all."""
+        store = self._store
+        with store.reading():
+            most = max(FEW, SHARE * len(store))
+            kind = self._kind()
+            is_due = always or store.places - len(store) > most or kind != store.file.kind
+        if is_due:
+            with store.changing():
+                store.rewrite(kind)
         for name in (VECTORS, WORDS):
-            with self._store.reading():
+            with store.reading():
                 if not self._wants(name):
                     continue
-                made = self.get(name, make=False)
-                most = 0 if always else max(FEW, SHARE * len(self._store))
-                is_due = made is None or self._changes(made) > most
+                is_due = (
+                    self._read(name) != "" or store.places - self._made[name].about["places"] > most
+                )
             if is_due:
                 self._make(name)
-
-    def oldest(self) -> int:
-        """Return the generation of the oldest file."""
-        generations = [made.about["generation"] for made in self._made.values()]
-        return int(min([self._store.generation, *generations]))
-
-    def _changes(self, made: Any) -> int:
-        """Return how many rows came or went since a file was made."""
-        new = self._store.one("SELECT count(*) FROM rows WHERE key>?", _last(made.keys))
-        gone = "SELECT count(*) FROM gone WHERE generation>?"
-        return int(new + self._store.one(gone, made.about["generation"]))
 
     def _make(self, name: str) -> None:
         store = self._store
         with store.reading():
-            settings = store.settings
-            about = {"name": settings["name"], "generation": store.generation}
-            factory, target = settings["factory"], settings["target_recall"]
-            is_exact = compares_all(len(store), factory, target)
+            settings, vectors = store.settings, store.units
+        about = {"vectors": settings["vectors"], "places": len(vectors)}
         made: Any
         if name == WORDS:
-            blocks = store.blocks("SELECT key, coalesce(text, '') FROM rows")
-            texts = (([key for key, _ in rows], [text for _, text in rows]) for rows in blocks)
-            made = WordCounts.of_texts(texts, **about)
-        elif is_exact:
-            made = ExactFile.of_store(store, **about)
+            made = WordCounts.of_texts(store.text_blocks(0, len(vectors)), **about)
         else:
-            from promptcli.retrieval.vectors import make_vector_file
+            from promptcli.retrieval.vectors import make_faiss_index
 
-            try:
-                made = make_vector_file(store, **about)
-            except (UsageError, RuntimeError):
-                note(f"{factory} does not fit {len(store):,} rows: every row is compared")
-                made = ExactFile.of_store(store, **about)
+            factory, target = settings["factory"], settings["target_recall"]
+            made = make_faiss_index(vectors, factory, target, **about)
         self._made[name] = made
         if self._folder is not None and is_writable(self._folder):
             made.write(self._folder / name)
-            del self._made[name]
-            self._states.pop(name, None)
             self._read(name)
 
 
@@ -162,46 +152,31 @@ class Snapshot:
         self._derived = derived
         self.state = store.state
         self.rows = len(store)
-        self.file = derived.get(VECTORS)
-        self._keys = np.empty(0, np.int64) if self.file is None else self.file.keys
-        newer = "SELECT key, vector FROM vectors WHERE key>? ORDER BY key"
-        found = store.sql.execute(newer, (_last(self._keys),)).fetchall()
-        self._newer_keys = np.array([key for key, _ in found], np.int64)
-        self._newer_vectors = store.matrix(vector for _, vector in found)
-        self._is_live = None
-        if self.file is not None and (gone := self._gone(self.file)):
-            self._is_live = ~np.isin(self._keys, gone)
-
-    def _gone(self, made: Any) -> list[int]:
-        """Return the rows that are gone since a file was made."""
-        query = "SELECT key FROM gone WHERE generation>?"
-        return [key for (key,) in self._store.sql.execute(query, (made.about["generation"],))]
+        self.index = derived.get(VECTORS)  #: of FAISS; None: every row is compared
+        self._units = store.units
+        self._is_live = store.is_live
+        self._indexed = 0 if self.index is None else self.index.rows
+        self._newer = self._units[self._indexed :].astype(np.float32, copy=False)
 
     @cached_property
     def words(self) -> Bm25:
         """BM25 of all rows."""
-        file = self._derived.get(WORDS)
-        query = "SELECT key, coalesce(text, '') FROM rows WHERE key>? ORDER BY key"
-        last = 0 if file is None else _last(file.keys)
-        newer = self._store.sql.execute(query, (last,)).fetchall()
-        texts = [text for _, text in newer]
-        language = "" if file is None else file.about["language"]
-        counts = WordCounts.of_texts([([key for key, _ in newer], texts)], language)
-        if file is None:
-            return Bm25([counts], self._store.texts)
-        return Bm25([file, counts], self._store.texts, self._gone(file))
+        file = self._derived.get(WORDS) or WordCounts.of_texts([])
+        newer = self._store.text_blocks(len(file.lengths), len(self._units))
+        counts = WordCounts.of_texts(newer, file.about["language"])
+        return Bm25([file, counts], self._store.texts, self._is_live)
 
     def rank(
         self, texts: Sequence[str], units: Any, k: int, way: Way, allowed: Keys | None
-    ) -> list[Ranking | JoinedRanking]:
+    ) -> Sequence[Ranking | JoinedRanking]:
         """Return the k best rows for each query, given as a text and a unit vector."""
         k = min(k, self.rows)
         if way == "meaning":
-            return list(self.nearest(units, k, allowed))
+            return self.nearest(units, k, allowed)
         if way == "words":
             return [self.words.ask(text).rank(k, allowed) for text in texts]
         depth = max(k, DEPTH)
-        joined: list[Ranking | JoinedRanking] = []
+        joined = []
         for text, unit, close in zip(
             texts, units, self.nearest(units, depth, allowed), strict=True
         ):
@@ -209,7 +184,7 @@ class Snapshot:
             worded = asked.rank(depth, allowed)
 
             def cosines(keys: Keys, unit: Any = unit) -> Any:
-                return exact_scores(self._store.vectors(keys), unit)
+                return exact_scores(self._units[keys], unit)
 
             joined.append(
                 join_rankings(close, worded, k, asked.match(worded), cosines, asked.scores_of)
@@ -223,23 +198,21 @@ class Snapshot:
         there are more, it looks further.
         """
         if allowed is not None and len(allowed) <= _FEW_ALLOWED:
-            rows = in_blocks(allowed, self._store.vectors(allowed), len(units))
-            return nearest_of(rows, units, k)
-        mask, newer_mask = self._is_live, None
+            found = nearest_of(self._units[allowed], units, k)
+            return [(allowed[places], scores) for places, scores in found]
+        mask = self._is_live
         if allowed is not None:
-            newer_mask = np.isin(self._newer_keys, allowed)
-            is_allowed = np.isin(self._keys, allowed)
-            mask = is_allowed if mask is None else mask & is_allowed
-        rows = in_blocks(self._newer_keys, self._newer_vectors, len(units), newer_mask)
-        newer = nearest_of(rows, units, k)
-        if self.file is None:
-            return newer
-        older = self.file.nearest(units, k, mask)
+            mask = np.zeros(len(self._units), bool)
+            mask[allowed] = True
+        rows = self._indexed
+        if rows == 0:
+            return nearest_of(self._newer, units, k, mask)
+        older_mask, newer_mask = (None, None) if mask is None else (mask[:rows], mask[rows:])
+        older: list[Ranking] = self.index.nearest(units, k, self._units, older_mask)
+        if not len(self._newer):
+            return older
+        newer = nearest_of(self._newer, units, k, newer_mask)
         return [
-            best(np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]]), k)
-            for one, two in zip(older, newer, strict=True)
+            best(np.concatenate([keys, rows + places]), np.concatenate([scores, more]), k)
+            for (keys, scores), (places, more) in zip(older, newer, strict=True)
         ]
-
-
-def _last(keys: Keys) -> int:
-    return int(keys[-1]) if len(keys) else 0

@@ -1,8 +1,9 @@
-"""The rows of an index in SQLite: their texts, columns and vectors, and the settings of the index.
+"""The rows of an index in SQLite: their texts and columns, and the settings of the index; and their
+vectors, in a file.
 
-A change is one transaction, which ends with a higher generation. The key of a row is never given
-again. What is derived from the rows, see ``derived``, names the generation that it was made at; the
-keys of rows that have gone since are kept in the table ``gone``.
+A change is one transaction, which ends with a higher generation. The key of a row is the place,
+from 0, of its vector in the file. It is not given again before the file is written anew: until then
+the keys of rows that are gone are in the table ``gone``.
 """
 
 import contextlib
@@ -16,17 +17,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.retrieval.vector_file import NAME, VectorFile
 from promptcli.storage.files import check_name, is_writable, sync, temporary_folder
 
 DATABASE = "index.sqlite"  #: in the folder of an index
-FORMAT = 2
+FORMAT = 3
 #: Type of a column as it is read -> as it is declared.
 _DECLARED = {"number": "NUMERIC", "truth": "INT", "date": "TEXT", "text": "TEXT"}
 #: SQLite's limit for the columns of a table, less our own.
@@ -34,14 +35,11 @@ _MOST_COLUMNS = 1900
 _LONGEST_NAME = 200  # characters of a column's name
 _BUSY = 60.0  # seconds to wait for another process
 _ROWS_AT_ONCE = 8192
-_MAPPED = 1 << 40  # bytes of the database that are memory-mapped, or as many as SQLite allows
-_PAGE = 16_384  # bytes of a page of SQLite, which holds several vectors
 _SCHEMA = """
 CREATE TABLE settings(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE rows(key INTEGER PRIMARY KEY AUTOINCREMENT, id, part INT NOT NULL, text, source TEXT);
+CREATE TABLE rows(key INTEGER PRIMARY KEY, id, part INT NOT NULL, text, source TEXT);
 CREATE TABLE columns(_key INTEGER PRIMARY KEY);
-CREATE TABLE vectors(key INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-CREATE TABLE gone(key INTEGER PRIMARY KEY, generation INT NOT NULL);
+CREATE TABLE gone(key INTEGER PRIMARY KEY);
 CREATE TABLE files(name TEXT PRIMARY KEY, size INT, changed INT, sha256 TEXT);
 """
 _ERRORS = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
@@ -90,8 +88,10 @@ class Store:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
+        self.folder = None if path is None else path.parent
         self.lock = threading.RLock()
         self.settings: dict[str, Any] = {}
+        self.file = VectorFile.new(None, "float32")  #: the vectors
         self._stored: list[tuple[str, str]] = []  # the settings as they are written
         self._connect()
 
@@ -122,7 +122,6 @@ class Store:
             self.sql = sqlite3.connect(
                 name, _BUSY, isolation_level=None, check_same_thread=False, uri=True
             )
-            self.sql.execute(f"PRAGMA mmap_size={_MAPPED}")
 
     def close(self) -> None:
         """Close the database."""
@@ -146,14 +145,21 @@ class Store:
         """Change the index in one transaction; an error leaves it as it was."""
         with self.lock, _refusals(self.path):
             self._begin("IMMEDIATE")
+            before = self.file
             try:
                 self.keep(generation=self.generation + 1)
                 yield
+                self.file.sync()
                 self.sql.execute("COMMIT")
             except BaseException:
-                if self.sql.in_transaction:
+                if self.sql.in_transaction:  # not if it was interrupted right after its end
                     self.sql.execute("ROLLBACK")
+                    if self.file is not before:
+                        self.file.delete()
+                        self.file = before
                 raise
+            if self.file is not before:
+                before.delete()
 
     def _begin(self, kind: str) -> None:
         """Begin a transaction in the file that has the name now, and read the settings."""
@@ -164,7 +170,12 @@ class Store:
         rows = self.sql.execute("SELECT name, value FROM settings").fetchall()
         if rows != self._stored:
             self._stored = rows
-            self.settings = {name: json.loads(value) for name, value in rows}
+            try:
+                self.settings = {name: json.loads(value) for name, value in rows}
+            except (TypeError, ValueError):
+                raise _damaged(self.path) from None
+            if self.folder is not None:
+                self.file = VectorFile(self.settings.get("vectors", ""), self.folder)
 
     def keep(self, **settings: Any) -> None:
         """Write settings."""
@@ -174,7 +185,7 @@ class Store:
         self._stored = []  # they are read again, since this may be undone
 
     def __len__(self) -> int:
-        return int(self.one("SELECT count(*) FROM rows"))
+        return self.places - int(self.one("SELECT count(*) FROM gone"))
 
     @property
     def generation(self) -> int:
@@ -183,8 +194,8 @@ class Store:
 
     @property
     def state(self) -> tuple[str, int]:
-        """Which index it is, and its generation."""
-        return self.settings["name"], self.generation
+        """The name of the file of vectors, and the generation of the index."""
+        return self.settings["vectors"], self.generation
 
     @property
     def types(self) -> dict[str, str]:
@@ -197,15 +208,15 @@ class Store:
 
     def append(self, rows: NewRows) -> None:
         """Write rows, in order, behind all others."""
-        first = 1 + (self.one("SELECT seq FROM sqlite_sequence") or 0)
-        keys = range(first, first + len(rows))
+        keys = range(self.places, self.places + len(rows))
         parts = rows.parts or [0] * len(rows)
         sources = [rows.source] * len(rows)
         records = zip(keys, rows.ids, parts, rows.texts, sources, strict=True)
         self.sql.executemany("INSERT INTO rows VALUES(?, ?, ?, ?, ?)", records)
-        units = np.ascontiguousarray(rows.vectors, np.float32)
-        self.sql.executemany("INSERT INTO vectors VALUES(?, ?)", zip(keys, units, strict=True))
+        assert rows.vectors is not None
+        self.file.write(self.places, rows.vectors)
         self.write_columns(keys, rows)
+        self.keep(places=keys.stop)
 
     def write_columns(self, keys: Sequence[int], rows: NewRows) -> None:
         """Write the columns of rows."""
@@ -259,9 +270,9 @@ class Store:
     def remove(self, keys: Iterable[int]) -> None:
         """Delete rows."""
         records = [(key,) for key in keys]
-        for table, column in (("rows", "key"), ("columns", "_key"), ("vectors", "key")):
-            self.sql.executemany(f"DELETE FROM {table} WHERE {column}=?", records)
-        self.sql.executemany(f"REPLACE INTO gone VALUES(?, {self.generation})", records)
+        self.sql.executemany("DELETE FROM rows WHERE key=?", records)
+        self.sql.executemany("DELETE FROM columns WHERE _key=?", records)
+        self.sql.executemany("REPLACE INTO gone VALUES(?)", records)
 
     def keys_of(self, ids: Iterable[int | str]) -> dict[str, list[int]]:
         """Return the keys of rows by their ids as text, of each the parts in order."""
@@ -272,14 +283,29 @@ class Store:
                 found[name] = keys
         return found
 
+    @property
+    def places(self) -> int:
+        """How many vectors the file has, those of rows that are gone too."""
+        return int(self.settings["places"])
+
+    @property
+    def is_live(self) -> NDArray[np.bool_] | None:
+        """Which of the keys up to the last are of rows that are not gone, (n,); None: all."""
+        gone = [key for (key,) in self.sql.execute("SELECT key FROM gone")]
+        if not gone:
+            return None
+        is_live = np.ones(self.places, bool)
+        is_live[gone] = False
+        return is_live
+
+    @property
+    def units(self) -> Floats:
+        """The vectors (n, d) of the file, memory-mapped, by the keys of the rows."""
+        return self.file.read(self.places, self.settings["width"])
+
     def vectors(self, keys: Sequence[int] | Keys) -> Floats:
         """Return the vectors (m, d) of m rows."""
-        found = self._of_keys("SELECT key, vector FROM vectors", keys)
-        return self.matrix(vector for _, vector in found)
-
-    def matrix(self, vectors: Iterable[bytes]) -> Floats:
-        """Return stored vectors as (m, d)."""
-        return np.frombuffer(b"".join(vectors), np.float32).reshape(-1, self.settings["width"])
+        return self.units[np.asarray(keys, np.int64)].astype(np.float32)
 
     def texts(self, keys: Sequence[int] | Keys) -> list[str]:
         """Return the texts of rows."""
@@ -310,40 +336,58 @@ class Store:
         wanted = np.asarray(keys, np.int64).tolist()
         query = f"{query} WHERE {name} IN (SELECT value FROM json_each(?))"
         found = {row[0]: row for row in self.sql.execute(query, (json.dumps(wanted),))}
+        if len(found) < len(set(wanted)):
+            raise _damaged(self.path)
         return [found[key] for key in wanted]
 
-    def blocks(
-        self, query: str, first: int = 0, last: int = 1 << 62
-    ) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows of a query, whose first column is ``key``, in blocks by key.
+    def text_blocks(self, first: int, stop: int) -> Iterator[list[str]]:
+        """Yield the texts of rows in blocks, by their keys; that of a row that is gone is empty.
 
         Each block is a transaction of its own, so that none lasts long.
         """
-        while True:
+        query = "SELECT key, text FROM rows WHERE text IS NOT NULL AND key>=? AND key<?"
+        for start in range(first, stop, _ROWS_AT_ONCE):
+            keys = range(start, min(stop, start + _ROWS_AT_ONCE))
             with self.reading():
-                block = self.sql.execute(
-                    f"{query} WHERE key>? AND key<=? ORDER BY key LIMIT {_ROWS_AT_ONCE}",
-                    (first, last),
-                ).fetchall()
-            if not block:
-                return
-            yield block
-            first = block[-1][0]
+                texts = dict(self.sql.execute(query, (keys.start, keys.stop)).fetchall())
+            yield [texts.get(key, "") for key in keys]
 
-    def units(self, last: int = 1 << 62) -> Iterator[tuple[Keys, Floats]]:
-        """Yield keys (m,) and vectors (m, d) of the rows up to a key, in blocks."""
-        for block in self.blocks("SELECT key, vector FROM vectors", 0, last):
-            keys = np.array([key for key, _ in block], np.int64)
-            yield keys, self.matrix(vector for _, vector in block)
+    def rewrite(self, kind: str) -> None:
+        """Give the rows that are left keys from 0, and a new file of vectors, in a change.
+
+        Args:
+            kind: Of the vectors: ``float32`` or ``float16``.
+        """
+        keys = [key for (key,) in self.sql.execute("SELECT key FROM rows ORDER BY key")]
+        units = self.units
+        self.file = VectorFile.new(self.folder, kind)
+        for start in range(0, len(keys), _ROWS_AT_ONCE):
+            self.file.write(start, units[keys[start : start + _ROWS_AT_ONCE]])
+        moved = [(new_key, key) for new_key, key in enumerate(keys) if new_key != key]
+        self.sql.executemany("UPDATE rows SET key=? WHERE key=?", moved)
+        self.sql.executemany("UPDATE columns SET _key=? WHERE _key=?", moved)
+        self.sql.execute("DELETE FROM gone")
+        self.delete_leftovers()
+        self.keep(vectors=self.file.name, places=len(keys), migrating=None)
+
+    def delete_leftovers(self) -> None:
+        """Delete the files of vectors that killed processes left, in a change."""
+        used = (self.file.name, self.settings["vectors"])
+        if self.folder is not None:
+            for path in self.folder.iterdir():
+                if NAME.fullmatch(path.name) and path.name not in used:
+                    path.unlink()
 
     def make_lookups(self) -> None:
         """Make SQLite's indexes of ids and files; refuse an id that is given twice."""
         try:
-            self.sql.execute("CREATE UNIQUE INDEX ids ON rows(CAST(id AS TEXT), part)")
+            self.sql.execute(
+                "CREATE UNIQUE INDEX IF NOT EXISTS ids ON rows(CAST(id AS TEXT), part)"
+            )
         except sqlite3.IntegrityError:
             twice = "SELECT CAST(id AS TEXT) FROM rows GROUP BY 1, part HAVING count(*)>1 LIMIT 1"
             raise _given_twice(f"the id {self.one(twice)!r}") from None
-        self.sql.execute("CREATE INDEX sources ON rows(source)")
+        self.sql.execute("CREATE INDEX IF NOT EXISTS sources ON rows(source)")
 
 
 def _given_twice(name: str) -> UsageError:
@@ -392,7 +436,9 @@ def creating(folder: Path | None = None, *, force: bool = False) -> Iterator[Sto
         with _filling(store):
             yield store
         store.close()
-        _put(path, target, force=force)
+        _put(path, target, store.file.name, force=force)
+        with contextlib.closing(Store(target)) as placed, placed.changing():
+            placed.delete_leftovers()
 
 
 @contextlib.contextmanager
@@ -400,8 +446,9 @@ def _filling(store: Store) -> Iterator[None]:
     with _refusals(store.path):
         if store.path is not None:  # an unfinished file is deleted
             store.sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
-        store.sql.executescript(f"PRAGMA page_size={_PAGE}; BEGIN; {_SCHEMA}")
-        store.keep(format=FORMAT, generation=0, oldest=0, name=uuid4().hex, types={})
+        store.sql.executescript(f"BEGIN; {_SCHEMA}")
+        store.file = VectorFile.new(store.folder, "float32")
+        store.keep(format=FORMAT, generation=0, vectors=store.file.name, places=0, types={})
         yield
         store.make_lookups()
         store.sql.execute("COMMIT")
@@ -412,21 +459,30 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _put(path: Path, target: Path, *, force: bool) -> None:
-    """Give a new database its place; what is there is changed in one transaction, since other
-    processes may have opened it, and would read the journals of a file of the same name.
+def _put(path: Path, target: Path, vectors: str, *, force: bool) -> None:
+    """Give a new database and its file of vectors their place.
+
+    A database that is there is changed in one transaction, since other processes may have opened
+    it, and would read the journals of a file of the same name.
     """
+    new_vectors, placed = path.with_name(vectors), target.with_name(vectors)
+    sync(new_vectors)
+    os.link(new_vectors, placed)
+    sync(target.parent)
     if force and target.exists():
         with contextlib.suppress(CheckFailedError), _refusals(target):
             new, old = sqlite3.connect(path), sqlite3.connect(target, _BUSY)
             with contextlib.closing(new), contextlib.closing(old):
                 new.backup(old)
+            if not placed.exists():  # another process took it for a leftover before the backup
+                os.link(new_vectors, placed)
             return
         target.unlink()  # it was damaged
     sync(path)
     try:
         os.link(path, target)
     except FileExistsError:
+        placed.unlink()
         raise UsageError(f"{target.parent} was made in the meantime", parameter="output") from None
     sync(target.parent)
 
@@ -441,7 +497,9 @@ def _check_target(folder: Path, *, force: bool) -> None:
     elif (folder / DATABASE).exists():
         if not force:
             raise UsageError(f"{folder} holds an index; replace it with force", parameter="output")
-    elif any(not path.name.startswith(".") for path in folder.iterdir()):
+    elif any(
+        not path.name.startswith(".") and not NAME.fullmatch(path.name) for path in folder.iterdir()
+    ):
         raise UsageError(f"{folder} holds other files; give an empty folder", parameter="output")
 
 
@@ -458,7 +516,11 @@ def _refusals(path: Path | None) -> Iterator[None]:
             number = _ERRORS[code]
             raise OSError(number, os.strerror(number), str(path)) from None
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise CheckFailedError(f"{path} is damaged ({error}); build the index again") from None
+            raise _damaged(path, f" ({error})") from None
         if code == sqlite3.SQLITE_BUSY:
             raise PromptcliError(f"{path}: another process changes it; try again") from None
         raise PromptcliError(f"{path}: {error}") from None
+
+
+def _damaged(path: Path | None, why: str = "") -> CheckFailedError:
+    return CheckFailedError(f"{path} is damaged{why}; build the index again")

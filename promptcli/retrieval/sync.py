@@ -297,8 +297,8 @@ class _Sync:
         for rows in itertools.chain(*self._new.values()):
             names = map(row_name, rows.ids, rows.parts or [0] * len(rows))
             for place, (name, text) in enumerate(zip(map(str, names), rows.texts, strict=True)):
-                key, cells = by_id.pop((name, text), (0, {}))
-                if not key:
+                key, cells = by_id.pop((name, text), (None, {}))
+                if key is None:
                     waiting.append(((rows, place), name, text))
                     continue
                 del left[key]

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 from promptcli.notes import note, stage
-from promptcli.retrieval.derived import write_derived
-from promptcli.retrieval.exact import Block, nearest_of
-from promptcli.retrieval.ranking import EQUAL, Ranking, best, exact_scores
-from promptcli.retrieval.store import Keys, Store
+from promptcli.retrieval.derived import EXACT, read_derived, write_derived
+from promptcli.retrieval.ranking import EQUAL, Ranking, best, exact_scores, nearest_of
 
 faiss: Any = _faiss  # its annotations do not know what it takes from NumPy
 if sys.platform == "darwin":  # two OpenMP runtimes that both start threads end the process
@@ -47,6 +45,7 @@ _MARGIN = 16  # candidates beyond k: FAISS rounds their scores
 #: A graph (HNSW) looks for as many, and half as many lists of an inverted file (IVF) are read.
 _EFFORTS = [32 << step for step in range(9)]
 _WORTHWHILE = 0.1  # the effort grows while it adds this share of the recall that is missing
+_ROWS_AT_ONCE = 8192  # that are added
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -56,52 +55,55 @@ def set_search_threads(count: int) -> None:
 
 
 @dataclass
-class VectorFile:
-    """A FAISS index over m rows, and their keys (m,), ascending."""
+class FaissIndex:
+    """A FAISS index of the first m vectors of a store's file."""
 
     index: Any
-    keys: Keys
     about: dict[str, Any]  #: factory, effort, recall, and what it was made of
-    vectors_of: Callable[[Keys], Floats]  #: returns the vectors of rows
+
+    @property
+    def rows(self) -> int:
+        """How many vectors it has."""
+        return int(self.index.ntotal)
 
     def nearest(
-        self, units: Floats, k: int, allowed: NDArray[np.bool_] | None = None
+        self, units: Floats, k: int, vectors: Floats, allowed: NDArray[np.bool_] | None = None
     ) -> list[Ranking]:
         """Return the k nearest rows of each query, scored by their vectors.
 
         Args:
             units: (q, d) of length 1.
             k: Rows of each query.
+            vectors: (n, d) of all rows.
             allowed: (m,) which rows may be answers; None: all.
         """
-        wanted = min(k, len(self.keys) if allowed is None else int(np.count_nonzero(allowed)))
+        wanted = min(k, self.rows if allowed is None else int(np.count_nonzero(allowed)))
         answers = []
-        for unit, found in zip(units, self.candidates(units, k, allowed), strict=True):
-            effort = self.about["effort"]
-            while len(found) < wanted and effort < 2 * len(self.keys):
+        least = self.about["effort"]
+        for unit, found in zip(units, self.candidates(units, k, least, allowed), strict=True):
+            effort = least
+            while len(found) < wanted and effort < 2 * self.rows:
                 effort *= 2
-                [found] = self.candidates(unit[None], k, allowed, effort)
-            keys = self.keys[found]
-            answers.append(best(keys, exact_scores(self.vectors_of(keys), unit), k))
+                [found] = self.candidates(unit[None], k, effort, allowed)
+            answers.append(best(found, exact_scores(vectors[found], unit), k))
         return answers
 
     def candidates(
         self,
         units: Floats,
         k: int,
+        effort: int,
         allowed: NDArray[np.bool_] | None = None,
-        effort: int | None = None,
     ) -> list[NDArray[np.int64]]:
         """Return the places of rows that may be the k nearest of each query.
 
-        ``effort`` is one of ``_EFFORTS``, or more; None: the one that was tuned.
+        ``effort`` is one of ``_EFFORTS``, or more.
         """
         selector = None
         if allowed is not None:
             selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        effort = effort or self.about["effort"]
         options = _parameters(self.index, effort, selector)
-        count = min(max(k + _MARGIN, effort), len(self.keys))
+        count = min(max(k + _MARGIN, effort), self.rows)
         try:
             _, rows = self.index.search(units, count, params=options)
         except (RuntimeError, MemoryError) as error:
@@ -120,67 +122,66 @@ class VectorFile:
                         raise OSError(code, os.strerror(code), str(path)) from None
                 raise PromptcliError(f"{path}: {_explain(error)}") from None
 
-        write_derived(path, self.about, {"keys": self.keys}, write)
+        write_derived(path, self.about, {}, write)
 
     @classmethod
-    def read(
-        cls, path: Path, about: dict[str, Any], keys: Keys, vectors_of: Callable[[Keys], Floats]
-    ) -> "VectorFile":
+    def read(cls, path: Path) -> "FaissIndex":
         """Open a file, memory-mapped.
 
         Raises:
             CheckFailedError: The file is damaged.
         """
+        about, _ = read_derived(path)
         # IO_FLAG_MMAP, alone or added to this flag, ends in a crash for some indexes (FAISS 1.15.1)
         flag = faiss.IO_FLAG_MMAP_IFC if path.stat().st_size > _MAPPED else 0
         try:
             index = faiss.read_index(str(path), flag)
         except (RuntimeError, MemoryError) as error:
             raise CheckFailedError(f"{path} is damaged: {_explain(error)}") from None
-        if index.ntotal != len(keys):
-            raise CheckFailedError(f"{path} is damaged: it has other rows")
-        return cls(_own_class(index), keys, about, vectors_of)
+        return cls(_own_class(index), about)
 
 
-def make_vector_file(store: Store, **about: Any) -> VectorFile:
-    """Return FAISS's index of the rows of a store, and what it was made of with it."""
-    with store.reading():
-        settings, rows = store.settings, len(store)
-        last = store.one("SELECT max(key) FROM vectors") or 0
-    width, target, why = settings["width"], settings["target_recall"], ""
-    factory = settings["factory"]
+def make_faiss_index(
+    vectors: Floats, factory: str | None, target: float, /, **about: Any
+) -> FaissIndex:
+    """Return FAISS's index of unit vectors (n, d); an empty one if they are too few for a factory.
+
+    Args:
+        vectors: (n, d).
+        factory: FAISS's description; None: chosen by their number.
+        target: recall@10 to reach.
+        about: What is kept with it.
+    """
+    rows, width = vectors.shape
+    why = ""
     if factory is None:
         factory, why = choose_factory(rows, width)
     index = make_index(factory, width)
-    if not index.is_trained:
-        index.train(_sample(store, training_size(factory, rows)))
-    queries = _sample(store, min(rows, max(_FEWEST, min(_MOST, _COMPARISONS // rows))))
-    all_keys = [np.empty(0, np.int64)]
-
-    def added() -> Iterator[Block]:
+    try:
+        if not index.is_trained:
+            index.train(_sample(vectors, training_size(factory, rows)))
         with stage("index", rows) as advance:
-            for keys, units in store.units(last):
-                index.add(units)
-                all_keys.append(keys)
-                yield keys, units, None
-                advance(len(keys))
-
-    nearest = nearest_of(added(), queries, _KNOWN + 1)
-    file = VectorFile(index, np.concatenate(all_keys), about, store.vectors)
+            for start in range(0, rows, _ROWS_AT_ONCE):
+                block = vectors[start : start + _ROWS_AT_ONCE]
+                index.add(block)
+                advance(len(block))
+    except (UsageError, RuntimeError):
+        note(f"{factory} does not fit {rows:,} rows: every row is compared")
+        return FaissIndex(make_index(EXACT, width), about | {"factory": EXACT, "recall": None})
+    made = FaissIndex(index, about | {"factory": factory})
     if why:
         note(why)
-    about |= {"factory": factory, "recall": _tune(file, queries, nearest, target)}
-    if about["recall"]["at_10"] < target:
+    made.about["recall"] = _tune(made, vectors, target)
+    if made.about["recall"]["at_10"] < target:
         note(f"recall@10 is below {target:g}; another factory reaches more")
-    return file
+    return made
 
 
-def _sample(store: Store, count: int) -> Floats:
-    """Return the vectors of some rows, the same in each call."""
-    with store.reading():
-        keys = np.array([key for (key,) in store.sql.execute("SELECT key FROM vectors")], np.int64)
-        count = min(count, len(keys))
-        return store.vectors(np.sort(np.random.default_rng(0).choice(keys, count, replace=False)))
+def _sample(vectors: Floats, count: int) -> Floats:
+    """Return some vectors, the same in each call."""
+    rows = len(vectors)
+    chosen = np.random.default_rng(0).choice(rows, min(count, rows), replace=False)
+    return vectors[np.sort(chosen)].astype(np.float32)
 
 
 def choose_factory(rows: int, width: int) -> tuple[str, str]:
@@ -272,40 +273,42 @@ def _explain(error: Exception) -> str:
 # not count.
 
 
-def _tune(
-    file: VectorFile, queries: Floats, nearest: Sequence[Ranking], target: float
-) -> dict[str, Any]:
+def _tune(made: FaissIndex, vectors: Floats, target: float) -> dict[str, Any]:
     """Set the least effort that reaches a recall or is worth its cost; return the recall reached.
 
     Args:
-        file: The index.
-        queries: (q, d) rows of it.
-        nearest: The exact nearest rows of each.
+        made: The index.
+        vectors: (n, d) its rows.
         target: The recall.
     """
+    rows = len(vectors)
+    queries = _sample(vectors, max(_FEWEST, min(_MOST, _COMPARISONS // rows)))
+    nearest = nearest_of(vectors, queries, _KNOWN + 1)
     recalls: list[float] = []
     for effort in _EFFORTS:
-        file.about["effort"] = effort
-        recalls.append(_recall(file, queries, nearest))
+        made.about["effort"] = effort
+        recalls.append(_recall(made, vectors, queries, nearest))
         missing = 1 - max([target, *recalls[:-1]])
         gained = recalls[-1] - max(recalls[:-1], default=-1)
         if recalls[-1] >= target or gained < _WORTHWHILE * missing:
             break
     place = int(np.argmax(recalls))
-    file.about["effort"] = _EFFORTS[place]
+    made.about["effort"] = _EFFORTS[place]
     return {
         "at_10": recalls[place],
         "queries": len(queries),
-        "rows": len(file.keys),
+        "rows": rows,
         "effort": _EFFORTS[place],
     }
 
 
-def _recall(file: VectorFile, queries: Floats, nearest: Sequence[Ranking]) -> float:
+def _recall(
+    made: FaissIndex, vectors: Floats, queries: Floats, nearest: Sequence[Ranking]
+) -> float:
     """Return recall@10; the nearest row of a query is itself."""
-    wanted = min(_NEIGHBOURS, len(file.keys) - 1)
+    wanted = min(_NEIGHBOURS, len(vectors) - 1)
     hits = 0
-    found = file.nearest(queries, wanted + 1)
+    found = made.nearest(queries, wanted + 1, vectors)
     for (known, scores), (keys, _) in zip(nearest, found, strict=True):
         right = known[scores >= scores[wanted] - EQUAL]
         hits += min(np.isin(keys, right).sum(), wanted + 1) - 1

@@ -47,10 +47,10 @@ def plain_bm25(texts, query, language, *, written=True):
 
 def bm25_of(texts, counted, gone=()):
     """BM25 of texts, of which the first ``counted`` are in a word file and some rows are gone."""
-    keys = np.arange(len(texts))
-    file = WordCounts.of_texts([(keys[:counted], texts[:counted])])
-    newer = WordCounts.of_texts([(keys[counted:], texts[counted:])], file.about["language"])
-    return Bm25([file, newer], lambda some: [texts[i] for i in some], gone)
+    file = WordCounts.of_texts([texts[:counted]])
+    newer = WordCounts.of_texts([texts[counted:]], file.about["language"])
+    is_live = ~np.isin(np.arange(len(texts)), gone)
+    return Bm25([file, newer], lambda some: [texts[i] for i in some], is_live)
 
 
 @settings(max_examples=150, deadline=None)
@@ -127,13 +127,13 @@ def test_a_name_with_signs_comes_before_its_letters():
 
 
 def test_a_file_of_words_is_read_as_it_was_written(tmp_path):
-    blocks = [([3, 5], ["cat dog", "dog dog"]), ([9], [""])]
-    WordCounts.of_texts(blocks, generation=7).write(tmp_path / "words")
+    blocks = [["cat dog", "dog dog"], [""]]
+    WordCounts.of_texts(blocks, places=7).write(tmp_path / "words")
     again = WordCounts.read(tmp_path / "words")
-    assert again.keys.tolist() == [3, 5, 9] and again.lengths.tolist() == [2, 2, 1]
+    assert again.lengths.tolist() == [2, 2, 1]
     assert [part.tolist() for part in again.rows_with("dog")] == [[0, 1], [1, 2]]
     assert [part.tolist() for part in again.rows_with("bird")] == [[], []]
-    assert again.about["generation"] == 7
+    assert again.about["places"] == 7
 
 
 @given(texts=st.lists(st.text(max_size=30), max_size=6))

@@ -98,7 +98,7 @@ def test_every_factory_scores_by_the_vectors(tmp_path, factory):
     texts = [f"{one} {two} {three}" for one in WORDS_OF for two in WORDS_OF for three in "ab"]
     index = built(tmp_path / "i", texts, factory=factory)
     exact = built(None, texts)
-    assert (tmp_path / "i" / VECTORS).is_file()
+    assert (tmp_path / "i" / VECTORS).is_file() == (factory != "Flat")
     for query in ("cat bread", "a lamp of stone"):
         ours, theirs = (each.search(query, 5, by="meaning") for each in (index, exact))
         scores = {hit.id: hit.score for hit in exact.search(query, 200, by="meaning")}
@@ -185,7 +185,8 @@ def test_what_is_derived_is_made_again(tmp_path, derive_all, notes, factory):
     folder = tmp_path / "i"
     index = built(folder, TEXTS * 3, factory=factory)
     wanted = index.search("snow", 5)
-    for name in (VECTORS, WORDS):
+    names = (VECTORS, WORDS) if factory else (WORDS,)
+    for name in names:
         content = (folder / name).read_bytes()
         for damaged in (b"", content[:-30], b"x" * 100, content[:50] + content[70:], None):
             if damaged is None:
@@ -195,10 +196,9 @@ def test_what_is_derived_is_made_again(tmp_path, derive_all, notes, factory):
             again = pc.SentenceIndex.open(folder)
             assert again.search("snow", 5) == wanted
             assert (folder / name).is_file() and "made again" in notes.text
-    (folder / VECTORS).unlink()
-    (tmp_path / "other").mkdir()
-    built(tmp_path / "j", [*TEXTS[::-1]] * 3)
-    (folder / VECTORS).write_bytes((tmp_path / "j" / VECTORS).read_bytes())  # of another index
+    built(tmp_path / "j", [*TEXTS[::-1]] * 3, factory=factory)
+    for name in names:  # of another index
+        (folder / name).write_bytes((tmp_path / "j" / name).read_bytes())
     assert pc.SentenceIndex.open(folder).search("snow", 5) == wanted
 
 
@@ -221,6 +221,7 @@ def test_migrate_keeps_ids_and_goes_on_where_it_was_stopped(tmp_path, monkeypatc
     index = built(tmp_path / "i", columns={"n": [1, 2, 3, 4]})
     before = index.search("snow", 4)
     calls = []
+    monkeypatch.setattr("promptcli.retrieval.store._ROWS_AT_ONCE", 2)
     monkeypatch.setattr("promptcli.retrieval.sentence_index.WINDOW", 2)
     mini = pc.load("mini")
     plain = type(mini).encode
@@ -411,6 +412,71 @@ for number in range(15):
 """
 
 
+KILLED_ANEW = """
+import os, signal, sys
+from promptcli.retrieval.sentence_index import SentenceIndex
+index = SentenceIndex.open(sys.argv[1])
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+index.store.delete_leftovers = kill
+index.compact()
+"""
+
+
+def test_gone_rows_leave_the_vectors_and_a_killed_process_leaves_nothing(tmp_path, derive_all):
+    index = built(tmp_path / "i", TEXTS * 4)
+    reader = pc.SentenceIndex.open(tmp_path / "i")
+
+    def sizes():
+        return [path.stat().st_size // 1024 for path in (tmp_path / "i").glob("vectors-*")]
+
+    wanted = [hit.id for hit in reader.search("snow", 16) if hit.id not in (0, 1)]
+    index.delete([0, 1])
+    assert sizes() == [16]
+    command = [sys.executable, "-c", KILLED_ANEW, tmp_path / "i"]
+    assert subprocess.run(command, capture_output=True).returncode == -9
+    assert sorted(sizes()) == [14, 16]
+    assert [hit.id for hit in reader.search("snow", 16)] == wanted
+    index.compact()
+    assert sizes() == [14]
+    assert [hit.id for hit in reader.search("snow", 16)] == wanted
+    index.delete(range(2, 8))  # more than a tenth
+    assert sizes() == [8] and len(reader.search("snow", 16)) == 8
+    with pytest.raises(KeyboardInterrupt), index.store.changing():
+        index.store.rewrite("float32")
+        raise KeyboardInterrupt
+    assert sizes() == [8] and len(index.search("snow", 16)) == 8
+
+
+def test_an_index_that_is_approximate_by_itself_keeps_half_precision(tmp_path, monkeypatch):
+    texts = [
+        f"{one} {two} {three} {four}"
+        for one in WORDS_OF
+        for two in WORDS_OF
+        for three in WORDS_OF
+        for four in "abc"
+    ]
+    exact = built(None, texts)
+    monkeypatch.setattr("promptcli.retrieval.snapshot._MOST", 2900)
+    index = built(tmp_path / "i", texts[:2800])
+    assert [path.suffix for path in (tmp_path / "i").glob("vectors-*")] == [".float32"]
+    index.add(texts[2800:])  # by itself it becomes approximate
+    assert [path.suffix for path in (tmp_path / "i").glob("vectors-*")] == [".float16"]
+    assert index.info().factory.startswith("IVF") and index.info().recall["at_10"] >= 0.95
+    index.add([texts[-1]], ["again"])
+    for query in ("cat bread", texts[-1]):
+        scores = {hit.id: hit.score for hit in exact.search(query, 3000, by="meaning")}
+        hits = pc.SentenceIndex.open(tmp_path / "i").search(query, 20, by="meaning")
+        wanted = [scores[2999 if hit.id == "again" else hit.id] for hit in hits]
+        assert [hit.score for hit in hits] == pytest.approx(wanted, abs=1e-4)
+        assert {hit.score for hit in hits if hit.id in (2999, "again")} == {hits[0].score} or (
+            query == "cat bread"
+        )
+    index.delete(list(range(200)))
+    index.compact()
+    assert [path.suffix for path in (tmp_path / "i").glob("vectors-*")] == [".float32"]
+
+
 def test_two_writers_and_a_reader(tmp_path):
     built(tmp_path / "i")
     command = [sys.executable, "-c", WRITER, tmp_path / "i"]
@@ -430,6 +496,22 @@ def test_a_damaged_database_and_a_full_disk(tmp_path):
     with pytest.raises(OSError, match="space"):
         index.add([f"{number} more" for number in range(2000)])
     assert len(index) == 800
+    [vectors] = (tmp_path / "i").glob("vectors-*")
+    content = vectors.read_bytes()
+    for damaged in (content[:-5], b"", None):
+        vectors.unlink()
+        if damaged is not None:
+            vectors.write_bytes(damaged)
+        again = pc.SentenceIndex.open(tmp_path / "i")
+        for _ in range(2):
+            with pytest.raises(pc.PromptcliError, match="build the index again"):
+                again.search("cat")
+            assert not again.store.sql.in_transaction
+        vectors.write_bytes(content)
+    again.store.keep(vectors="../vectors-00000000.float32")  # of a stranger
+    (tmp_path / "vectors-00000000.float32").write_bytes(content)
+    with pytest.raises(pc.PromptcliError, match="build the index again"):
+        pc.SentenceIndex.open(tmp_path / "i").add(["x"])
     path = tmp_path / "i" / "index.sqlite"
     path.write_bytes(b"not a database" * 1000)
     with pytest.raises(pc.PromptcliError, match="damaged"):

@@ -27,12 +27,11 @@ def shares_of_bm25(
         bm25 = index.snapshot().words
         keys = np.array([_key_of(index, hit) for hit in hits], np.int64)
         scores = bm25.ask(query).scores_of(keys).tolist()
-        places = np.searchsorted(bm25.keys, keys).astype(np.int32)
         of_texts = [set(words(hit.text or "")) for hit in hits]
         shares: list[dict[str, float]] = [{} for _ in hits]
         for word, times in Counter(words(query, query=True)).items():
             stem = Stem(bm25, bm25.stem(word), times)
-            gains = stem.gains(places).tolist()
+            gains = stem.gains(keys).tolist()
             for of_text, of_hit, gain in zip(of_texts, shares, gains, strict=True):
                 if gain:
                     of_hit[word] = gain + WRITTEN * stem.rarity * (word in of_text)

@@ -87,8 +87,9 @@ class Judging:
         self.k = k  #: documents of each way
         self.queries = _read_queries(queries)  #: text -> id
         self.documents: dict[str, str] = {}  #: text -> id, the first one of equal texts
-        for block in index.store.blocks("SELECT key, id, part, text FROM rows"):
-            for _, name, part, text in block:
+        with index.store.reading():
+            rows = index.store.sql.execute("SELECT id, part, text FROM rows ORDER BY key")
+            for name, part, text in rows:
                 self.documents.setdefault(text, _written(row_name(name, part)))
         _check_ids("the index", self.documents)
         self._folder.mkdir(parents=True, exist_ok=True)

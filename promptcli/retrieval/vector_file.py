@@ -1,0 +1,91 @@
+"""The vectors of an index, one after the other in a file that only grows, or in memory.
+
+A change writes its vectors behind all others, before its transaction ends. What a killed process
+left there is cut off by the next change.
+"""
+
+import mmap
+import re
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+import numpy as np
+
+from promptcli.data.vectors.formats import Floats
+from promptcli.errors import CheckFailedError
+from promptcli.storage.files import sync
+
+NAME = re.compile(r"vectors-[0-9a-f]{8}\.(float32|float16)")  #: ends with the type
+
+
+class VectorFile:
+    """Vectors (n, d) of rows, by their places from 0.
+
+    Args:
+        name: Of the file.
+        folder: Of the index; None: the vectors are kept in memory.
+    """
+
+    def __init__(self, name: str, folder: Path | None) -> None:
+        self.name = name
+        self.kind = name.rpartition(".")[2]  #: ``float32`` or ``float16``
+        self.path = None if folder is None else folder / name
+        self._rows: Floats | None = None  # those in memory, or mapped last
+
+    @classmethod
+    def new(cls, folder: Path | None, kind: str) -> "VectorFile":
+        """Return a new, empty file of ``float32`` or ``float16``."""
+        name = f"vectors-{uuid4().hex[:8]}.{kind}"
+        if folder is not None:
+            (folder / name).touch(exist_ok=False)
+        return cls(name, folder)
+
+    def write(self, place: int, vectors: Floats) -> None:
+        """Write vectors (m, d) from a place on, and cut off what was there."""
+        vectors = np.ascontiguousarray(vectors, self.kind)
+        if self.path is None:
+            before = vectors[:0] if self._rows is None else self._rows[:place]
+            self._rows = np.concatenate([before, vectors])
+            return
+        with self._open(self.path, "ab") as file:
+            file.truncate(place * vectors.shape[1] * vectors.itemsize)
+            file.write(vectors.data)
+
+    def read(self, count: int, width: int) -> Floats:
+        """Return the first vectors (count, d), memory-mapped.
+
+        Raises:
+            CheckFailedError: There is no such file, or it has fewer.
+        """
+        if count == 0:
+            return np.empty((0, width), np.float32)
+        if self._rows is None or len(self._rows) < count:
+            assert self.path is not None
+            with self._open(self.path, "rb") as file:
+                try:
+                    size = count * width * np.dtype(self.kind).itemsize
+                    content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+                except ValueError:
+                    raise CheckFailedError(
+                        f"{self.path} is damaged; build the index again"
+                    ) from None
+            self._rows = np.frombuffer(content, self.kind).reshape(count, width)
+        return self._rows[:count]
+
+    def _open(self, path: Path, mode: str) -> BinaryIO:
+        """Open the file; an index of a stranger may not name another one."""
+        if not NAME.fullmatch(self.name) or not path.is_file() or path.is_symlink():
+            raise CheckFailedError(f"{path} is missing; build the index again")
+        return path.open(mode)  # type: ignore[return-value]
+
+    def sync(self) -> None:
+        """Flush what was written to the disk."""
+        if self.path is not None:
+            sync(self.path)
+            sync(self.path.parent)
+
+    def delete(self) -> None:
+        """Delete the file; who has mapped it still reads it."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
