@@ -219,7 +219,8 @@ class LeadingTexts:
 class Choice:
     """A model by name, changes of its recipe, and how to compute it; loaded when it is needed."""
 
-    model: str | None = None  #: a model's name, a recipe, a folder or a hub id; None: the default
+    #: what ``load`` takes, of a command a name, a recipe, a folder or a hub id; None: the default
+    model: Any = None
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
     backbone: str = BARE.backbone  #: of recipes that name none
     device: str = "auto"

@@ -9,8 +9,7 @@ import pwd
 import pytest
 
 from promptcli.errors import UsageError
-from promptcli.models.loading import resolve
-from promptcli.models.registry import Registry
+from promptcli.models.loading import entry_of
 from promptcli.recipe import Choice
 from promptcli.settings import BARE, PAPER, config_file, read_settings, typed_settings, typed_value
 from promptcli.training.methods import METHODS
@@ -106,7 +105,7 @@ def test_another_default_backbone_holds_if_none_is_named(home, tiny_folder):
     backbone = read_settings(environ)["backbone"].value
 
     def of(**choice):
-        return resolve(Registry(home), Choice(**choice, backbone=backbone)).recipe.backbone
+        return entry_of(Choice(**choice, backbone=backbone)).recipe.backbone
 
     assert of() == of(model="static-avg") == backbone
     assert of(model="mini") == "mini-bert"  # an entry keeps its backbone

@@ -22,7 +22,7 @@ from promptcli.evaluation.kept_scores import KeptScores
 from promptcli.evaluation.scores import Label, Score, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
-from promptcli.models.loading import Model, entry_of, is_recipe
+from promptcli.models.loading import Model, entry_of
 from promptcli.notes import Advance, note, stage
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
@@ -43,14 +43,14 @@ class Candidate:
         """Return a candidate: a named model under its name, a recipe under its backbone's."""
         entry = entry_of(model)
         word = name_given(model)
-        registry = loading.open_registry()
-        named = word is not None and not is_recipe(registry, word)
+        is_saved = word in loading.open_registry().names()
+        named = is_saved or (word is not None and bool(entry.provenance))
         choice = model if isinstance(model, Choice) else Choice()
         label = Label(
             str(word) if named else entry.recipe.backbone,
             recipe_name(entry.recipe),
             named,
-            entry=not choice.changes and word in registry.names(),
+            entry=not choice.changes and is_saved,
         )
         if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
             return cls(label, model, entry.transfer, word, choice)
@@ -64,7 +64,7 @@ Opened = tuple[Candidate, TorchEncoder]  #: a candidate and its encoder
 def name_given(model: Model) -> str | None:
     """Return the name the model was given by, if any."""
     if isinstance(model, Choice):
-        return model.model
+        model = model.model
     if isinstance(model, Encoder) and model.name in loading.open_registry().names():
         return model.name
     if isinstance(model, str | Path):

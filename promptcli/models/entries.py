@@ -42,7 +42,7 @@ class Entry:
     name: str
     recipe: Recipe
     tensors: Mapping[str, Any] = field(default_factory=dict)  #: ``torch.Tensor`` by name.
-    #: JSON-ready; ``width``, if known, is d of its vectors
+    #: JSON-ready, empty of a recipe alone; ``width``, if known, is d of its vectors
     provenance: dict[str, Any] = field(default_factory=dict)
     #: Figures measured with it, JSON-ready.
     scores: list[dict[str, Any]] = field(default_factory=list)

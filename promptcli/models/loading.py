@@ -134,16 +134,15 @@ def load(
     if revision is not None:
         choice = f"{choice}@{revision}"
     with without_network(offline):
-        entry = truncated(with_changes(entry_of(choice), changes), dim)
-        _note_unread_mask(entry, changes)
-        return open_encoder(
-            entry,
+        wanted = Choice(
+            entry_of(choice),
+            changes,
             device=f"cuda:{device}" if isinstance(device, int) else str(device or "auto"),
             dtype=str(dtype or "auto").removeprefix("torch."),
             backend=backend,
-            rows=rows,
-            calibration=calibration,
+            dim=dim,
         )
+        return open_encoder(wanted, rows=rows, calibration=calibration)
 
 
 def as_list(models: Model | Sequence[Model]) -> list[Model]:
@@ -162,7 +161,7 @@ def entry_of(model: Model) -> Entry:
     if isinstance(model, Recipe):
         return Entry("recipe", model)
     if isinstance(model, Choice):
-        return resolve(open_registry(), model)
+        return _chosen(model)
     if not isinstance(model, str | Path):
         raise UsageError(
             f"{model!r} is not a model; give an encoder, a recipe, or a name, e.g. 'mini'"
@@ -170,7 +169,7 @@ def entry_of(model: Model) -> Entry:
     return _entry_named(open_registry(), str(model))
 
 
-def resolve(registry: Registry, choice: Choice) -> Entry:
+def _chosen(choice: Choice) -> Entry:
     """Return the entry of a choice.
 
     Without a model, changes apply to the default entry, or, if its learned tensors depend on one of
@@ -178,15 +177,13 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
     changed entry has its own name, no scores, and is not in the registry.
     """
     changes = dict(choice.changes)
-    name = choice.model
+    model = choice.model
     # the default entry's head belongs to its own backbone
     plain = bool(changes.keys() & set(_FITTED)) or choice.backbone != BARE.backbone
-    if name is None and plain:
-        entry = Entry("recipe", Recipe())
-    else:
-        entry = _entry_named(registry, name or DEFAULT_MODEL)
-    of_recipe = name is None or is_recipe(registry, name)
-    if of_recipe and entry.recipe.backbone == BARE.backbone:
+    if model is None:
+        model = Recipe() if plain else DEFAULT_MODEL
+    entry = entry_of(model)
+    if not entry.provenance and entry.recipe.backbone == BARE.backbone:
         changes = {"backbone": choice.backbone, **changes}
     return truncated(with_changes(entry, changes), choice.dim)
 
@@ -242,12 +239,6 @@ def _similar(registry: Registry, text: str) -> str:
     similar = similar_name(text, [*registry.names(), *RECIPES, *BACKBONES])
     is_known = {"/", "@"} & set(text) or similar == f"; did you mean {_OWNER}{text}?"
     return "" if is_known else similar
-
-
-def is_recipe(registry: Registry, text: str) -> bool:
-    """Return whether a text is a recipe: its name, JSON or TOML, or a file of it."""
-    is_model = text in registry.names() or os.path.isdir(text)
-    return not is_model and _recipe_named(text) is not None
 
 
 def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
@@ -324,7 +315,7 @@ def backbone_model(model: Model) -> Model:
         return model
     registry = open_registry()
     name = str(name)
-    if name in registry.names() or is_recipe(registry, name):
+    if name in registry.names() or (not os.path.isdir(name) and _recipe_named(name)):
         return model
     if similar := _similar(registry, name):
         with without_network():
@@ -422,16 +413,6 @@ def open_model(model: Model, **how: Any) -> "TorchEncoder":
     encoder = open_encoder(model, **how)
     on_torch: TorchEncoder = encoder.on_torch() if isinstance(encoder, StaticEncoder) else encoder  # type: ignore[assignment]
     return on_torch
-
-
-def open_encoders(models: Sequence[Model], *, dtype: str = "auto") -> list[Encoder]:
-    """Return the encoders of several models; those on one backbone share it unless they tuned
-    it.
-    """
-    encoders: list[Encoder] = []
-    for model in models:
-        encoders.append(open_encoder(model, dtype=dtype, peers=encoders))
-    return encoders
 
 
 def _note_choice(choice: Choice, entry: Entry) -> None:

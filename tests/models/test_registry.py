@@ -13,7 +13,7 @@ import torch
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import entries
-from promptcli.models.loading import resolve
+from promptcli.models.loading import entry_of
 from promptcli.models.registry import SHIPPED_MODELS, Entry, Registry
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import program_folder
@@ -205,12 +205,12 @@ def test_changes_start_from_the_model_the_default_entry_or_the_plain_recipe(
     choice, expected, registry
 ):
     registry.save(fitted())
-    assert resolve(registry, choice).recipe == expected
+    assert entry_of(choice).recipe == expected
 
 
 def test_recipes_by_name_as_text_and_as_a_file(registry, tmp_path):
     def of(text):
-        return resolve(registry, Choice(str(text)))
+        return entry_of(Choice(str(text)))
 
     assert all(of(name) == Entry(name, recipe) for name, recipe in RECIPES.items())
     recipe = RECIPES["prompt-denoised"].replace(max_length=64)
@@ -233,7 +233,7 @@ def test_what_is_not_a_recipe_is_refused(registry, text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError):
-        resolve(registry, Choice(text))
+        entry_of(Choice(text))
 
 
 def test_a_local_backbone_becomes_absolute_and_a_hub_s_name_stays(registry, tmp_path, monkeypatch):
@@ -250,12 +250,12 @@ def test_a_local_backbone_becomes_absolute_and_a_hub_s_name_stays(registry, tmp_
 
 def test_model_and_changes(registry):
     registry.save(Entry("plain", RECIPES["last-avg"], {}, {}, [{"task": "x"}]))
-    assert resolve(registry, Choice("plain")) == registry.load("plain")
-    changed = resolve(registry, Choice("plain", {"pooling": "last/cls"}))
+    assert entry_of(Choice("plain")) == registry.load("plain")
+    changed = entry_of(Choice("plain", {"pooling": "last/cls"}))
     assert changed.recipe == Recipe(pooling="last/cls")
     assert changed.scores == [] and changed.name not in registry.names()
     with pytest.raises(NotFoundError, match="no model 'q'"):
-        resolve(registry, Choice("q"))
+        entry_of(Choice("q"))
 
 
 @pytest.mark.parametrize(
@@ -271,4 +271,4 @@ def test_model_and_changes(registry):
 def test_fitted_numbers_forbid_another_recipe(registry, changes):
     registry.save(fitted())
     with pytest.raises(UsageError, match=next(iter(changes))):
-        resolve(registry, Choice("white", changes))
+        entry_of(Choice("white", changes))

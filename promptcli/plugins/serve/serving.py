@@ -183,7 +183,10 @@ def _opened(models: "Sequence[Model]") -> "dict[str, Encoder]":
         if name in named:
             raise UsageError(f"two models are called {name!r}; name each once")
         named[name] = model
-    return dict(zip(named, loading.open_encoders(list(named.values()), dtype="auto"), strict=True))
+    encoders: dict[str, Encoder] = {}
+    for name, model in named.items():
+        encoders[name] = loading.open_encoder(model, dtype="auto", peers=encoders.values())
+    return encoders
 
 
 def _indexes(
