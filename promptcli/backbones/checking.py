@@ -17,7 +17,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
-from promptcli.backbones.tokenizer_files import SETTINGS, json_or_none, without_unknown_fields
+from promptcli.backbones.tokenizer_files import SETTINGS, check_tokenizer, json_or_none
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line, shorten
 from promptcli.storage.files import real_path
 from promptcli.storage.paths import inside, is_below
@@ -83,8 +83,8 @@ def transformers() -> Any:
 
 def load_tokenizer(folder: Path) -> Any:
     """Return the tokenizer of a folder; its library prints nothing."""
-    with without_unknown_fields(folder) as clean:
-        return transformers().AutoTokenizer.from_pretrained(clean, trust_remote_code=False)
+    check_tokenizer(folder)
+    return transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 @contextlib.contextmanager

@@ -1,13 +1,6 @@
-"""The files of a stranger's tokenizer, looked at before its library reads them.
+"""The files of a stranger's tokenizer, looked at before its library reads them."""
 
-The library prints on standard output, where results go, each field of a token that it does not
-know. So it is given a copy without such fields.
-"""
-
-import contextlib
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,72 +8,52 @@ from typing import Any
 import msgspec
 
 from promptcli.backbones.tokenizer_growth import check_growth
+from promptcli.errors import UsageError, shorten
 from promptcli.storage.paths import inside
 
 DEFINITION = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 _SPECIALS = "special_tokens_map.json"
-#: What the library knows of a token.
-_TOKEN = frozenset(("content", "single_word", "lstrip", "rstrip", "normalized", "special"))
-#: Marks an object of the settings that is a token, and is taken out before the token is made.
-_TYPE = "__type"
-#: Settings that transformers takes from the definition alone, and hands on with all their fields.
-_HANDED_ON = ("tokenizer_padding", "tokenizer_truncation", "_json_padding", "_json_truncation")
+#: What the library knows of a token; a definition also has its id, transformers' settings a type.
+_TOKEN = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
 #: Parts of a model that are long, and are passed over.
 _VOCABULARY = {"vocab", "merges"}
-#: Files of a folder that a tokenizer may be read from.
-_SUFFIXES = (".json", ".txt", ".model")
 
 
-@contextlib.contextmanager
-def without_unknown_fields(folder: Path) -> Iterator[Path]:
-    """Yield a folder of a tokenizer, or a temporary copy if a token has fields that its library
-    does not know; refuse one that makes megabytes of a letter.
+def check_tokenizer(folder: Path) -> None:
+    """Refuse a tokenizer that makes megabytes of a letter, or whose tokens have unknown fields: the
+    library prints those on standard output, where results go.
     """
     settings = json_or_none(folder / SETTINGS)
     versions = settings.get("fast_tokenizer_files") if isinstance(settings, dict) else None
-    cleaned: dict[str, Any] = {}
+    parts = [(settings, "__type"), (json_or_none(folder / _SPECIALS), "__type")]
     for name in [DEFINITION, *(versions if isinstance(versions, list) else ())]:
         path = inside(folder, str(name))
         if path is not None:
             definition = read_definition(path)
             check_growth(folder.name, definition)
-            tokens = definition.get("added_tokens")
-            known = _clean(tokens, {"id"})
-            if known != tokens:
-                cleaned[str(name)] = json_or_none(path) | {"added_tokens": known}
-    if isinstance(settings, dict):
-        known = {name: value for name, value in settings.items() if name not in _HANDED_ON}
-        known = _clean(known, {_TYPE})
-        if "added_tokens_decoder" in known:
-            known["added_tokens_decoder"] = _clean(known["added_tokens_decoder"], set())
-        cleaned |= {SETTINGS: known} if known != settings else {}
-    specials = json_or_none(folder / _SPECIALS)
-    known = _clean(specials, set())
-    cleaned |= {_SPECIALS: known} if known != specials else {}
-    if not cleaned:
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="promptcli-") as temporary:
-        copy = Path(temporary)
-        for path in folder.iterdir():
-            if path.suffix in _SUFFIXES and path.is_file():
-                shutil.copyfile(path, copy / path.name)
-        for name, content in cleaned.items():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            (copy / name).write_text(json.dumps(content), encoding="utf-8")
-        yield copy
+            parts.append((definition.get("added_tokens"), "id"))
+    for part, also in parts:
+        for token in _tokens(part):
+            if unknown := token.keys() - _TOKEN - {also}:
+                raise UsageError(
+                    f"a token of {folder.name} has the field {shorten(min(unknown))}, which its"
+                    " library does not know; take it out"
+                )
 
 
-def _clean(value: Any, more: set[str]) -> Any:
-    """Return a content in which each token has the fields that the library knows, and ``more``."""
-    if isinstance(value, list):
-        return [_clean(item, more) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "content" in value:
-        return {name: item for name, item in value.items() if name in _TOKEN | more}
-    return {name: _clean(item, more) for name, item in value.items()}
+def _tokens(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the tokens in a content of JSON: objects with a text."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting += item
+        elif isinstance(item, dict):
+            if isinstance(item.get("content"), str):
+                yield item
+            else:
+                waiting += item.values()
 
 
 def json_or_none(path: Path) -> Any:
