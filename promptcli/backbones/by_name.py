@@ -35,7 +35,7 @@ from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.published_backbones import Shape
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.word_tables import (
     WordTable,
     read_table,
@@ -141,16 +141,11 @@ def _open(
     dtypes = checking.check_model_files(what, weights, config)
     names = frozenset(dtypes)
     tokens = own_tokenizer(folder)
-    tokenizer: Any = None
     shipped = folder in SHIPPED.values()
     if shipped:
         pieces = shipped_tokenizer(folder)
     else:
-        if name_of_family == "bert":
-            tokenizer = read_wordpiece(tokens)
-        if tokenizer is None:
-            tokenizer = checking.load_tokenizer(tokens)
-        pieces = PieceTokenizer(tokenizer, what, causal=family.causal)
+        pieces = PieceTokenizer(checking.load_tokenizer(tokens), what, causal=family.causal)
     if family.causal and dtype is None:
         dtype = _stored_dtype(dtypes, device)
     dtype = dtype or torch.float32

@@ -114,18 +114,8 @@ class RaggedIds(Sequence[list[int]]):
     def without(self, token: int) -> "RaggedIds":
         """Return the rows without an id."""
         stays = self.ids != token
-        return RaggedIds(self.ids[stays], self._sums(stays))
-
-    def replaced(self, table: "RaggedIds") -> "RaggedIds":
-        """Return the rows with each id replaced by that row of a table."""
-        of_ids = table.take(self.ids)
-        return RaggedIds(of_ids.ids, self._sums(of_ids.lengths))
-
-    def _sums(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the sums (n,) of numbers of the ids, row by row."""
-        until = np.concatenate([[0], numbers.cumsum(dtype=np.int64)])
-        sums: np.ndarray = until[self.starts + self.lengths] - until[self.starts]
-        return sums
+        until = np.concatenate([[0], stays.cumsum(dtype=np.int64)])
+        return RaggedIds(self.ids[stays], until[self.starts + self.lengths] - until[self.starts])
 
     def filled(self, token: int) -> "RaggedIds":
         """Return the rows with an id in those that are empty."""

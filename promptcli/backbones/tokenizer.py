@@ -22,7 +22,6 @@ from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from promptcli.backbones.ragged_ids import RaggedIds, pack
-from promptcli.backbones.tokenizer_files import SETTINGS, json_or_none
 from promptcli.backbones.tokenizer_growth import steps_of
 from promptcli.errors import PromptcliError, UsageError, one_line
 
@@ -33,27 +32,14 @@ _SPECIALS = {
     "cls_token_id": "[CLS]",
     "mask_token_id": "[MASK]",
 }
-#: Files that may say more of a BERT's tokenizer than its vocabulary.
-_MORE = ("tokenizer.json", "added_tokens.json", "special_tokens_map.json")
 
 
-def read_wordpiece(folder: Path) -> SimpleNamespace | None:
-    """Return what ``PieceTokenizer`` reads of the shipped BERT's tokenizer, or of a copy, without
-    transformers; None if a folder has more than a vocabulary and whether it is in lower case.
+def read_wordpiece(folder: Path) -> SimpleNamespace:
+    """Return what ``PieceTokenizer`` reads of the shipped BERT's tokenizer, without
+    transformers.
     """
-    settings = json_or_none(folder / SETTINGS) or {}
-    lowercase = settings.get("do_lower_case")
-    known = {"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase}
-    known["model_max_length"] = settings.get("model_max_length")
-    has_more = any((folder / name).exists() for name in _MORE)
-    if settings != known or not isinstance(lowercase, bool) or has_more:
-        return None
-    tokenizer = BertWordPieceTokenizer.from_file(
-        str(folder / "vocab.txt"), lowercase=lowercase
-    )._tokenizer
+    tokenizer = BertWordPieceTokenizer.from_file(str(folder / "vocab.txt"))._tokenizer
     ids = {name: tokenizer.token_to_id(text) for name, text in _SPECIALS.items()}
-    if None in ids.values():
-        return None
     tokenizer.post_processor = TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",

@@ -228,8 +228,6 @@ class _DenseConfig:
     """``config.json`` of a Dense layer."""
 
     activation_function: str
-    in_features: int | None = None
-    out_features: int | None = None
     use_residual: bool = False
     module_input_name: str | None = None
 
@@ -270,8 +268,7 @@ def _sentence_transformers(folder: _Folder, modules: list[_Module]) -> Entry:
     config: Config = owner.document(config_file)
     family = _check_family(owner, config)
     weights, counted = _weights(folder, folder.document(f"{pooling}/{_CONFIG}"))
-    width = _size(config.get("hidden_size")) or _size(config.get("dim"))
-    transforms, tensors = _after_pooling(folder, after, width * (weights.count("+") + 1))
+    transforms, tensors = _after_pooling(folder, after)
     longest, rule = _reading(folder, inside, config)
     about = folder.optional("config_sentence_transformers.json", _About)
     prompts = _prompts(folder, about, counted)
@@ -326,11 +323,9 @@ def _check_family(folder: _Folder, config: Config) -> str:
 
 
 def _after_pooling(
-    folder: _Folder, modules: list[tuple[str, str]], width: int = 0
+    folder: _Folder, modules: list[tuple[str, str]]
 ) -> "tuple[list[str], dict[str, Tensor]]":
-    """Return modules (kind, path) as transforms, and their tensors; ``width`` of the pooled vectors
-    is 0 if unknown.
-    """
+    """Return modules (kind, path) as transforms, and their tensors."""
     tensors: dict[str, Tensor] = {}
     transforms: list[str] = []
     for number, (kind, path) in enumerate(modules):
@@ -338,11 +333,6 @@ def _after_pooling(
             activation, weight, bias = _dense(folder, path)
             transforms.append(f"dense:{number}:{activation}")
             tensors |= {f"dense.{number}.weight": weight, f"dense.{number}.bias": bias}
-            out, takes = weight.shape
-            if width not in (0, takes):
-                widths = f"vectors of {takes} dimensions ({path}), and those before it have {width}"
-                raise folder.error(f"has a Dense layer for {widths}; {_HINT}")
-            width = out
         elif kind == "Normalize":
             transforms.append("normalize")
         elif kind != "Dropout":  # has no effect at inference
@@ -365,13 +355,9 @@ def _dense(folder: _Folder, path: str) -> "tuple[str, Tensor, Tensor]":
         known = ", ".join(ACTIVATIONS)
         raise folder.error(f"has a Dense layer with {activation} ({path}); supported: {known}")
     stored = folder.tensors(f"{path}/model.safetensors")
-    weight = stored.get("linear.weight", torch.empty(0, 0))
-    shape = (*weight.shape,)
-    wanted = (config.out_features or shape[0], config.in_features or shape[-1])
-    if shape != wanted or not all(shape):
-        raise folder.error(
-            f"has a weight of {shape} in {path}, and its config.json says {wanted}; {_HINT}"
-        )
+    weight = stored.get("linear.weight", torch.empty(0))
+    if weight.dim() != 2:
+        raise folder.error(f"has no matrix linear.weight in {path}; {_HINT}")
     return activation, weight, stored.get("linear.bias", weight.new_zeros(len(weight)))
 
 

@@ -13,11 +13,11 @@ from promptcli.backbones import devices, kernels
 from promptcli.backbones.bert import ACTIVATIONS, BertModel
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 
 PLANNED = [name for name, family in FAMILIES.items() if family.plan]
 SPECIALS = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
-VOCABULARY = [*"[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s É e 猫 , [NEW]".split(), "the cat"]
 TEXTS = ["The cats , été 猫", "[MASK] the cat[SEP] [NEW] x", "É\u0301 e"]
 
 
@@ -97,9 +97,6 @@ def test_names_of_old_checkpoints_and_of_headless_ones_are_read(
     assert all(torch.equal(read[name], tensor) for name, tensor in whole.items())
 
 
-PLAIN = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 512}
-
-
 def facts(tokenizer):
     """What is read of a tokenizer, its definition to the letter."""
     pieces = PieceTokenizer(tokenizer, "it")
@@ -108,32 +105,9 @@ def facts(tokenizer):
     }, pieces.encode(TEXTS)
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_the_tokenizer_is_the_one_that_transformers_makes(lowercase, tmp_path):
-    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase}
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 9}))
-    ours = read_wordpiece(tmp_path)
-    assert ours is not None
-    assert facts(ours) == facts(AutoTokenizer.from_pretrained(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("tokenizer_config.json", {**PLAIN, "strip_accents": True}),
-        ("tokenizer_config.json", {**PLAIN, "tokenizer_class": "BertJapaneseTokenizer"}),
-        ("special_tokens_map.json", {"mask_token": "[NEW]"}),
-        ("added_tokens.json", {"[NEW]": 9}),
-    ],
-)
-def test_a_tokenizer_of_which_more_is_said_is_left_to_transformers(file, content, tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(PLAIN))
-    assert read_wordpiece(tmp_path) is not None
-    (tmp_path / file).write_text(json.dumps(content))
-    assert read_wordpiece(tmp_path) is None
+def test_the_shipped_tokenizer_is_the_one_that_transformers_makes():
+    folder = SHIPPED["mini-bert"]
+    assert facts(read_wordpiece(folder)) == facts(AutoTokenizer.from_pretrained(folder))
 
 
 def test_fast_products_are_torchs_and_learn_as_before(monkeypatch):

@@ -409,7 +409,7 @@ def test_a_panic_of_the_tokenizer_is_one_line_and_what_stops_the_program_stops_i
     def fails(*_, **__):
         raise raised
 
-    monkeypatch.setattr("promptcli.backbones.by_name.read_wordpiece", fails)
+    monkeypatch.setattr("promptcli.backbones.checking.load_tokenizer", fails)
     panic = isinstance(raised, PanicException)
     with pytest.raises(
         UsageError if panic else type(raised), match=r"unwrap\(\)` on None$" if panic else None

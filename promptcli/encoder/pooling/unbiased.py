@@ -88,7 +88,6 @@ class Unbiased(Mean):
         self._drops = [drops[switch] for switch in active if switch in drops]
         self.averaged = slice(len(tokens.start), -len(tokens.end) or None)
         self.spec = self.rewriting = f"unbiased:{last}"
-        self._rewritten: RaggedIds | None = None
 
     def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         places = torch.arange(batch.ids.size(1), device=batch.ids.device)
@@ -99,32 +98,14 @@ class Unbiased(Mean):
     def token_ids(self, texts: Sequence[str], backbone: Backbone) -> RaggedIds:
         """Return the ids that remain of each sentence; never empty."""
         tokens = backbone.tokenizer
-        if tokens.splits_at_blanks:
-            ids = tokens.encode_ragged(texts).replaced(self._rewritten_tokens(tokens))
+        led = [self._convention.lead + text.lstrip() for text in texts]
+        filtered = [self._filter(of_text, tokens) for of_text in tokens.encode(led)]
+        if self._lowers:
+            kept = [[tokens.text(token) for token in of_text] for of_text in filtered]
+            ids = tokens.encode_ragged([self._convention.join(words) for words in kept])
         else:
-            led = [self._convention.lead + text.lstrip() for text in texts]
-            filtered = [self._filter(of_text, tokens) for of_text in tokens.encode(led)]
-            if self._lowers:
-                kept = [[tokens.text(token) for token in of_text] for of_text in filtered]
-                ids = tokens.encode_ragged([self._convention.join(words) for words in kept])
-            else:
-                ids = RaggedIds.of(filtered)
+            ids = RaggedIds.of(filtered)
         return ids.filled(tokens.pad)
-
-    def _rewritten_tokens(self, tokens: PieceTokenizer) -> RaggedIds:
-        """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are
-        independent.
-        """
-        if self._rewritten is None:
-            remaining = self._filter(list(tokens.items()), tokens)
-            rewritten = [[token] for token in remaining]
-            if self._lowers:
-                rewritten = tokens.encode([tokens.text(token).lower() for token in remaining])
-            by_id: list[list[int]] = [[] for _ in range(tokens.highest + 1)]
-            for token, ids in zip(remaining, rewritten, strict=True):
-                by_id[token] = ids
-            self._rewritten = RaggedIds.of(by_id)
-        return self._rewritten
 
     def _filter(self, ids: list[int], tokens: PieceTokenizer) -> list[int]:
         return [token for token in ids if not any(drop(tokens.text(token)) for drop in self._drops)]
