@@ -55,7 +55,7 @@ class Server:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.model = f"openai:http://127.0.0.1:{self._server.server_port}/v1#small"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def embed(self, texts):
         vectors = pc.load("mini-static").encode(texts)
@@ -191,7 +191,7 @@ def test_an_answer_has_a_limit_of_bytes(server, monkeypatch):
 @pytest.mark.parametrize("sent", [b"HTTP/1.1 200 OK\r\n\r\n", b""])
 def test_a_whole_answer_has_a_limit_of_time(sent, monkeypatch):
     """Of an endpoint that sends a byte now and then, of the head or of the body."""
-    monkeypatch.setattr(endpoint, "_SECONDS", 0.5)
+    monkeypatch.setattr(endpoint, "_SECONDS", 0.1)
     listening = socket.create_server(("127.0.0.1", 0))
 
     def drip():
