@@ -2,8 +2,8 @@
 
 import os
 import re
+import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import promptcli as pc
 from promptcli.training.methods import METHODS
 from tests.embed_running import refused
 from tests.learning import stopped_at
+from tests.processes import Program
 from tests.tiny import SENTENCES
 
 ROWS = [f"{one}\t{one}\t{n % 6}" for n, one in enumerate(SENTENCES)]
@@ -108,73 +109,50 @@ def test_a_run_remembers_its_threads(line, run, monkeypatch):
     assert torch.get_num_threads() == 1
 
 
-#: promptcli for a job: its first process comes to step 2, says so, and waits there for a signal.
-STAND_IN = """
-import os, signal, sys
-from promptcli.training.trainer import Trainer
-from promptcli.__main__ import main
+def ended_at_step_2():
+    """Let the scheduler's time be over at step 2 of the training of this process."""
+    from promptcli.training.trainer import Trainer
 
-plain = Trainer.gradients
+    plain = Trainer.gradients
 
-def waiting(trainer, step, *given):
-    if step == 2:
-        open("reached", "w").close()
-        signal.pause()
-    return plain(trainer, step, *given)
+    def gradients(trainer, step, *given):
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(trainer, step, *given)
 
-if not os.path.exists("queue"):
-    Trainer.gradients = waiting
-sys.argv[0] = "promptcli"
-main()
-"""
-#: A scheduler's time is over as soon as the first run of a task has come so far.
-SCHEDULER = """
-export SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3
-sh job.sh &
-cat reached
-kill -TERM "$(cat step.pid)"
-wait $!
-cat queue
-sh job.sh
-"""
+    Trainer.gradients = gradients
+
+
 COMMANDS = {
-    "srun": 'echo $$ > step.pid; exec "$@"',
+    "srun": 'exec "$@"',
     "scontrol": 'echo "$@" >> queue',
-    "promptcli": f'exec {sys.executable} stand_in.py "$@" --backbone "$TINY" --steps 4'
-    " --batch-size 6 --test pairs.tsv",
+    "promptcli": 'printf "%s\\n" "$@" > words; exit "$CODE"',
 }
 
 
-def test_the_job_of_the_guide_is_requeued_and_ends(line, tmp_path, tiny_folder, registry):
+def test_the_job_of_the_guide_is_requeued_and_ends(line, tmp_path, monkeypatch, registry):
     page = (Path(pc.__file__).parents[1] / "docs" / "scale.md").read_text(encoding="utf-8")
     jobs = [
         block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "train" in block
     ]
     job = next(block for block in jobs if "scontrol requeue" in block)
     (tmp_path / "job.sh").write_text(job.replace("--threads 8", "--threads 1"))
-    (tmp_path / "stand_in.py").write_text(STAND_IN)
     (tmp_path / "bin").mkdir()
     for name, words in COMMANDS.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{words}\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    os.mkfifo(tmp_path / "reached")
-    environment = {
-        **os.environ,
-        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "CORPUS": "text.txt",
-        "PAIRS": "pairs.tsv",
-        "TINY": str(tiny_folder("bert")),
-    }
-    ended = subprocess.run(
-        ["sh", "-c", SCHEDULER],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "requeue 7_3" in ended.stdout
-    assert "resumed after step 2 of 4" in ended.stderr
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("CORPUS", "text.txt")
+    monkeypatch.setenv("PAIRS", "pairs.tsv")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    small = line[line.index("--test") :]
+    for code, before in ((143, ended_at_step_2), (0, None)):
+        monkeypatch.setenv("CODE", str(code))
+        assert subprocess.run(["sh", "job.sh"], timeout=60, check=False).returncode == code
+        program = Program(*Path("words").read_text().splitlines(), *small, before=before)
+        _, said = program.communicate()
+        assert program.returncode == code, said
+        assert Path("queue").read_text() == "requeue 7_3\n"
+    assert b"resumed after step 2 of 4" in said
     assert registry.card("simcse-3").provenance["trained"]["settings"]["seed"] == 3
