@@ -178,7 +178,7 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     assert out.splitlines()[-1] == "all there"
     for left_out in (
         "'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError",
-        "'avg' that my_encoders:Median adds to poolings is left out: that name is taken",
+        "'avg' that my_encoders:Median adds to poolings is left out: ValueError: that name is",
     ):
         assert err.count(f"the row {left_out}") == 1, err
     shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", out).split())
