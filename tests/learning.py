@@ -115,11 +115,8 @@ def figures_of(model, /, **values):
     """Change the development scores of a model and of its references."""
     entry = model.entry
     facts = dict(entry.provenance["trained"])
-    for key, value in values.items():
-        score = {**entry.scores[0], "value": value}
-        if key == "trained":
-            entry = dataclasses.replace(entry, scores=[score])
-        else:
-            facts[key] = [score]
+    development = next(iter(model.scores))
+    changed = {column: {development: value} for column, value in values.items()}
+    facts["scores"] = facts["scores"] | changed
     provenance = {**entry.provenance, "trained": facts}
     return dataclasses.replace(model, entry=dataclasses.replace(entry, provenance=provenance))

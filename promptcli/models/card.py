@@ -89,13 +89,12 @@ def _training_section(facts: Mapping[str, Any]) -> str:
 
 
 def _settings_table(facts: Mapping[str, Any]) -> list[str]:
-    """Return every setting, its source, and the paper's value if it differs."""
+    """Return every setting, and the paper's value if it differs."""
     papers = {each["setting"]: each["paper"] for each in facts.get("differs_from_paper", [])}
-    sources = facts.get("settings_from", {})
-    lines = ["| setting | value | from | paper's, if it differs |", "|---|---|---|---|"]
+    lines = ["| setting | value | paper's, if it differs |", "|---|---|---|"]
     for name, value in facts.get("settings", {}).items():
         paper = _cell(typed_value(papers[name])) if name in papers else ""
-        cells = (name.replace("_", "-"), _cell(typed_value(value)), sources.get(name, ""), paper)
+        cells = (name.replace("_", "-"), _cell(typed_value(value)), paper)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

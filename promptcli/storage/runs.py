@@ -31,12 +31,24 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-def difference(field: str, before: Any, now: Any) -> str:
-    """Return how a value of a run differs from another; the values of a hash are not shown."""
-    name = field.replace("_", "-")
-    if _HASH.search(f"{before} {now}"):
-        return f"other content ({name})"
-    return f"{name} {shorten(before)}, not {shorten(now)}"
+def check_same(
+    stored: Mapping[str, Any], identity: Mapping[str, Any], what: str, elsewhere: str
+) -> None:
+    """Refuse an identity that is not the one that is stored; the values of a hash are not shown.
+
+    In the message ``what`` is what has the stored one, ``elsewhere`` what else can be done.
+    """
+    wanted: dict[str, Any] = json.loads(to_json(identity))
+    for field in {**wanted, **stored}:
+        before = stored.get(field)
+        now = wanted.get(field)
+        if before == now:
+            continue
+        name = field.replace("_", "-")
+        differs = f"{name} {shorten(before)}, not {shorten(now)}"
+        if _HASH.search(f"{before} {now}"):
+            differs = f"other content ({name})"
+        raise UsageError(f"{what} {differs}; give that, {elsewhere}")
 
 
 @dataclass(frozen=True)
@@ -90,28 +102,22 @@ class RunFolder:
         In messages ``name`` is the folder's name, ``elsewhere`` what else can be done: ``or give
         another `output` ``.
         """
-        document = to_json({"identity": identity, "settings": settings}, indent=1)
         if force and not resume:
             self.discard()
         if not self.has_begun:
             self.discard()  # a run that was killed while it began
             self.folder.mkdir(parents=True)
             try:
-                write_text(self._document, document)
+                document = {"identity": identity, "settings": settings}
+                write_text(self._document, to_json(document, indent=1))
             except BaseException:  # a full disk: nothing has begun
                 self.discard()
                 raise
             return
         if not resume:
             raise UsageError(f"{name} holds an unfinished run; give resume, {elsewhere}")
-        stored = self._read().identity
-        wanted = json.loads(document)["identity"]
-        for field in {**wanted, **stored}:
-            if stored.get(field) != wanted.get(field):
-                differs = difference(field, stored.get(field), wanted.get(field))
-                raise UsageError(
-                    f"the run in {name} was started with {differs}; give that, {elsewhere}"
-                )
+        began_with = self._read().identity
+        check_same(began_with, identity, f"the run in {name} was started with", elsewhere)
 
     def discard(self) -> None:
         if self.folder.exists():

@@ -15,39 +15,17 @@ _ORDER = 7
 _DRAW = 8
 
 
-def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:
-    """Return the number of steps of a run on sources of those sizes; refuse those that do not fill
-    a batch.
-    """
-    lengths = batch_lengths(settings, sizes)
-    examples = sum(sizes)
-    if examples >= settings.batch_size and lengths:
-        return settings.steps or max(1, round(settings.epochs * len(lengths)))
-    of = ""
-    if examples >= settings.batch_size:  # a batch is of one source, and each is too small
-        examples = max(source_shares(sizes, settings.data_temperature))
-        of = " of the largest source"
-    raise UsageError(
-        f"{counted(examples, 'example')}{of} are less than one batch of {settings.batch_size}; give"
-        f" {examples}, or more data",
-        parameter="batch_size",
-    )
-
-
-def batch_lengths(settings: TrainingSettings, sizes: Sequence[int]) -> list[int]:
-    """Return the number of examples of each batch of an epoch, before the batches are put in
-    order.
-    """
-    shares = source_shares(sizes, settings.data_temperature)
-    groups = shares if settings.batches == "one-source" else [sum(shares)]
+def steps_of(settings: TrainingSettings, examples: int) -> int:
+    """Return the number of steps of a run on so many examples; refuse fewer than a batch."""
     size = settings.batch_size
-    lengths = []
-    for group in groups:
-        complete, rest = divmod(group, size)
-        lengths += [size] * complete
-        if rest and not settings.drop_last:
-            lengths.append(rest)
-    return lengths
+    if examples < size:
+        raise UsageError(
+            f"{counted(examples, 'example')} are less than one batch of {size}; give {examples}, or"
+            " more data",
+            parameter="batch_size",
+        )
+    batches = examples // size if settings.drop_last else math.ceil(examples / size)
+    return settings.steps or max(1, round(settings.epochs * batches))
 
 
 def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
@@ -65,9 +43,7 @@ def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
 def batches(
     settings: TrainingSettings, sizes: Sequence[int], lengths: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the rows of each batch without end.
-
-    A batch that ends an epoch, or its source, may be short.
+    """Yield the rows of each batch without end; one that ends an epoch may be short.
 
     A source with fewer rows than its share begins again within the epoch, one with more continues
     in the next; each pass over a source has a new order. ``lengths`` are those of all rows; a
@@ -77,24 +53,20 @@ def batches(
     shares = source_shares(sizes, settings.data_temperature)
     for epoch in itertools.count():
         order = np.random.default_rng([settings.seed, _ORDER, epoch])
-        drawn = []
-        first = 0
-        for source, (count, share) in enumerate(zip(sizes, shares, strict=True)):
-            drawn.append(first + _draw(settings.seed, source, count, epoch * share, share))
-            first += count
-        if settings.batches == "one-source":
-            cut = [batch for of_source in drawn for batch in _cut(of_source, size)]
-        else:
-            rows = order.permutation(sum(sizes))
-            if shares != list(sizes):
-                rows = np.concatenate(drawn)[rows]
-            if settings.batches == "similar-lengths":
-                assert lengths is not None
-                windows = _cut(rows, _SORTED * size)
-                by_length = [window[lengths[window].argsort(kind="stable")] for window in windows]
-                rows = np.concatenate(by_length)
-            cut = _cut(rows, size)
-        if settings.batches != "mixed":
+        rows = order.permutation(sum(sizes))
+        if shares != list(sizes):
+            drawn = []
+            first = 0
+            for source, (count, share) in enumerate(zip(sizes, shares, strict=True)):
+                drawn.append(first + _draw(settings.seed, source, count, epoch * share, share))
+                first += count
+            rows = np.concatenate(drawn)[rows]
+        if lengths is not None:
+            windows = _cut(rows, _SORTED * size)
+            by_length = [window[lengths[window].argsort(kind="stable")] for window in windows]
+            rows = np.concatenate(by_length)
+        cut = _cut(rows, size)
+        if lengths is not None:
             cut = [cut[number] for number in order.permutation(len(cut))]
         yield from (batch for batch in cut if len(batch) == size or not settings.drop_last)
 

@@ -1,7 +1,7 @@
 """What a training is asked for, and what follows from it before anything is loaded.
 
-First the settings that a run begins with on a backbone: where each of them comes from, and how they
-differ from the paper's. Then all that ``train`` is asked for.
+First the settings that a run begins with on a backbone: whose they are, and how they differ from
+the paper's. Then all that ``train`` is asked for.
 """
 
 import dataclasses
@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
@@ -23,88 +22,55 @@ from promptcli.errors import UsageError
 from promptcli.models.loading import open_registry
 from promptcli.notes import typed_command
 from promptcli.recipe import Recipe, last_part
-from promptcli.settings import BARE, PAPER, typed_setting, typed_value
+from promptcli.settings import BARE, PAPER, typed_settings
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import Method, TrainingSettings
 
-#: Where a setting comes from.
-OF_PAPER = "paper"
-OF_PROGRAM = "published program"  #: if it is not the paper's
+#: Whose the settings are that a run begins with, if they are not published.
 FOUND = f"found on {BARE.backbone}"
 OF_METHOD = "the method's own"  #: of a method that nothing is published for
-GIVEN = "given"
-OF_START = "the model that the run starts from"
-DEFAULT = "default"  #: of promptcli: no paper says it
 
 #: Settings that say where and how a run computes, not what.
 _COMPUTING = ("seed", "chunk_tokens", "gradient_caching", "compile")
-#: Settings of a preset that a note names, if the method has them.
-_NAMED = ("batch_size", "learning_rate", "epochs", "temperature")
-
-
-@dataclass(frozen=True)
-class MethodPreset:
-    """A method's settings for a backbone before anything is given."""
-
-    settings: TrainingSettings
-    source: str  #: ``OF_PAPER``, ``FOUND`` or ``OF_METHOD``
-    backbone: str  #: whose settings they are: ``bert-base-uncased``
 
 
 @dataclass(frozen=True)
 class SettingsInForce:
-    """The settings of a run, and their sources."""
+    """A method's settings on a backbone, whose they are, and which of them were given."""
 
     method: Method
     settings: TrainingSettings
-    preset: MethodPreset
-    sources: Mapping[str, str]  #: of every setting, in the order of the fields
+    source: str  #: ``published for BACKBONE``, ``FOUND`` or ``OF_METHOD``
+    backbone: str  #: for which they are published or found
+    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def changed(self, given: Mapping[str, Any]) -> "SettingsInForce":
+        """Return these settings with those that are given.
+
+        Raises:
+            UsageError: A setting that the method has not, or a value that is not allowed.
+        """
+        settings = self.method.with_changes(self.settings, given)
+        return dataclasses.replace(self, settings=settings, given=given)
 
     def summary(self) -> str:
         """Return one line: whose settings they are, and which were given."""
-        given = [
-            typed_setting(field, getattr(self.settings, field))
-            for field, source in self.sources.items()
-            if source == GIVEN
-        ]
-        line = f"settings of {self.method.name}: {self.preset_in_words()}"
-        return f"{line}; given: {', '.join(given)}" if given else line
-
-    def preset_in_words(self) -> str:
-        """Return whose settings the run begins with, and the usual ones of them, each with the
-        paper's if they differ.
-        """
-        preset = self.preset
-        values = vars(preset.settings)
-        published = vars(self.method.paper.get(preset.backbone, preset.settings))
-        shown = []
-        for field in _NAMED:
-            if field in values:
-                typed = typed_setting(field, values[field])
-                if published[field] != values[field]:
-                    typed += f", paper {typed_value(published[field])}"
-                shown.append(typed)
-        source = preset.source
-        if source == OF_PAPER:
-            source = f"published for {preset.backbone}"
-        return f"{source} ({'; '.join(shown)})"
+        line = f"settings of {self.method.name}: {self.source}"
+        return f"{line}; given: {', '.join(typed_settings(self.given))}" if self.given else line
 
     def record(self) -> dict[str, Any]:
-        """Return all settings and their sources as a model's record keeps them, JSON-ready."""
-        preset = self.preset
-        different = differences_from_paper(self.method, self.settings, preset.backbone)
+        """Return the settings as a model's record keeps them, JSON-ready."""
         return {
             "settings": dataclasses.asdict(self.settings),
-            "settings_from": dict(self.sources),
-            "preset": {"source": preset.source, "backbone": preset.backbone},
-            "differs_from_paper": different,
+            "preset": {"source": self.source, "backbone": self.backbone},
+            "differs_from_paper": differences_from_paper(self.method, self.settings, self.backbone),
         }
 
 
 def preset_for(
     method: Method, backbone: str, *, paper: bool = False, shape: Shape | None = None
-) -> MethodPreset:
-    """Return the settings that a method has for a backbone.
+) -> SettingsInForce:
+    """Return the settings that a method has for a backbone before anything is given.
 
     Settings found on ``mini-bert`` are for backbones of its shape; all others have those of the
     published backbone of their name or their shape, or of the method's first. ``paper``: with the
@@ -114,15 +80,15 @@ def preset_for(
         NotFoundError: A backbone of the hub that is not here yet.
     """
     if not method.paper:
-        return MethodPreset(method.small, OF_METHOD, "")
+        return SettingsInForce(method, method.small, OF_METHOD, "")
     whose = backbone
     if backbone not in method.paper or Path(backbone).is_dir():  # a folder may hold anything
         shape = shape or shape_of(backbone)
         if is_minis(shape) and not paper:
-            return MethodPreset(method.small, FOUND, method.base)
+            return SettingsInForce(method, method.small, FOUND, method.base)
         whose = _published_like(method, shape)
     settings = method.published(whose) if paper else method.paper[whose]
-    return MethodPreset(settings, OF_PAPER, whose)
+    return SettingsInForce(method, settings, f"published for {whose}", whose)
 
 
 def shape_on(backbone: Backbone) -> Shape:
@@ -157,46 +123,6 @@ def _published_like(method: Method, shape: Shape) -> str:
     return next(iter(same), method.base)
 
 
-def in_force(
-    method: Method,
-    backbone: str,
-    changes: Mapping[str, Any],
-    *,
-    paper: bool = False,
-    of_start: Mapping[str, Any] = MappingProxyType({}),
-) -> SettingsInForce:
-    """Return the settings of a run on a backbone.
-
-    Args:
-        method: The method, unsupervised or supervised.
-        backbone: Name of the backbone.
-        changes: The settings that are given.
-        paper: Whether the choices behind the printed figures are asked for.
-        of_start: Settings that follow from the model that the run starts from.
-
-    Raises:
-        UsageError: A setting that the method has not, or a value that is not allowed.
-    """
-    preset = preset_for(method, backbone, paper=paper)
-    settings = method.with_changes(preset.settings.replace(**of_start), changes)
-    sources = {item.name: _source(method, preset, item) for item in dataclasses.fields(settings)}
-    sources |= dict.fromkeys(of_start, OF_START) | dict.fromkeys(changes, GIVEN)
-    return SettingsInForce(method, settings, preset, sources)
-
-
-def _source(method: Method, preset: MethodPreset, item: "dataclasses.Field[Any]") -> str:
-    """Return where a preset's value of a setting comes from."""
-    value = getattr(preset.settings, item.name)
-    published = method.paper.get(preset.backbone)
-    if item.name in _COMPUTING:
-        return DEFAULT
-    if published is None:
-        return DEFAULT if value == item.default else preset.source
-    if value == getattr(published, item.name):
-        return OF_PAPER
-    return OF_PROGRAM if preset.source == OF_PAPER else FOUND
-
-
 def differences_from_paper(
     method: Method, settings: TrainingSettings, backbone: str
 ) -> list[dict[str, Any]]:
@@ -226,7 +152,7 @@ def differences_from_paper(
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
 #: Fields of the call, not of the run: ``resume`` takes them as they are given.
-_OF_CALL = ("name", "device", "resume", "force", "skip_bad")
+_OF_CALL = ("name", "device", "resume", "force")
 #: Fields that name files, which a resumed run finds from another folder, too.
 _FILES = ("data", "on", "tests", "data_dir", "backbone")
 
@@ -258,7 +184,7 @@ class TrainConfig:
     command: str = dataclasses.field(default_factory=typed_command)
 
     def document(self) -> dict[str, Any]:
-        """Return what the folder of a run keeps, JSON-ready.
+        """Return what a model's record keeps, JSON-ready.
 
         What is in memory is None, and named in ``in_memory``.
         """
@@ -269,30 +195,44 @@ class TrainConfig:
         in_memory = [
             name for name, value in given.items() if document[name] is None and value is not None
         ]
-        return {**document, "folder": os.getcwd(), "in_memory": in_memory}
+        return {**document, "in_memory": in_memory}
+
+    def to_resume(self) -> dict[str, Any]:
+        """Return what the folder of a run keeps."""
+        return {**self.document(), "folder": os.getcwd()}
 
     def resumed(self, stored: Mapping[str, Any]) -> "TrainConfig":
-        """Return what an unfinished run began with; what is given again must be the same, see
-        ``Run.identity``.
+        """Return what an unfinished run began with.
+
+        A call with a method has what matters, and ``Run.identity`` is compared.
         """
+        if self.method:
+            began_with = {field: stored[field] for field in ("command", "threads")}
+            return dataclasses.replace(self, **began_with)
+        self.check_names_a_run()
         for field in stored["in_memory"]:
-            if not getattr(self, field):
+            raise UsageError(
+                "that of this run was in memory, not in a file; give it again, and the method and"
+                " all other options",
+                parameter=field,
+            )
+        began = {item.name: _value(stored[item.name]) for item in _of_run()}
+        for field in _FILES:
+            began[field] = _value(_located(stored[field], Path(stored["folder"])))
+        began["settings"] = {name: _value(each) for name, each in stored["settings"].items()}
+        if isinstance(began["data"], tuple):
+            began["data"] = list(map(Path, began["data"]))
+        return dataclasses.replace(self, **began)
+
+    def check_names_a_run(self) -> None:
+        """Refuse what is given beside the name of a run without a method: the run has all of it."""
+        given = [item.name for item in _of_run() if getattr(self, item.name)]
+        for field in [*self.settings, *given]:
+            if field != "command":
                 raise UsageError(
-                    "that of this run was in memory, not in a file; give it again", parameter=field
+                    "a resumed run keeps what it began with; leave it out, or give the method, too",
+                    parameter=field,
                 )
-        changes: dict[str, Any] = {"command": stored["command"]}
-        for item in _of_run():
-            value = stored[item.name]
-            if item.name in _FILES:
-                value = _located(value, Path(stored["folder"]))
-            if item.name == "settings":
-                changes["settings"] = {name: _value(each) for name, each in value.items()}
-                changes["settings"] |= self.settings
-            elif not getattr(self, item.name):
-                changes[item.name] = _value(value)
-        if isinstance(changes.get("data"), tuple):
-            changes["data"] = list(map(Path, changes["data"]))
-        return dataclasses.replace(self, **changes)
 
     @property
     def form(self) -> Method:
@@ -351,13 +291,12 @@ class TrainConfig:
 
     def in_force(self, method: Method) -> SettingsInForce:
         """Return the settings of a form of the method: unsupervised or supervised."""
-        backbone = self.backbone_name
-        of_start = {}
-        if self.start_recipe is not None and not self.paper:
-            has_head = any(each.name == "projection" for each in self.start_recipe.parts.transforms)
-            if preset_for(method, backbone).settings.keep_head and not has_head:
-                of_start["keep_head"] = False  # a new head would unlearn what the start knows
-        return in_force(method, backbone, self.settings, paper=self.paper, of_start=of_start)
+        preset = preset_for(method, self.backbone_name, paper=self.paper)
+        if self.start_recipe is not None and not self.paper and preset.settings.keep_head:
+            names = [each.name for each in self.start_recipe.parts.transforms]
+            if "projection" not in names:  # a new head would unlearn what the start knows
+                preset = preset.changed({"keep_head": False})
+        return preset.changed(self.settings)
 
     def reading_like_start(self, method: Method, settings: TrainingSettings, family: str) -> Method:
         """Return the method as it reads sentences, which is as its start does, unless the papers'

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import note
-from promptcli.training.launch import read_launch
+from promptcli.training.launch import number_of_processes
 
 
 class Processes:
@@ -34,17 +34,14 @@ class Processes:
         self.index: int = accelerator.process_index if accelerator else 0
         self.is_main = self.index == 0
 
-    def check(self, lengths: Sequence[int]) -> None:
-        """Refuse an epoch's batches of those lengths if one has fewer examples than there are
-        processes.
-        """
-        if min(lengths) < self.number:
-            left = (
-                f"in batches of {max(lengths)} leave a batch of {min(lengths)} for {self.number}"
-                " processes"
-            )
+    def check(self, examples: int, batch_size: int) -> None:
+        """Refuse an epoch's last batch if it has fewer examples than there are processes."""
+        last = examples % batch_size or batch_size
+        if last < self.number:
             raise UsageError(
-                f"{sum(lengths)} examples {left}; take another", parameter="batch_size"
+                f"{examples} examples leave a batch of {last} for {self.number} processes; take"
+                " another",
+                parameter="batch_size",
             )
 
     def autocast(self) -> torch.autocast:
@@ -132,21 +129,18 @@ def start_processes(device: str | None, dtype: str | None) -> Processes:
     """
     device = choose_device(device or "auto")
     mixed = choose_dtype(dtype or "auto", device) == torch.bfloat16
-    launched = read_launch(os.environ)
-    if launched.left_behind:
-        note(
-            f"{launched.left_behind} is set, but no complete launch of several processes: this one"
-            " trains alone"
-        )
-    if launched.number == 1:
+    number = number_of_processes(os.environ)
+    if number == 1:
         return Processes(device=device, mixed=mixed)
-    note(f"process {launched.index} of {launched.number} meets the others at {launched.address}")
-    with _together(launched.number):
+    note(
+        f"process {os.environ['RANK']} of {number} meets the others at {os.environ['MASTER_ADDR']}"
+    )
+    with _together(number):
         accelerator = Accelerator(cpu=device == "cpu", mixed_precision="no")
-    if accelerator.num_processes != launched.number:
+    if accelerator.num_processes != number:
         raise UsageError(
-            f"of {launched.number} processes only {accelerator.num_processes} would train together;"
-            " start them with `accelerate launch` or `torchrun`, which set LOCAL_RANK"
+            f"of {number} processes only {accelerator.num_processes} would train together; start"
+            " them with `accelerate launch` or `torchrun`, which set LOCAL_RANK"
         )
     if device != "cpu":
         device = str(accelerator.device)

@@ -17,7 +17,6 @@ from promptcli.backbones.by_name import load_backbone, shape_of
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.published_backbones import PUBLISHED, published_name
-from promptcli.data.layouts import GRADED_PAIRS
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
     TrainingExamples,
@@ -26,11 +25,10 @@ from promptcli.data.sources import (
     source_name,
     training_examples,
 )
-from promptcli.data.task_table import TASKS, graded_columns
+from promptcli.data.task_table import TASKS
 from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, STSTask
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, tuned_weights
 from promptcli.errors import (
-    NoColumnError,
     NotFoundError,
     UsageError,
     counted,
@@ -44,7 +42,7 @@ from promptcli.evaluation.evaluator import (
     value_on,
 )
 from promptcli.evaluation.scores import Label, Score
-from promptcli.extensions import recorded_extensions, table_named, used_extensions
+from promptcli.extensions import used_extensions
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
 from promptcli.models.registry import portable
@@ -53,10 +51,10 @@ from promptcli.recipe import last_part
 from promptcli.settings import BARE
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
-from promptcli.storage.runs import RunFolder, difference, read_log
+from promptcli.storage.runs import RunFolder, check_same
 from promptcli.training.batches import source_shares, steps_of
 from promptcli.training.config import TrainConfig
-from promptcli.training.methods import METHODS, find_method, forms
+from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
@@ -69,7 +67,7 @@ from promptcli.training.teacher import (
 from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trained import Trained
 from promptcli.training.trainer import Trainer
-from promptcli.training.watching import DevScore, WatchedRun, Watcher, make_trackers
+from promptcli.training.watching import WatchedRun, Watcher, make_trackers
 
 _WORDS_SHOWN = 8  # words that a note names of those left out
 _NEAREST = 5  # tokens named for each word of a soft template
@@ -93,7 +91,7 @@ def train(
         config, finished = _begun_before(config, folder)
     name = config.name if folder is None else None
     if finished is not None and not config.method:
-        return _done(finished, config.settings)
+        return _done(finished, {})
     if not config.method:
         raise UsageError("give one, e.g. simcse", parameter="method")
     if name is not None:
@@ -145,10 +143,13 @@ def _begun_before(config: TrainConfig, folder: Path | None) -> tuple[TrainConfig
     if stored:
         return config.resumed(stored), None
     finished = find_finished(config.name)
-    if finished is None and not config.method:
-        raise UsageError(
-            f"no unfinished run of {config.name!r}; leave it out to start one", parameter="resume"
-        )
+    if not config.method:
+        if finished is None:
+            raise UsageError(
+                f"no unfinished run of {config.name!r}; leave it out to start one",
+                parameter="resume",
+            )
+        config.check_names_a_run()
     return config, finished
 
 
@@ -166,32 +167,21 @@ def find_finished(name: str) -> Entry | None:
     return entry
 
 
-def check_same(entry: Entry, wanted: Mapping[str, Any]) -> None:
-    """Refuse what differs from the training that made a model, by its name.
-
-    The code of plug-ins is a part of it.
-    """
+def check_finished(entry: Entry, wanted: Mapping[str, Any]) -> None:
+    """Refuse what differs from the training that made a model, by its name, and say it is done."""
     facts = entry.provenance["trained"]
-    stored = {**facts, **facts.get("settings", {})}
-    differing = []
-    for code in recorded_extensions(entry.provenance):
-        now = table_named(code.table).extension(code.name)
-        if now != code:
-            differing.append(f"the code {code}, not {now}")
-    for field, value in wanted.items():
-        asked = list(value) if isinstance(value, tuple) else value
-        if field in stored and stored[field] != asked:
-            differing.append(difference(field, stored[field], asked))
-    if differing:
-        raise UsageError(
-            f"model {entry.name!r} was trained with {differing[0]}; give that, or another name, or"
-            " force trains it again"
-        )
+    stored = {**facts, **facts["settings"]}
+    check_same(
+        {field: stored.get(field) for field in wanted},
+        wanted,
+        f"model {entry.name!r} was trained with",
+        "or another name, or force trains it again",
+    )
+    note(f"done: model {entry.name!r} is trained already; force trains it again")
 
 
 def _done(entry: Entry, wanted: Mapping[str, Any]) -> Trained:
-    check_same(entry, wanted)
-    note(f"done: model {entry.name!r} is trained already; force trains it again")
+    check_finished(entry, wanted)
     return Trained(entry)
 
 
@@ -213,7 +203,7 @@ class Run:
             self.objective = find_objective(self.method)
         self.code = sorted(code)  #: what other packages bring of method and objective
         with contextlib.suppress(NotFoundError):  # a backbone of the hub that is not here yet
-            steps_of(config.in_force(self.method).settings, self.examples.sizes)
+            steps_of(config.in_force(self.method).settings, len(self.examples))
         with tasks_from(config.data_dir):
             self.development: DevelopmentTask = checkpoint_task(config.development)
             self.tests = _read_tests(config)
@@ -230,6 +220,7 @@ class Run:
             **vars(self.config.in_force(self.method).settings),
             "data": self.examples.sha256,
             "development": self.development.sha256(),
+            "code": "; ".join(dict.fromkeys(map(str, self.code))),
         }
 
     def open(self, processes: Processes) -> None:
@@ -241,7 +232,6 @@ class Run:
             told = config.in_force(self.method)
             note(told.summary())
         _note_defaults(config)
-        self._note_learned_pairs()
         self.backbone = backbone = load_backbone(
             config.backbone_name, device=processes.device, dtype=torch.float32
         )
@@ -262,7 +252,7 @@ class Run:
                 model, self.examples, self.source, processes.device, columns
             )
         self._note_examples()
-        steps_of(self.settings, self.examples.sizes)  # refuses fewer examples than a batch
+        steps_of(self.settings, len(self.examples))  # refuses fewer examples than a batch
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -272,8 +262,6 @@ class Run:
             identity["from"] = _hash_of(self.start.tensors)
         for name, model in self.models.items():
             identity[f"{name}_fingerprint"] = model.fingerprint
-        if self.code:
-            identity["code"] = "; ".join(dict.fromkeys(map(str, self.code)))
         return identity
 
     def begin_watching(
@@ -283,8 +271,8 @@ class Run:
         config = self.config
         self.watchers = watchers
         name = config.name or config.method
-        logged = read_log(folder / "log.jsonl", DevScore) if config.resume else []
-        watched = WatchedRun(config.group or name, name, logged[-1].step if logged else 0)
+        resumed = config.resume and RunFolder(folder).has_begun
+        watched = WatchedRun(config.group or name, name, resumed)
         facts = {
             **self.identity,
             "source": self.source,
@@ -309,7 +297,7 @@ class Run:
                 name=folder,
                 elsewhere="force starts it again, or give another name",
                 force=config.force,
-                settings=dataclasses.replace(config, threads=threads).document(),
+                settings=dataclasses.replace(config, threads=threads).to_resume(),
             )
         processes.wait()
         kept: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -359,10 +347,9 @@ class Run:
         tensors = trainer.fit(examples, self.development, folder)
         encoder = learner.trained(tensors)
         scores = _score_tasks(encoder, tasks, Label(name, method.name), method)
-        measured = {"untrained": untrained, "begun": begun, "default": default}
+        columns = {"trained": scores, "untrained": untrained, "begun": begun, "default": default}
         figures: dict[str, Any] = {
-            "tasks": [score.column for score in scores],
-            **{what: _documents(each) for what, each in measured.items() if each},
+            "scores": {column: _by_task(each) for column, each in columns.items()}
         }
         if encoder.recipe.dims:
             figures["by_dim"] = _score_by_dim(encoder, self.development)
@@ -372,8 +359,9 @@ class Run:
             "width": encoder.width,
             "trained": self._record(trainer, figures, encoder),
         }
+        documents = [score.to_dict() for score in scores]
         transfer = method.transfer_recipe(recipe)
-        return Entry(name, portable(recipe), tensors, provenance, _documents(scores), transfer)
+        return Entry(name, portable(recipe), tensors, provenance, documents, transfer)
 
     def _make_models(self, folder: Path) -> None:
         """Make the vectors of models in the main process; the others map what it has made."""
@@ -406,7 +394,7 @@ class Run:
             for task in (self.development, *self.tests):
                 TASKS.get(task.name)
         arguments = config.document()
-        for of_machine in ("folder", "threads", "command", "group"):
+        for of_machine in ("threads", "command", "group"):
             del arguments[of_machine]
         record: dict[str, Any] = {**self.identity, "source": self.source}
         if self.start is not None:
@@ -439,23 +427,6 @@ class Run:
                 vars(each) for each in sorted({*self.code, *encoder.extensions, *of_tasks})
             ],
         }
-
-    def _note_learned_pairs(self) -> None:
-        """Say of which tasks the data hold pairs: a score on them does not measure others."""
-        if not self.examples.supervised:
-            return
-        first, second, *_ = self.examples.columns
-        learned = set(zip(first, second, strict=True))
-        for task in (self.development, *self.tests):
-            if not isinstance(task, STSTask):
-                continue
-            pairs = task.pairs()
-            count = sum(pair in learned for pair in zip(pairs.first, pairs.second, strict=True))
-            if count:
-                note(
-                    f"{task.label}: {count:,} of {counted(len(pairs), 'pair')} are in the data, so"
-                    " its score is on pairs that were learned"
-                )
 
     def _note_examples(self) -> None:
         """Say what was left out of the examples, and how several sources are mixed."""
@@ -527,8 +498,8 @@ def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[s
     return by_dim
 
 
-def _documents(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    return [score.to_dict() for score in scores]
+def _by_task(scores: Sequence[Score]) -> dict[str, float]:
+    return {score.column: score.to_dict()["value"] for score in scores}
 
 
 def read_examples(config: TrainConfig) -> TrainingExamples:
@@ -537,23 +508,10 @@ def read_examples(config: TrainConfig) -> TrainingExamples:
     layouts: dict[tuple[str, ...], None] = {}  # in order
     for each in filter(None, METHODS[form.name]):
         layouts |= dict.fromkeys(find_objective(each).layouts)
-    try:
-        with tasks_from(config.data_dir):
-            examples = training_examples(
-                config.source,
-                layouts=tuple(layouts),
-                csv=config.csv,
-                # the data of a run that goes on are those that it began with
-                skip_bad=config.skip_bad or config.resume,
-            )
-    except NoColumnError as error:
-        if graded_columns(error.file) is None:
-            raise
-        readers = [each.name for each in forms() if GRADED_PAIRS in find_objective(each).layouts]
-        raise UsageError(
-            f"{error.file} has graded pairs, which {form.name} does not read: use"
-            f" {' or '.join(dict.fromkeys(readers))}"
-        ) from None
+    with tasks_from(config.data_dir):
+        examples = training_examples(
+            config.source, layouts=tuple(layouts), csv=config.csv, skip_bad=config.skip_bad
+        )
     if config.supervised and not examples.supervised:
         columns = " or ".join(
             ", ".join(layout) for layout in find_objective(form).layouts if layout
@@ -586,18 +544,13 @@ def _read_start(config: TrainConfig) -> Entry | None:
         return None
     method = config.form.name
     learns = {part for form in METHODS[method] if form for part in form.learns}
-    if not learns & {"backbone", "adapter"}:
-        raise UsageError(
-            f"starts from a trained backbone, and {method} does not train it", parameter="start"
-        )
     entry = open_registry().load(config.start)
-    of_entry = entry.recipe.backbone
     tuned = tuned_weights(entry.tensors)
+    needed = "backbone" in learns or ("adapter" in learns and is_lora(tuned))
+    of_entry = entry.recipe.backbone
     problem = ""
-    if not tuned:
-        problem = f"has no trained backbone to start from; give backbone {of_entry}"
-    elif "adapter" in learns and not is_lora(tuned):
-        problem = f"has no adapter, which {method} learns; start from one of prompteol"
+    if not (tuned and needed):
+        problem = f"has nothing that {method} trains"
     elif config.backbone_name != of_entry:
         problem = f"is on backbone {of_entry!r}, not {config.backbone_name!r}; leave out backbone"
     if problem:
@@ -682,7 +635,7 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     if config.data is not None and not is_fetched(data):
         examples = read_examples(config)
         method = find_method(config.method, supervised=examples.supervised)
-        steps_of(config.in_force(method).settings, examples.sizes)  # refuses too few
+        steps_of(config.in_force(method).settings, len(examples))  # refuses too few
     objective = find_objective(method)
     samples = {}
     if not is_fetched(data):
@@ -708,7 +661,7 @@ def describe(config: TrainConfig) -> dict[str, Any]:
         "head": f"{head}, {kept}" if head else None,
         "recipe": method.recipe(backbone, family, settings).to_dict(),
         "dtype": config.dtype or "auto",
-        "preset": found.preset_in_words(),
+        "preset": found.source,
         **dataclasses.asdict(settings),
         **samples,
     }

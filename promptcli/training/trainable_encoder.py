@@ -196,18 +196,6 @@ class TrainableEncoder(nn.Module):
                 tokenized[keys[-1]] = TokenizedSide(encoder, encoder.inputs(texts).ids)
         return [tokenized[key] for key in keys]
 
-    def cut_texts(self, sides: Sequence[Side]) -> int:
-        """Return how many texts lose tokens in a side; a text of several sides counts once."""
-        by_room = sorted(
-            ((self.template_encoders[number], texts) for number, texts in sides),
-            key=lambda side: _room(side[0]),
-            reverse=True,
-        )
-        # the one with the least room comes last
-        least = {id(texts): (encoder, texts) for encoder, texts in by_room}
-        inputs = [encoder.inputs(texts) for encoder, texts in least.values()]
-        return sum(int(each.truncated.sum()) for each in inputs)
-
     def hidden(
         self,
         sides: Sides,
@@ -490,15 +478,6 @@ class Objective(nn.Module, Generic[Settings]):
     def loss(self, views: Views, columns: Columns) -> Tensor:
         """Return the mean loss over the examples, a scalar."""
         raise NotImplementedError
-
-
-def _room(encoder: TorchEncoder) -> int:
-    """Return the tokens of a sentence that an encoder's template leaves room for.
-
-    Those of ``Template.room`` include the characters that touch the sentence.
-    """
-    template = encoder.template
-    return (encoder.max_length - template.length) // template.copies
 
 
 def _make_dense(parameter: Tensor) -> None:

@@ -3,7 +3,6 @@ against.
 """
 
 import functools
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +15,11 @@ from promptcli.training.watching import DevScore
 
 _FIELDS_SHOWN = (
     *("seed", "steps", "best_step", "seconds", "nearest_words"),
-    *("settings", "settings_from", "differs_from_paper", "data", "development"),
+    *("settings", "differs_from_paper", "data", "development"),
     *("backbone", "command", "versions", "extensions"),
 )
+#: What is scored: without training, the method's own start, the default model, and the result.
+_COLUMNS = ("untrained", "begun", "default", "trained")
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class Trained:
     @property
     def scores(self) -> dict[str, float]:
         """Spearman x 100 by task of the encoder, the development set first."""
-        return self._by_task(self.entry.scores)
+        return self._column("trained")
 
     @property
     def untrained(self) -> dict[str, float]:
         """The same of the same recipe without training."""
-        return self._by_task(self.facts["untrained"])
+        return self._column("untrained")
 
     @property
     def untrained_start(self) -> dict[str, float]:
@@ -60,7 +61,7 @@ class Trained:
 
         Empty if that is ``untrained``.
         """
-        return self._by_task(self.facts.get("begun", ()))
+        return self._column("begun")
 
     @property
     def default(self) -> dict[str, float]:
@@ -68,11 +69,10 @@ class Trained:
 
         It is empty if the run started from that model.
         """
-        return self._by_task(self.facts.get("default", ()))
+        return self._column("default")
 
-    def _by_task(self, scores: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-        values = [score["value"] for score in scores]
-        return dict(zip(self.facts["tasks"], values, strict=False))
+    def _column(self, name: str) -> dict[str, float]:
+        return dict(self.facts["scores"][name])
 
     @property
     def references(self) -> dict[str, dict[str, float]]:
@@ -100,16 +100,13 @@ class Trained:
     def to_dict(self) -> dict[str, Any]:
         """Return the figures and what they were made of, JSON-ready."""
         kept = self.facts
-        columns = {
-            "untrained": self.untrained,
-            "begun": self.untrained_start,
-            "default": self.default,
-            "trained": self.scores,
-        }
+        columns = kept["scores"]
         rows = []
         for task in self.scores:
-            values = {name: of[task] for name, of in columns.items() if task in of}
-            rows.append({"task": task, **{name: round(each, 2) for name, each in values.items()}})
+            values = {
+                name: round(columns[name][task], 2) for name in _COLUMNS if task in columns[name]
+            }
+            rows.append({"task": task, **values})
         return {
             **{name: kept[name] for name in _FIELDS_SHOWN if kept.get(name, []) != []},
             "better": self.chosen_by > next(iter(self.untrained.values())),

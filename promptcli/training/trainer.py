@@ -37,7 +37,7 @@ from promptcli.storage.files import atomic_path
 from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
-from promptcli.training.batches import batch_lengths, batches, steps_of
+from promptcli.training.batches import batches, steps_of
 from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.optimizers import CLIP, OPTIMIZERS
 from promptcli.training.processes import Processes
@@ -108,14 +108,15 @@ class Trainer:
         ``folder`` if there is one; return the tensors of the best development score.
         """
         settings = self.settings
-        self.processes.check(batch_lengths(settings, examples.sizes))
+        if not settings.drop_last:
+            self.processes.check(len(examples), settings.batch_size)
         self.examples = examples
         self.development = development
         self.log = folder / "log.jsonl"
         self.state = folder / "state.safetensors"
         self.best_weights = folder / "best.safetensors"
         self.start_again = f"delete {folder} and start again"
-        self.steps = steps_of(settings, examples.sizes)
+        self.steps = steps_of(settings, len(examples))
         self._note_cut()
         self._begin_or_resume()
         # a GPU's figures are read a step late, so that it is not waited for
@@ -154,17 +155,19 @@ class Trainer:
         return load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
 
     def _note_cut(self) -> None:
-        """Say how many sentences of all columns are longer than what the sides read."""
+        """Say how many sentences of all columns are longer than what the first template reads."""
         if not self.processes.is_main:
             return
-        texts = cut = 0
+        first, *_ = self.encoder.template_encoders
+        count = cut = 0
         for start in range(0, len(self.examples), _COUNTED):
             rows = [column[start : start + _COUNTED] for column in self.examples.columns]
             sides = self.encoder.objective.sides(rows)
-            texts += sum({id(of_side): len(of_side) for _, of_side in sides}.values())
-            cut += self.encoder.cut_texts(sides)
+            for texts in {id(of_side): of_side for _, of_side in sides}.values():
+                count += len(texts)
+                cut += int(first.inputs(texts).truncated.sum())
         limit = f"{self.settings.max_length} tokens (max-length)"
-        note_counts(texts, blank=0, truncated=cut, limit=limit)
+        note_counts(count, blank=0, truncated=cut, limit=limit)
 
     def _sealed_best(self) -> Path:
         check_seal(self.best_weights, hint=self.start_again, error=UsageError)
@@ -216,7 +219,9 @@ class Trainer:
 
     def _batches(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the number and the rows of every step that is not done."""
-        rows = batches(self.settings, self.examples.sizes, self.examples.lengths)
+        by_length = self.settings.batches == "similar-lengths"
+        lengths = self.examples.lengths if by_length else None
+        rows = batches(self.settings, self.examples.sizes, lengths)
         return itertools.islice(enumerate(rows), self.position.step, self.steps)
 
     def _tokenize(

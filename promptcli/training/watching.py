@@ -28,7 +28,7 @@ class WatchedRun:
 
     group: str  #: name of the model
     name: str
-    begins_at: int = 0  #: steps done before, if it is resumed
+    resumed: bool = False
 
 
 class Watcher:

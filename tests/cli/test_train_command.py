@@ -38,7 +38,7 @@ def test_a_run_prints_its_scores_and_keeps_what_was_typed(run, options, registry
     assert "step 0/" in ran.err and "examples/s" in ran.err
     facts = registry.card("soft").provenance["trained"]
     assert facts["command"].startswith("promptcli train --method optiprompt")
-    assert facts.keys() >= {"curve", "data", "seed", "versions", "untrained", "nearest_words"}
+    assert facts.keys() >= {"curve", "data", "seed", "versions", "scores", "nearest_words"}
     assert run("optiprompt", *options, "--name", "other", "--json").json["model"] == "other"
 
 

@@ -252,7 +252,7 @@ def test_the_card_of_a_trained_model_is_enough_to_train_and_to_cite_it(run, tmp_
     assert "| runs | `2` |" in card
     for setting in facts["settings"]:
         assert f"| {setting.replace('_', '-')} |" in card
-    assert "| temperature | `0.07` | given | `0.05` |" in card
+    assert "| temperature | `0.07` | `0.05` |" in card
     assert f"promptcli {pc.__version__}, python" in card
     assert "| command | `" in card and str(tmp_path) not in card
     assert str(tiny_folder("bert")) not in card

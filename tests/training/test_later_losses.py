@@ -268,8 +268,6 @@ def test_distillation_takes_mined_negatives_and_pairs_that_have_none(tiny_folder
     mined, none = re.search(r"(\d+) hard negatives mined; (\d+) of", notes.text).groups()
     assert int(mined) > 0 and int(none) > 0
     assert trained.facts["mine_fingerprint"] == trained.facts["teacher_fingerprint"]
-    with pytest.raises(UsageError, match=r"mine: finds hard negatives.*contrastive_weight"):
-        pc.train("distill", CONSECUTIVE, **options)
 
 
 def test_a_checkpoint_is_chosen_by_the_rank_of_queries_documents(tiny_folder, tmp_path):
@@ -359,5 +357,5 @@ def test_an_adapter_goes_on_learning_on_graded_pairs(tiny_folder):
         "lora_B" in name for name in tensors
     )
     assert all(torch.equal(second.entry.tensors[name], tensor) for name, tensor in tensors.items())
-    with pytest.raises(UsageError, match="has no adapter"):
+    with pytest.raises(UsageError, match="nothing that pcc-tuning trains"):
         pc.train("pcc-tuning", GRADED, start="mini", **options | {"backbone": "mini-bert"})

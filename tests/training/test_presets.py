@@ -8,15 +8,10 @@ from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.published_backbones import PUBLISHED
 from promptcli.named_templates import last_part
 from promptcli.training.config import (
-    DEFAULT,
     FOUND,
-    GIVEN,
     OF_METHOD,
-    OF_PAPER,
-    OF_PROGRAM,
-    OF_START,
+    TrainConfig,
     differences_from_paper,
-    in_force,
     preset_for,
 )
 from promptcli.training.methods import find_method, forms
@@ -48,9 +43,11 @@ def test_settings_found_on_mini_bert_are_for_its_shape_alone(backbone):
     for method in (SIMCSE, PROMPTBERT, find_method("dcpcse", supervised=False)):
         preset = preset_for(method, minilm)
         assert preset.settings is method.paper["bert-base-uncased"]
-        assert (preset.source, preset.backbone) == (OF_PAPER, "bert-base-uncased")
-    assert preset_for(SIMCSE, backbone("deeper", num_hidden_layers=5)).source == OF_PAPER
-    assert preset_for(SIMCSE, backbone("words", vocab_size=16000)).source == OF_PAPER
+        assert preset.source == "published for bert-base-uncased"
+    assert preset_for(SIMCSE, backbone("deeper", num_hidden_layers=5)).source.startswith(
+        "published"
+    )
+    assert preset_for(SIMCSE, backbone("words", vocab_size=16000)).source.startswith("published")
 
 
 def test_a_local_copy_of_a_published_backbone_has_its_settings_whatever_its_name(
@@ -85,37 +82,27 @@ def test_the_papers_settings_are_for_any_backbone(backbone):
         assert name.rpartition("/")[0] in PUBLISHED[last_part(name)].owners
 
 
-def test_a_run_knows_where_each_setting_comes_from():
-    found = in_force(PROMPTBERT, "mini-bert", {"steps": 3, "batch_size": 128})
-    sources = found.sources
-    assert list(sources) == list(vars(found.settings))
-    assert sources["temperature"] == FOUND
-    assert sources["max_length"] == OF_PAPER
-    assert sources["steps"] == sources["batch_size"] == GIVEN
-    assert sources["seed"] == DEFAULT
-    program = in_force(PROMPTBERT, "bert-base-uncased", {}, paper=True)
-    assert program.sources["optimizer"] == OF_PROGRAM
-    assert program.sources["temperature"] == OF_PAPER
+def test_a_run_has_what_is_given_and_a_start_without_head_begins_none():
+    given = {"steps": 3, "batch_size": 128}
+    found = TrainConfig(method="promptbert", settings=given).in_force(PROMPTBERT)
+    assert vars(found.settings) == vars(PROMPTBERT.small.replace(**given))
+    assert found.given == given
+    paper = TrainConfig(method="promptbert", paper=True).in_force(PROMPTBERT)
+    assert paper.settings.optimizer == "adamw-4.2.1"
     supervised = find_method("simcse", supervised=True)
-    started = in_force(supervised, "mini-bert", {}, of_start={"keep_head": False})
-    assert started.sources["keep_head"] == OF_START
-    assert started.settings.keep_head is False
-
-
-def test_a_method_that_nothing_is_published_for_has_its_own_settings(backbone):
-    distill = find_method("distill", supervised=False)
-    own = in_force(distill, backbone(), {})
-    assert own.preset.source == own.sources["learning_rate"] == OF_METHOD
-    assert own.sources["seed"] == DEFAULT
-    assert OF_METHOD in own.summary() and "mini-bert" not in own.summary()
+    started = TrainConfig(method="simcse", start="mini", settings={"steps": 3})
+    assert supervised.small.keep_head
+    assert not started.in_force(supervised).settings.keep_head
+    kept = TrainConfig(method="simcse", start="mini", settings={"keep_head": True})
+    assert kept.in_force(supervised).settings.keep_head
 
 
 def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():
-    line = in_force(PROMPTBERT, "mini-bert", {"steps": 3}).summary()
-    assert "found on mini-bert" in line
-    assert "temperature 0.2, paper 0.05" in line
-    assert line.endswith("given: steps 3")
-    assert "published for roberta-base" in in_force(PROMPTBERT, "roberta-base", {}).summary()
+    distill = find_method("distill", supervised=False)
+    assert preset_for(distill, "mini-bert").summary() == f"settings of distill: {OF_METHOD}"
+    line = preset_for(PROMPTBERT, "mini-bert").changed({"steps": 3}).summary()
+    assert line == "settings of promptbert: found on mini-bert; given: steps 3"
+    assert "published for roberta-base" in preset_for(PROMPTBERT, "roberta-base").summary()
 
 
 def test_what_differs_from_the_paper_is_neither_its_text_nor_its_program():

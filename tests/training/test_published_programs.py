@@ -121,7 +121,7 @@ def test_an_epochs_short_batch_may_be_left_out(count):
         .published("bert-base-uncased")
         .replace(batch_size=4)
     )
-    assert steps_of(settings, [count]) == count // 4
+    assert steps_of(settings, count) == count // 4
     made = batches(settings, [count])
     assert [len(next(made)) for _ in range(5)] == [4] * 5
 

@@ -16,7 +16,7 @@ from promptcli.training import run as running
 from promptcli.training.methods import METHODS
 from promptcli.training.trainer import Trainer
 from tests.learning import family_for, figures_of, stopped_at
-from tests.training_files import FILES, GRADED
+from tests.training_files import FILES
 
 SMALL = {"batch_size": 4, "steps": 2, "eval_steps": 1, "on": "graded.tsv", "offline": True}
 
@@ -97,13 +97,13 @@ def test_a_run_goes_on_from_a_model(small, registry):
     both = pc.train("sbert-regression", start="sbert", name="both", **graded)
     assert (both.facts["started_from"], len(both.facts["from"])) == ("sbert", 64)
     before = registry.load("sbert").scores[0]["value"]
-    for start in (both.facts["untrained"][0]["value"], both.curve[0].value):
+    for start in (both.untrained["graded.tsv"], both.curve[0].value):
         assert start == pytest.approx(before, abs=0.01)
     pc.train("dcpcse", name="prefix", **small)
     for method, options, said in (
-        ("dcpcse", {"start": "sbert"}, "dcpcse does not train it"),
+        ("dcpcse", {"start": "sbert"}, "nothing that dcpcse trains"),
         ("simcse", {"start": "sbert", "backbone": "mini-bert"}, "leave out backbone"),
-        ("simcse", {"start": "prefix"}, "no trained backbone"),
+        ("simcse", {"start": "prefix"}, "nothing that simcse trains"),
     ):
         with pytest.raises(UsageError, match=said):
             pc.train(method, "text.txt", **SMALL, **options)
@@ -145,8 +145,8 @@ def test_a_run_from_mini_starts_as_mini_reads(method, data, registry):
         ("simcse", {"dims": "8,x"}, "dims", "'8,x' is not allowed"),
         ("cse-sfp", {}, "", "are for causal models"),
         ("simcse", {"data": "pairs.tsv", "batch_size": 128}, "", "4 examples are less than one"),
-        ("simcse", {"data": "graded.tsv"}, "", "use sbert-regression"),
-        ("sbert", {"data": "graded.tsv"}, "", "use sbert-regression"),
+        ("simcse", {"data": "graded.tsv"}, "", "no column"),
+        ("sbert", {"data": "graded.tsv"}, "", "no column"),
     ],
 )
 def test_what_is_refused(method, options, parameter, said, small, registry):
@@ -181,12 +181,18 @@ def test_a_run_is_resumed_by_its_name_alone_from_any_folder(small, monkeypatch, 
         pc.train("dcpcse", name="soft", **small)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    for changes, said in (
-        ({"method": "simcse"}, "started with method 'dcpcse', not 'simcse'"),
-        ({"temperature": 0.1}, "started with temperature 0.05, not 0.1"),
+    for changes, parameter in (({"temperature": 0.1}, "temperature"), ({"on": "x"}, "on")):
+        with pytest.raises(UsageError, match="keeps what it began with") as error:
+            pc.train(name="soft", resume=True, **changes)
+        assert error.value.parameter == parameter
+    monkeypatch.chdir(tmp_path)
+    for method, changes, said in (
+        ("simcse", {}, "started with method 'dcpcse', not 'simcse'"),
+        ("dcpcse", {"temperature": 0.1}, "started with temperature 0.05, not 0.1"),
     ):
         with pytest.raises(UsageError, match=said):
-            pc.train(name="soft", resume=True, **changes)
+            pc.train(method, name="soft", resume=True, **small, **changes)
+    monkeypatch.chdir("elsewhere")
     soft = pc.train(name="soft", resume=True)
     assert soft.entry.recipe == whole.entry.recipe
     assert [*soft.scores.values()] == [*whole.scores.values()]
@@ -195,7 +201,7 @@ def test_a_run_is_resumed_by_its_name_alone_from_any_folder(small, monkeypatch, 
     )
     assert not registry.run_folder("soft").parent.exists()
     assert pc.train(name="soft", resume=True).scores == soft.scores  # done
-    with pytest.raises(UsageError, match="was trained with temperature"):
+    with pytest.raises(UsageError, match="keeps what it began with"):
         pc.train(name="soft", resume=True, temperature=0.1)
 
 
@@ -206,7 +212,7 @@ def test_what_was_in_memory_is_given_again(small, monkeypatch):
     with pytest.raises(UsageError, match="in memory") as error:
         pc.train(name="mine", resume=True)
     assert error.value.parameter == "data"
-    assert pc.train(name="mine", resume=True, data=FILES["text.txt"]).facts["steps"] == 2
+    assert pc.train("simcse", resume=True, **given).facts["steps"] == 2
 
 
 @pytest.mark.parametrize("damaged", ["state", "best"])
@@ -285,29 +291,23 @@ def test_a_training_begins_with_what_was_not_given(given, said, monkeypatch, not
     with pytest.raises(UsageError, match="stopped"):
         pc.train("simcse", batch_size=4, **given)
     first, *others = notes
-    assert first.startswith("settings of simcse: found on mini-bert (")
+    assert first.startswith("settings of simcse: found on mini-bert; given: batch-size 4")
     assert others == [said] * (said is not None)
 
 
-def test_what_the_data_are_like_is_said(small, monkeypatch, notes):
-    Path("copy.tsv").write_text("\n".join(FILES["graded.tsv"]) + "\n")
+def test_what_the_data_are_like_is_said(small, notes):
     mixed = {**small, "data": [Path("triplets.tsv"), Path("pairs.tsv")]}
-    trained = pc.train("simcse", batches="one-source", **mixed)
+    trained = pc.train("simcse", data_temperature=2.0, **mixed)
     pc.train("sbert", **{**small, "data": "nli.tsv"})
     pc.train("defsent", **{**small, "data": "words.tsv"})
-    monkeypatch.setattr(running, "load_backbone", stop)
-    with pytest.raises(UsageError, match="stopped"):
-        pc.train("sbert-regression", **{**small, "data": "graded.tsv", "on": "copy.tsv"})
-    expected = {"source": "triplets.tsv, pairs.tsv", "batches": "one-source", "supervised": True}
+    expected = {"source": "triplets.tsv, pairs.tsv", "data_temperature": 2.0, "supervised": True}
     assert trained.facts.items() >= expected.items()
     said = "\n".join(notes)
-    count = len(GRADED)
     for part in (
         "4 pairs without a hard negative",
         "rows an epoch",
         "1 row without a label left out",
         "1 words that are not a single token left out: guitars",
-        f"copy.tsv: {count} of {count} pairs are in the data",
     ):
         assert part in said
 

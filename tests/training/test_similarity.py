@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.errors import UsageError
 from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training.methods import METHODS
 from promptcli.training.methods.method import ContrastiveSettings
@@ -155,11 +154,6 @@ def test_each_number_that_learns_has_its_own_rate(tiny_folder, monkeypatch):
     options = {"learning_rate": 1e-6, "temperature_rate": 0.02}
     trainer = trainer_of(learner_of("simcse", tiny_folder("bert"), **options))
     assert [group["peak"] for group in trainer.optimizer.param_groups] == [1e-6, 0.02, 0.1]
-
-
-def test_distillation_without_a_contrastive_loss_has_no_temperature_to_learn(tiny_folder):
-    with pytest.raises(UsageError, match="contrastive_weight"):
-        learner_of("distill", tiny_folder("bert"), temperature_rate=1e-3)
 
 
 def test_a_parameter_that_had_no_gradient_in_a_step_has_taken_fewer_after_resuming(tmp_path):

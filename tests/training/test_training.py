@@ -18,7 +18,7 @@ from promptcli.encoder.prompts import deep_prefix, initial_tensors, soft_templat
 from promptcli.errors import UsageError
 from promptcli.grammar import parse_prompt
 from promptcli.recipe import Recipe
-from promptcli.training.batches import batch_lengths, batches, source_shares, steps_of
+from promptcli.training.batches import batches, source_shares, steps_of
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.similarity import Similarity
@@ -241,38 +241,29 @@ def test_batches_are_every_example_once_an_epoch():
     assert first != second
     assert [len(batch) for batch in first] == [4, 4, 2]
     assert first == [rows.tolist() for rows in itertools.islice(batches(settings, [4, 6]), 3)]
-    assert steps_of(settings, [10]) == 8
+    assert steps_of(settings, 10) == 8
     too_few = "batch_size: 3 examples are less than one batch of 4"
     with pytest.raises(UsageError, match=too_few):
-        steps_of(settings, [2, 1])
+        steps_of(settings, 3)
     with pytest.raises(UsageError, match="1 example are less than one batch of 4"):
-        steps_of(settings, [1])
-    by_source = settings.replace(batches="one-source", drop_last=True)
-    with pytest.raises(UsageError, match=r"3 examples of the largest source .* give 3"):
-        steps_of(by_source, [3, 2])
+        steps_of(settings, 1)
+    assert steps_of(settings.replace(drop_last=True), 10) == 5
 
 
-@pytest.mark.parametrize("kind", ["mixed", "one-source"])
 @pytest.mark.parametrize(("temperature", "shares"), [(1, [90, 10]), (2, [75, 25]), (1e6, [50, 50])])
-def test_sources_have_shares_by_temperature(temperature, shares, kind):
-    settings = METHODS["simcse"][0].small.replace(
-        batch_size=8, data_temperature=temperature, batches=kind
-    )
+def test_sources_have_shares_by_temperature(temperature, shares):
+    settings = METHODS["simcse"][0].small.replace(batch_size=8, data_temperature=temperature)
     assert source_shares([90, 10], temperature) == shares
-    lengths = batch_lengths(settings, [90, 10])
     stream = batches(settings, [90, 10])
     for _ in range(3):
-        epoch = [next(stream).tolist() for _ in lengths]
-        assert sorted(map(len, epoch)) == sorted(lengths)
+        epoch = [next(stream).tolist() for _ in range(13)]
+        assert list(map(len, epoch)) == [8] * 12 + [4]
         smaller = sum(row >= 90 for batch in epoch for row in batch)
-        assert [sum(lengths) - smaller, smaller] == shares
-        alone = all(len({row < 90 for row in batch}) == 1 for batch in epoch)
-        assert alone is (kind == "one-source")
+        assert [100 - smaller, smaller] == shares
         seen = [sum(row == other for batch in epoch for row in batch) for other in range(90, 100)]
         assert max(seen) - min(seen) <= 1  # the smaller source is gone through evenly
-    if temperature == 1 and kind == "one-source":
+    if temperature == 1:
         assert sorted(itertools.chain(*epoch)) == list(range(100))
-        assert steps_of(settings.replace(drop_last=True), [90, 10]) == 12
 
 
 def test_what_a_source_does_not_give_to_an_epoch_comes_in_the_next():

@@ -366,11 +366,10 @@ def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(tiny_folder):
 def test_batches_smaller_than_the_processes_are_refused():
     processes = Processes()
     processes.number = 4
-    with pytest.raises(
-        UsageError, match="10 examples in batches of 8 leave a batch of 2 for 4 processes"
-    ):
-        processes.check([8, 2])
-    processes.check([8, 4])
+    with pytest.raises(UsageError, match="10 examples leave a batch of 2 for 4 processes"):
+        processes.check(10, 8)
+    processes.check(12, 8)
+    processes.check(16, 8)
     assert [stop - start for start, stop in processes._bounds(7)] == [1, 2, 2, 2]
 
 

@@ -35,7 +35,7 @@ from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError, unknown
 from promptcli.settings import BARE, typed_value
 from promptcli.storage.typed_documents import parse_toml
-from promptcli.training.launch import read_launch
+from promptcli.training.launch import number_of_processes
 from promptcli.training.methods import METHODS, find_method, setting_types
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def train(
             _print_settings(shown)
         return
     name = arguments["name"]
-    several = read_launch(os.environ).number > 1
+    several = number_of_processes(os.environ) > 1
     # trackers print, too
     with ended_by_signals(several), contextlib.redirect_stdout(sys.stderr):
         trained = library.train(**arguments, resume=resume, force=force)
@@ -252,12 +252,12 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
     """Return what is typed as ``promptcli.train`` takes it: with a name, the sources of the data,
     and the program's device.
 
-    ``train --resume NAME`` names a run, whose record tells the method.
+    ``train --resume NAME`` names a run, whose folder has all that it began with.
     """
     arguments = dict(given)
     method = arguments.pop("method", "")
     name = arguments.pop("name", None)
-    if resume and name is None and method:
+    if resume and name is None and not (arguments and method in METHODS):
         name, method = method, ""
     if not method and not (resume and name):
         raise UsageError(
@@ -277,7 +277,7 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
         arguments["device"] = runtime.device
     if runtime.dtype is not None:
         arguments["dtype"] = runtime.dtype
-    if not resume:
+    if method:
         folder = data_folder(arguments.get("data_dir"))
         if folder is not None:
             arguments["data_dir"] = folder

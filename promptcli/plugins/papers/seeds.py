@@ -41,7 +41,6 @@ _TRACED = {
     "development": "development_sha256",
     "backbone": "backbone_sha256",
     "settings": "settings",
-    "settings_from": "settings_from",
     "differs_from_paper": "differs_from_paper",
     "best_step": "best_step",
     "precision": "precision",
@@ -284,15 +283,13 @@ def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
     facts = card.provenance.get("trained")
     if facts is None:
         raise UsageError(f"model {card.name!r} was not trained; name those of `promptcli train`")
+    own = facts["scores"]["trained"]
     hashes = {}
-    for task, score in zip(facts["tasks"], facts.get("untrained", []), strict=False):
+    for task, score in zip(own, card.scores, strict=True):
         if "data_sha256" in score:  # data that are read here have one
             hashes[task] = score["data_sha256"]
-    values = [score["value"] for score in card.scores]
-    own_scores = [
-        {"task": task, "trained": value}
-        for task, value in zip(facts["tasks"], values, strict=False)
-    ]
+    own_scores = [{"task": task, "trained": value} for task, value in own.items()]
+    development = next(iter(own))
     rows = []
     for record in facts.get("runs", [{"scores": own_scores}]):
         of_run = {**facts, **record}
@@ -301,7 +298,7 @@ def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
         changes.pop("seed", None)
         traced = {name: of_run[field] for field, name in _TRACED.items() if field in of_run}
         trained = {"backbone": card.provenance.get("backbone"), **traced}
-        run = SeedRun(card.name, of_run["seed"], scores, facts["tasks"][0], hashes, trained)
+        run = SeedRun(card.name, of_run["seed"], scores, development, hashes, trained)
         shared = {name: of_run[name] for name in ("method", "data", "backbone", "development")}
         shared["code"] = "; ".join(code_of(of_run))
         settings = of_run.get("settings", {})

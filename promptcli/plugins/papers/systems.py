@@ -146,7 +146,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
     settings = settings.replace(seed=seed)
     kind = examples_kind(row, method)
     examples = context.examples(kind)
-    steps_of(settings, examples.sizes)  # refuses too few
+    steps_of(settings, len(examples))  # refuses too few
     development = context.development()
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)

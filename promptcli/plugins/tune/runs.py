@@ -69,7 +69,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
 
 def _ended(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) -> Tuned:
     """Return trainings that have ended, from the record of their model."""
-    run.check_same(entry, config.settings)
+    run.check_finished(entry, config.settings)
     facts = entry.provenance["trained"]
     runs = facts.get("runs", [])
     finished = iter(runs)
@@ -83,7 +83,6 @@ def _ended(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) 
             f"model {entry.name!r} is of other runs; give another, or force trains them again",
             parameter="name",
         )
-    note(f"done: model {entry.name!r} is trained already; force trains it again")
     [chosen] = [number for number, trial in enumerate(trials) if trial.record.get("chosen")]
     return Tuned(Trained(entry), trials, chosen, "trials" in facts)
 
@@ -131,7 +130,7 @@ class Runs:
                 name=Path(self.name),
                 elsewhere="force starts it again, or give another name",
                 force=config.force,
-                settings={**config.document(), **kept},
+                settings={**config.to_resume(), **kept},
             )
             with _study(self.folder.folder / "trials.sqlite") as study:
                 return self._train_all(study, processes)

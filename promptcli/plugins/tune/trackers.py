@@ -28,10 +28,8 @@ def _tensorboard(run: watching.WatchedRun) -> GeneralTracker:
     folder = home_folder() / "trackers"
     note(f"tensorboard reads the run in {folder / run.group}")
     place = run.group if run.name == run.group else f"{run.group}/{run.name}"
-    # TensorBoard hides what the folder has from this step on: an earlier run of that name, or what
-    # a stopped run logged after its last checkpoint
-    first = run.begins_at + 1 if run.begins_at else 0
-    return TensorBoardTracker(place, folder, purge_step=first)
+    # TensorBoard hides what the folder has from this step on: an earlier run of that name
+    return TensorBoardTracker(place, folder, purge_step=None if run.resumed else 0)
 
 
 #: Name of a tracker, and of the package that pip installs for it -> how it is started.

@@ -72,9 +72,8 @@ class TrainingSettings:
     )
     batches: str = setting(
         "mixed",
-        "mixed, one-source (of several `data`: negatives come from one file), or similar-lengths"
-        " (sorted within 32 batches, which saves padding).",
-        choices=("mixed", "one-source", "similar-lengths"),
+        "mixed, or similar-lengths (sorted within 32 batches, which saves padding).",
+        choices=("mixed", "similar-lengths"),
     )
     seed: int = setting(42, "Random seed.", min=0)
     chunk_tokens: int = setting(0, "Padded tokens per forward pass; 0: by device.", min=0)

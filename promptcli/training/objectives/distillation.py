@@ -46,8 +46,6 @@ class Distillation(Objective[DistillSettings]):
 
     def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         settings = self.settings
-        if settings.temperature_rate and not settings.contrastive_weight:
-            raise UsageError("needs contrastive_weight, too", parameter="temperature_rate")
         self.similarity: Similarity = Similarity.of(settings, encoder.backbone.device)
         self.teacher = teacher_of(encoder.models, settings)
         self.map: Tensor | None = None
@@ -67,12 +65,6 @@ class Distillation(Objective[DistillSettings]):
                 "needs pairs or triplets (sent0, sent1, hard_neg); leave it out",
                 parameter="contrastive_weight",
             )
-        if settings.mine and not settings.contrastive_weight:
-            raise UsageError(
-                "finds hard negatives, which only a contrastive loss reads; give"
-                " contrastive_weight, too",
-                parameter="mine",
-            )
         number = settings.target_column
         problem = ""
         if number > len(examples.columns):
@@ -81,8 +73,6 @@ class Distillation(Objective[DistillSettings]):
             )
         elif number > 1 and settings.contrastive_weight:
             problem = "is for other texts, and contrastive_weight compares the columns"
-        elif number > 1 and "" in examples.columns[number - 1]:
-            problem = f"is empty in row {examples.columns[number - 1].index('') + 1:,}"
         if problem:
             raise UsageError(f"{number} {problem}", parameter="target_column")
         return examples

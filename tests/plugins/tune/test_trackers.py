@@ -74,18 +74,12 @@ def test_tensorboard_is_told_all_of_every_run_of_a_group(run, words, home):
         assert "method: simcse" in lines
 
 
-def test_a_resumed_run_hides_what_was_logged_after_its_checkpoint(home):
-    for begins_at, value in ((0, 1.0), (2, 2.0)):
-        run = WatchedRun("mine", "mine", begins_at)
-        with reporting_to("tensorboard", run, {}) as started:
-            for step in range(begins_at + 1, 5):
+def test_a_resumed_run_adds_to_what_was_logged_and_a_new_one_hides_it(home):
+    for resumed, steps, value in ((False, 3, 1.0), (True, 2, 2.0), (False, 2, 3.0)):
+        with reporting_to("tensorboard", WatchedRun("mine", "mine", resumed), {}) as started:
+            for step in range(1, steps):
                 started.on_step(step, {"loss": value})
-    assert events(home / "trackers" / "mine")["train/loss"] == [
-        (1, 1.0),
-        (2, 1.0),
-        (3, 2.0),
-        (4, 2.0),
-    ]
+    assert events(home / "trackers" / "mine")["train/loss"] == [(1, 3.0)]
 
 
 @pytest.fixture

@@ -41,12 +41,12 @@ def trainings(monkeypatch):
                 log.write(json.dumps(curve[-1]) + "\n")
             for watcher in watchers:
                 watcher.on_score(score)
-        shown = {"method": "simcse", "chosen_by": "demo:dev", "tasks": ["demo:dev"]}
+        shown = {"method": "simcse", "chosen_by": "demo:dev"}
         shown |= {"seed": seed, "steps": 20, "best_step": 20, "seconds": 1.0, "nearest_words": []}
-        facts = {**shown, "untrained": [{"value": 50.0}], "curve": curve, "group": config.group}
-        entry = Entry(config.name, RECIPES["cls"], provenance={"trained": facts})
-        entry = dataclasses.replace(entry, scores=[{"value": curve[-1]["value"]}])
-        return Trained(entry)
+        scores = {"untrained": {"demo:dev": 50.0}, "trained": {"demo:dev": curve[-1]["value"]}}
+        scores |= {"begun": {}, "default": {}}
+        facts = {**shown, "settings": {}, "scores": scores, "curve": curve, "group": config.group}
+        return Trained(Entry(config.name, RECIPES["cls"], provenance={"trained": facts}))
 
     monkeypatch.setattr(running, "train", train)
     return told
@@ -232,8 +232,11 @@ def test_real_runs(tiny_folder, registry, monkeypatch):
     assert np.array_equal(pc.load("mine").encode(text), runs[found.chosen])
     # of a search that is resumed the best may have ended before
     last = 1 - found.chosen
+    other = {"sweep": {"seed": [1 - last, last]}, "name": "other", "on": "demo:dev", **given}
     with stopped_at(monkeypatch, 1, seed=last), pytest.raises(KeyboardInterrupt):
-        pc.tune("simcse", sweep={"seed": [1 - last, last]}, name="other", on="demo:dev", **given)
-    pc.tune(name="other", resume=True, data=text)
+        pc.tune("simcse", **other)
+    with pytest.raises(UsageError, match="in memory"):
+        pc.tune(name="other", resume=True)
+    pc.tune("simcse", resume=True, **other)
     assert np.array_equal(pc.load("other").encode(text), runs[found.chosen])
     assert not [name for name in registry.names() if name.startswith("other.")]
