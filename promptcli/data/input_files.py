@@ -78,7 +78,8 @@ COMPRESSED: dict[str, Callable[[Any], Any]] = {
 }
 #: Extensions of Markdown, and of texts that are prose whatever their first lines look like.
 MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
-PROSE = (*MARKDOWN, ".rst")
+ORG = ".org"
+PROSE = (*MARKDOWN, ".rst", ORG)
 _WILDCARDS = "*?["
 _WORKBOOK = re.compile(r"(?s)(.*?\.xlsx):(.+)", re.IGNORECASE)
 #: A word that is more likely the misspelt name of a file than a sentence.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from semantic_text_splitter import TextSplitter
 
-from promptcli.data.input_files import MARKDOWN, PROSE, extension_of
+from promptcli.data.input_files import MARKDOWN, ORG, PROSE, extension_of
 from promptcli.embedding.markdown import Heading, TextLine, outline, read_front_matter
 from promptcli.embedding.splitting import Splitter
 
@@ -38,6 +38,8 @@ _CHARACTERS_AT_ONCE = 8192
 #: Lines by which a text is judged.
 _HEAD = 2000
 
+#: A heading of Org: its level is the number of stars.
+_ORG_HEADING = re.compile(r"(\*+)\s+(.*\S)")
 #: A line of one sign, which makes the line above it a heading.
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 #: The first signs of a line that goes on no paragraph: an item of a list, a quotation, a row of a
@@ -128,10 +130,9 @@ def passages_of(
         encoder: The one that will encode them.
     """
     extension, ending = extension_of(name)
-    markdown = extension in MARKDOWN
-    wrapped = markdown or look_wrapped(_without_end(head))
+    wrapped = extension in MARKDOWN or look_wrapped(_without_end(head))
     title = Path(name).name[: -len(extension + ending)]
-    return _Reader(encoder, title, markdown=markdown, wrapped=wrapped).passages(lines)
+    return _Reader(encoder, title, extension, wrapped=wrapped).passages(lines)
 
 
 def _without_end(head: Sequence[str]) -> Sequence[str]:
@@ -183,6 +184,16 @@ def _sections(elements: Iterable[Heading | TextLine]) -> Iterator[_Section]:
             yield _Section(section.path, [TextLine(element.line, element.title, False)])
 
 
+def _starred(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
+    """Yield the headings of an Org text, and its other lines."""
+    for number, line in enumerate(lines, 1):
+        heading = _ORG_HEADING.match(line)
+        if heading is None:
+            yield TextLine(number, line, False)
+        else:
+            yield Heading(number, number, len(heading[1]), heading[2])
+
+
 def _underlined(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
     """Yield the headings of a text that are underlined, and its other lines."""
     styles = list[tuple[str, bool]]()  # signs of underlines, the highest level first
@@ -222,9 +233,12 @@ def _underline(line: str, above: Sequence[str]) -> tuple[str, bool] | None:
 class _Reader:
     """Reads the passages of a text."""
 
-    def __init__(self, encoder: "Encoder", title: str, *, markdown: bool, wrapped: bool) -> None:
+    def __init__(self, encoder: "Encoder", title: str, extension: str, *, wrapped: bool) -> None:
         self._title = title  # of Markdown without a title
-        self._markdown = markdown
+        self._markdown = extension in MARKDOWN
+        self._outline = _starred if extension == ORG else _underlined
+        if self._markdown:
+            self._outline = self._markdown_elements
         self._wrapped = wrapped
         # its Markdown splitter takes code in a sentence for a better place to split than the end of
         # the sentence
@@ -235,8 +249,7 @@ class _Reader:
 
     def passages(self, lines: Iterable[str]) -> Iterator[Passage]:
         """Yield the passages of lines, in order; lines are read when they are needed."""
-        elements = self._markdown_elements(lines) if self._markdown else _underlined(lines)
-        for section in _sections(elements):
+        for section in _sections(self._outline(lines)):
             heading = " > ".join(section.path)
             begin = self._short_heading(section.path)
             original = "\n".join(line.text for line in section.lines)

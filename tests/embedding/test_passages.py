@@ -64,6 +64,16 @@ def test_underlined_headings_of_rest_have_levels_by_their_order(encoder):
     ]
 
 
+def test_stars_of_org_are_headings(encoder):
+    text = "Begin.\n* Garden\n** Roses\nCut them.\n*Bold* is text.\n* Kitchen\n- Bake.\n"
+    found = [(each.line, each.heading, each.body) for each in read(text, "a.org", encoder)]
+    assert found == [
+        (1, "", "Begin."),
+        (4, "Garden > Roses", "Cut them.\n*Bold* is text."),
+        (7, "Kitchen", "- Bake."),
+    ]
+
+
 @pytest.mark.parametrize("name", ["a.md", "a.txt", "a.rst", "a.md.gz"])
 def test_long_paragraphs_are_split_at_sentences_and_no_line_is_lost(name, encoder):
     paragraphs = [wrapped(PROSE), "A short one.", "Another short one.", wrapped(PROSE, 70)]
