@@ -10,6 +10,7 @@ from promptcli.cli.console import half_interval
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.data.task_table import TEST_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask, any_task_names
+from promptcli.errors import counted
 from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import (
     Comparison,
@@ -30,37 +31,30 @@ _NEARLY_ALL = 99.995  #: of a share x 100, rounded as printed
 
 
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
-    """Return a short name of each encoder that no other one has.
+    """Return a short name of each encoder, or the whole one if another has that, too.
 
-    It is the name of an encoder alone, or the recipe, or a model and its pooling or recipe. A path
-    is cut to its last part if that tells the models apart.
+    Several recipes of one model are named without it.
     """
-    encoders_of = Counter(label.model for label in labels)
-    models_of: dict[str, set[str]] = {}
-    for label in labels:
-        models_of.setdefault(label.end, set()).add(label.model)
-    names: dict[Label, str] = {}
-    for label in labels:
-        model = label.end if len(models_of[label.end]) == 1 else label.model
-        recipe = label.recipe.removeprefix("pooling=")
-        alone = encoders_of[label.model] == 1
-        if alone and (label.entry or not label.recipe):
-            names[label] = model
-        elif alone and "=" in label.recipe:
-            names[label] = f"{model} {_pooling_in(label.recipe)}"
-        elif alone and label.named:
-            names[label] = f"{model} {recipe}"
-        elif len(encoders_of) == 1:
-            names[label] = recipe
-        else:
-            names[label] = f"{model} {recipe}"
+    is_one_model = len(labels) > 1 and len({label.model for label in labels}) == 1
+    names = {label: _short_name(label, with_model=not is_one_model) for label in labels}
+    often = Counter(names.values())
+    for label, name in names.items():
+        if often[name] > 1:
+            names[label] = f"{label.model} {label.recipe}".rstrip()
     return names
 
 
-def _pooling_in(recipe: str) -> str:
-    """Return the pooling of a recipe that is named by its fields, see ``recipe_name``."""
-    match = re.search(r"(?:^| )pooling=(\S+)", recipe)
-    return match[1] if match else Recipe().resolve().pooling
+def _short_name(label: Label, *, with_model: bool) -> str:
+    """Return the name of a saved model, or the end of a model's path with its recipe, of which the
+    pooling stands for a list of fields.
+    """
+    if label.entry or not label.recipe:
+        return label.end
+    recipe = label.recipe
+    if "=" in recipe:
+        match = re.search(r"(?:^| )pooling=(\S+)", recipe)
+        recipe = match[1] if match else Recipe().pooling
+    return f"{label.end} {recipe}" if with_model else recipe
 
 
 def evaluation_parts(evaluation: Evaluation, *, subsets: bool, intervals: bool) -> ReportParts:
@@ -254,28 +248,25 @@ def comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportP
     """Lay out differences of two encoders; those beyond chance are starred."""
     if not comparisons:
         return []
-    compared = list(dict.fromkeys(map(_compared_on, comparisons)))
-    hidden = {"task"} if len(compared) == 1 else set()
-    caption = f"differences, {'by task' if compared[1:] else compared[0]}: paired bootstrap"
-    caption += "; * beyond chance of pairs, not of seeds"
-    if len(comparisons) == 1:
-        hidden.add("p, Holm")
-    else:
-        caption += f", by Holm's p over {len(comparisons)} comparisons"
-        caption += "; interval and p are of one alone"
+    caption = (
+        "differences: paired bootstrap; * beyond chance of pairs, not of seeds, by Holm's p over"
+        f" {counted(len(comparisons), 'comparison')}; interval and p are of one alone"
+    )
     rows = []
     for item in comparisons:
         low, high = item.ci95
-        cells = {
-            "": f"{names[item.first]} - {names[item.second]}",
-            "task": _compared_on(item),
-            "points": f"{item.difference:+.2f}{'*' if item.beyond_chance else ''}",
-            "95% interval": f"{low:+.2f} to {high:+.2f}",
-            "p": _p_value(item.p_value),
-            "p, Holm": _p_value(item.p_holm),
-        }
-        rows.append({head: cell for head, cell in cells.items() if head not in hidden})
-    parts: ReportParts = [caption, Grid(list(rows[0]), [list(row.values()) for row in rows])]
+        rows.append(
+            [
+                f"{names[item.first]} - {names[item.second]}",
+                _compared_on(item),
+                f"{item.difference:+.2f}{'*' if item.beyond_chance else ''}",
+                f"{low:+.2f} to {high:+.2f}",
+                _p_value(item.p_value),
+                _p_value(item.p_holm),
+            ]
+        )
+    heads = ["", "task", "points", "95% interval", "p", "p, Holm"]
+    parts: ReportParts = [caption, Grid(heads, rows)]
     if not any(item.beyond_chance for item in comparisons):
         parts.append("no difference is beyond chance")
     return parts

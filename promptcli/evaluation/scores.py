@@ -21,9 +21,7 @@ class Label:
 
     model: str
     recipe: str
-    #: whether the model is an encoder by name, not a backbone
-    named: bool = field(default=False, compare=False)
-    #: whether that is a saved model without changes, whose name implies its pooling
+    #: whether it is a saved model without changes, whose name implies its pooling
     entry: bool = field(default=False, compare=False)
 
     def to_dict(self) -> dict[str, str]:

@@ -90,10 +90,10 @@ def test_missing_tasks_are_named_and_are_dashes_in_the_table(score, document, fa
     assert list(scored["missing"]) == ["STS13", "STS15", "STS16", "SICK-R"]
     ran = score("--model", "cls")
     assert ran.code == 0 and all(f"{name} is missing: " in ran.err for name in scored["missing"])
-    head, row = (line for line in ran.out.splitlines() if "STS13" in line or line.startswith("cls"))
+    head, row = (line for line in ran.out.splitlines() if "STS13" in line or " cls " in line)
     assert [column.strip("*") for column in head.split()][:7] == [str(name) for name in TEST_TASKS]
     assert head.endswith("Avg") and "mean of 3 of the papers' 7 tasks" in ran.out
-    assert [index for index, cell in enumerate(row.split()[1:]) if cell == "-"] == [1, 3, 4, 6]
+    assert [index for index, cell in enumerate(row.split()[2:]) if cell == "-"] == [1, 3, 4, 6]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_table_says_protocol_text_intervals_subsets_and_what_is_not_comparable(
         and f"±{(first['ci95'][1] - first['ci95'][0]) / 2:.2f}" in ran.out
     )
     # the average is of the rounded figures of test splits
-    row = next(line for line in ran.out.splitlines() if line.startswith("cls"))
+    row = next(line for line in ran.out.splitlines() if " cls " in line)
     assert (
         row.split()[-1]
         == f"{np.mean([round(figures[task]['value'], 2) for task in ('STS12', 'STS14')]):.2f}"
@@ -185,11 +185,11 @@ def test_entries_and_recipes_stand_in_one_table(score, document, fake, entry):
         ([("/a/b/MiniLM/", "pooling=last/max")], ["MiniLM last/max"]),
         (
             [("/a/MiniLM", "pooling=last/avg"), ("/b/MiniLM", "pooling=last/avg")],
-            ["/a/MiniLM last/avg", "/b/MiniLM last/avg"],
+            ["/a/MiniLM pooling=last/avg", "/b/MiniLM pooling=last/avg"],
         ),
-        ([("mine", "cls", True, True)], ["mine"]),
-        ([("mine", "cls", True, True), ("mini-bert", "cls")], ["mine", "mini-bert cls"]),
-        ([("/a/folder", "cls", True)], ["folder cls"]),
+        ([("mine", "cls", True)], ["mine"]),
+        ([("mine", "cls", True), ("mini-bert", "cls")], ["mine", "mini-bert cls"]),
+        ([("/a/folder", "cls")], ["folder cls"]),
         (
             [("mini-bert", "last-avg"), ("mini-bert", "pooling=last/ditto:1-9")],
             ["last-avg", "last/ditto:1-9"],
@@ -237,9 +237,7 @@ def test_a_task_that_a_model_cannot_take_leaves_its_other_figures(score, fake, m
 
     monkeypatch.setattr(MtebTask, "scores", refuse)
     ran = score("cls", "--task", "STS14", "--task", "mteb:STS17", "-q")
-    assert ran.code == 2 and any(
-        line.startswith("cls ") and "." in line for line in ran.out.splitlines()
-    )
+    assert ran.code == 2 and any(" cls  " in line and "." in line for line in ran.out.splitlines())
     assert "cls is not complete: nothing predicts" in ran.out
 
 
@@ -284,7 +282,7 @@ def test_differences_are_corrected_for_their_number(
     assert all(row["beyond_chance"] == (row["p_holm"] < 0.05) for row in found)
     table = score(*models, *words).out
     heads = next(line for line in table.splitlines() if "points" in line).split("  ")
-    assert ("p, Holm" in map(str.strip, heads)) == (count > 1) == ("Holm's p over" in table)
+    assert "p, Holm" in map(str.strip, heads) and f"Holm's p over {count} " in table
     for row in found:  # the interval and p are of the same difference
         low, high = row["ci95"]
         assert (low <= 0 <= high) == (row["p_value"] > 0.05)
@@ -333,10 +331,7 @@ def test_results_are_written_by_the_files_name(suffix, score, fake, tmp_path):
         ]
     elif suffix == ".md":
         assert "|  | STS12* | STS-B* | Avg |\n| --- | ---: | ---: | ---: |" in text
-        assert (
-            all(f"| {value} |" in text for value in values)
-            and "differences, mean of 2 tasks" in text
-        )
+        assert all(f"| {value} |" in text for value in values) and "mean of 2 tasks" in text
     else:
         assert (
             r" & STS12* & STS-B* & Avg \\" in text and r"$\pm$" in text and r"95\% interval" in text
