@@ -12,16 +12,6 @@ SPINS = "1000"
 _WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
 
 
-def _open_closed_streams() -> None:
-    """Open a closed stdout or stderr, else the next file opened would be taken for it: writing to
-    the first fails.
-    """
-    for number, name, mode in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
-        if getattr(sys, name) is None:
-            os.dup2(os.open(os.devnull, mode), number)
-            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))
-
-
 def _forget_current_folder() -> None:
     """Import nothing more from the current folder, which ``python -m`` puts first, unless promptcli
     itself is in it.
@@ -34,7 +24,6 @@ def _forget_current_folder() -> None:
 
 def main() -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
-    _open_closed_streams()
     _forget_current_folder()
     if not any(name in os.environ for name in _WAITING):  # before torch loads
         os.environ["GOMP_SPINCOUNT"] = SPINS

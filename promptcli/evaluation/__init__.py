@@ -27,7 +27,6 @@ def evaluate(
     vectors: Sequence[str | Path] = (),
     compare: "Model | None" = None,
     fast: bool = False,
-    seed: int | None = None,
     mteb_folder: str | Path = "mteb-results",
     force: bool = False,
     skip_missing: bool = False,
@@ -56,7 +55,6 @@ def evaluate(
             up to six are compared on the averages of their tasks. By a paired bootstrap, corrected
             for the number of comparisons (Holm).
         fast: SentEval's 5-fold setting of transfer tasks: for development, not for print.
-        seed: Seed of the classifiers of transfer tasks (default: SentEval's 1111).
         mteb_folder: Folder of mteb's own result files.
         force: Measure again what an earlier evaluation kept.
         skip_missing: Leave out tasks without data and models that cannot be scored, with a note.
@@ -89,7 +87,7 @@ def evaluate(
     from promptcli.evaluation.scores import Evaluation
     from promptcli.models.loading import as_list
 
-    settings = EvalSettings(fast, seed, Path(mteb_folder))
+    settings = EvalSettings(fast, Path(mteb_folder))
     named = as_list(models)
     if compare is not None:
         named = [*named, compare]

@@ -66,7 +66,6 @@ class EvalSettings:
     """The choices that tasks of plug-ins leave open."""
 
     fast: bool = False  #: a faster setting, for development
-    seed: int | None = None  #: of classifiers
     mteb_folder: Path = Path("mteb-results")  #: of mteb's result files
 
 

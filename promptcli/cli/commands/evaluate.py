@@ -103,14 +103,6 @@ def evaluate_command(
             rich_help_panel=_PLUGIN_TASKS,
         ),
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Random seed of the classifiers (default: SentEval's 1111).",
-            rich_help_panel=_PLUGIN_TASKS,
-        ),
-    ] = None,
     mteb_folder: Annotated[
         str,
         typer.Option(
@@ -196,7 +188,6 @@ def evaluate_command(
             vectors=vectors or (),
             compare=baseline,
             fast=fast,
-            seed=seed,
             mteb_folder=mteb_folder,
             force=force,
             skip_missing=True,

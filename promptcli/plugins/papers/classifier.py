@@ -60,11 +60,11 @@ class ClassifierTraining:
             "seed": SENTEVAL_SEED,
         }
 
-    def caption(self, seed: int = SENTEVAL_SEED) -> str:
+    def caption(self) -> str:
         """Return the line that tables print about the classifier and its seed."""
         return (
-            f"SentEval's linear classifier, {self.folds} folds, {self.optimizer}, seed {seed};"
-            " accuracy x 100"
+            f"SentEval's linear classifier, {self.folds} folds, {self.optimizer},"
+            f" seed {SENTEVAL_SEED}; accuracy x 100"
         )
 
 
@@ -77,10 +77,9 @@ FAST = ClassifierTraining(
 )
 
 
-def training_of(settings: EvalSettings) -> tuple[ClassifierTraining, int]:
-    """Return how classifiers are trained, and the seed of first weights and order of examples."""
-    seed = SENTEVAL_SEED if settings.seed is None else settings.seed
-    return FAST if settings.fast else FULL, seed
+def training_of(settings: EvalSettings) -> ClassifierTraining:
+    """Return how classifiers are trained."""
+    return FAST if settings.fast else FULL
 
 
 #: PyTorch's optimisers of these names, with their defaults; they take many parameters at once.

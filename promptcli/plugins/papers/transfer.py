@@ -116,20 +116,24 @@ class TransferTask(OtherTask):
         if empty:
             note(f"{self.name}: {empty} empty sentences are classified, too, as in SentEval")
         labels = {split: part.labels for split, part in self.splits.items()}
-        check_labels(self.name, labels, training_of(settings)[0])
+        check_labels(self.name, labels, training_of(settings))
 
     def settings(self, settings: "EvalSettings") -> dict[str, Any]:
         from promptcli.plugins.papers.classifier import training_of
 
-        training, seed = training_of(settings)
-        return {**vars(training), "seed": seed}
+        return vars(training_of(settings))
 
     def scores(
         self, embedded: "Sequence[TaskVectors]", rows: Mapping[str, int], settings: "EvalSettings"
     ) -> list[AccuracyScore]:
-        from promptcli.plugins.papers.classifier import ClassifierSetting, classify, training_of
+        from promptcli.plugins.papers.classifier import (
+            SENTEVAL_SEED,
+            ClassifierSetting,
+            classify,
+            training_of,
+        )
 
-        training, seed = training_of(settings)
+        training = training_of(settings)
         scores = []
         for each in embedded:
             start = time.perf_counter()
@@ -139,7 +143,7 @@ class TransferTask(OtherTask):
                 splits[split] = (features(each.vectors, part, rows), part.labels)
             classes = 1 + max(int(labels.max()) for _, labels in splits.values())
             device = "cpu" if each.encoder is None else str(each.encoder.device)
-            setting = ClassifierSetting(training, classes, seed, device, self.name)
+            setting = ClassifierSetting(training, classes, device=device, task=self.name)
             outcome = classify(splits, setting)
             low, high = statistics.mean_interval(outcome.right)
             scores.append(
@@ -155,9 +159,9 @@ class TransferTask(OtherTask):
                     setting={
                         "folds": training.folds,
                         "optimizer": training.optimizer,
-                        "seed": seed,
+                        "seed": SENTEVAL_SEED,
                     },
-                    caption=training.caption(seed),
+                    caption=training.caption(),
                     ci95=(100 * low, 100 * high),
                     by_example=outcome.right,
                 )
