@@ -96,11 +96,6 @@ def silent(wanted: bool = True) -> Iterator[None]:
         yield
 
 
-def is_silent() -> bool:
-    """Return whether notes are suppressed."""
-    return _SILENT.get()
-
-
 def note(message: str) -> None:
     """Tell the user one line about the work: an assumption, a choice, something left out."""
     if not _SILENT.get():

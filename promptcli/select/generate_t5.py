@@ -22,6 +22,7 @@ from promptcli.notes import Advance, stage
 from promptcli.recipe import MASK, SLOT
 
 _LONGEST_OUTPUT = 20  # tokens that T5 writes, its start and the sentinels included (LM-BFF)
+_MOST_PAIRS = 200
 _LONGEST_INPUT = 256  # tokens of a T5 input (LM-BFF)
 
 
@@ -61,9 +62,9 @@ def read_definitions(path: Path) -> list[Definition]:
 
 
 def choose_definitions(
-    definitions: Sequence[Definition], tokens: PieceTokenizer, limit: int = 200
+    definitions: Sequence[Definition], tokens: PieceTokenizer
 ) -> list[Definition]:
-    """Return at most ``limit`` pairs whose word is one token, as a mask is, evenly spaced over the
+    """Return at most 200 pairs whose word is one token, as a mask is, evenly spaced over the
     list.
     """
     rows = tokens.encode([f" {pair.word}" for pair in definitions])
@@ -79,7 +80,7 @@ def choose_definitions(
             f"none of the {len(definitions)} words is a single token of the backbone; give other"
             " pairs"
         )
-    count = min(limit, len(fitting))
+    count = min(_MOST_PAIRS, len(fitting))
     return [fitting[number * len(fitting) // count] for number in range(count)]
 
 

@@ -180,12 +180,7 @@ def saving(name: str | None, force: bool) -> Callable[[Search], Search]:
 
 
 def cross_validate(
-    heads: NDArray[np.float64],
-    plain: NDArray[np.float64],
-    gold: NDArray[np.float64],
-    *,
-    halvings: int = HALVINGS,
-    seed: int = SEED,
+    heads: NDArray[np.float64], plain: NDArray[np.float64], gold: NDArray[np.float64]
 ) -> CrossValidation:
     """Choose the best head on a random half of the pairs and score it on the other half, both ways.
 
@@ -193,20 +188,20 @@ def cross_validate(
     states' plain averages, ``gold`` the gold scores (n,).
     """
     flat = heads.reshape(-1, len(gold))
-    generator = np.random.default_rng(seed)
-    half = np.zeros((len(gold), halvings))
+    generator = np.random.default_rng(SEED)
+    half = np.zeros((len(gold), HALVINGS))
     for column in half.T:
         column[generator.permutation(len(gold))[: len(gold) // 2]] = 1
     halves = np.hstack([half, 1 - half])
     others = np.hstack([1 - half, half])
-    choice = np.arange(2 * halvings)
+    choice = np.arange(2 * HALVINGS)
     values = correlations(flat, gold, halves)
     chosen = values.argmax(axis=0)
-    held_out = np.roll(values, halvings, axis=1)[chosen, choice]
+    held_out = np.roll(values, HALVINGS, axis=1)[chosen, choice]
     average = correlations(plain, gold, others)[chosen // heads.shape[1], choice]
     overall = correlations(flat, gold, np.ones((len(gold), 1)))[:, 0].argmax()
     return CrossValidation(
-        choices=2 * halvings,
+        choices=2 * HALVINGS,
         chosen=100 * float(values[chosen, choice].mean()),
         held_out=100 * float(held_out.mean()),
         gain=100 * float((held_out - average).mean()),

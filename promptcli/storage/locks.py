@@ -39,11 +39,11 @@ def try_lock(descriptor: int) -> bool | None:
 
 
 @contextlib.contextmanager
-def hold(path: Path, *, patience: float = PATIENCE) -> Iterator[None]:
+def hold(path: Path) -> Iterator[None]:
     """Hold the lock of a file or folder that exists.
 
     Raises:
-        PromptcliError: Another process holds it for longer than ``patience`` seconds.
+        PromptcliError: Another process holds it for longer than ``PATIENCE`` seconds.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -51,9 +51,9 @@ def hold(path: Path, *, patience: float = PATIENCE) -> Iterator[None]:
         is_said = False
         while try_lock(descriptor) is False:
             waited = time.monotonic() - began
-            if waited > patience:
+            if waited > PATIENCE:
                 raise PromptcliError(
-                    f"another process has held the lock on {path} for {patience:.0f} s; end it, or"
+                    f"another process has held the lock on {path} for {PATIENCE:.0f} s; end it, or"
                     " try later"
                 )
             if waited > _SAID_AFTER and not is_said:

@@ -114,17 +114,15 @@ def load_tensors(
         return load_file(path)
 
 
-def open_tensors(
-    path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError
-) -> "Mapping[str, Tensor]":
+def open_tensors(path: Path, *, hint: str) -> "Mapping[str, Tensor]":
     """Return the tensors of a file as ``load_tensors`` does, without torch unless the file holds
     types of numbers that are torch's own.
     """
-    with reading(path, hint=hint, error=error):
+    with reading(path, hint=hint):
         arrays = _arrays_of_numpy(path)
     if arrays is not None:
         return StoredTensors(arrays)
-    return load_tensors(path, hint=hint, error=error)
+    return load_tensors(path, hint=hint)
 
 
 def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:

@@ -23,23 +23,19 @@ def read_document(
     *,
     hint: str,
     error: type[PromptcliError] = CheckFailedError,
-    closed: bool = False,
 ) -> Document:
     """Read a document, TOML if the file's name ends in .toml, else JSON, as a dataclass or a type:
     ``dict[str, str]``.
 
     ``hint`` ends the message: what to do about a malformed file. ``error`` is ``UsageError`` for
-    the user's files. With ``closed`` unknown keys are refused.
+    the user's files.
     """
     try:
         if path.exists() and not path.is_file():
             raise ValueError("it is not a regular file")
         content = path.read_bytes()
-        return convert(
-            parse_toml(content) if path.suffix == ".toml" else parse_json(content),
-            kind,
-            closed=closed,
-        )
+        parse = parse_toml if path.suffix == ".toml" else parse_json
+        return convert(parse(content), kind)
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror}; {hint}") from None
     except ValueError as problem:

@@ -207,7 +207,7 @@ def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
             load_t5(str(folder))
 
 
-def test_definitions(tmp_path, tiny_backbone):
+def test_definitions(tmp_path, tiny_backbone, monkeypatch):
     path = tmp_path / "pairs.tsv"
     path.write_text("word\tdefinition\ndog\tan animal\ncat\t an animal too \n", encoding="utf-8")
     assert read_definitions(path) == [("dog", "an animal"), ("cat", "an animal too")]
@@ -218,6 +218,7 @@ def test_definitions(tmp_path, tiny_backbone):
     tokens = tiny_backbone("bert").tokenizer
     pairs = [Definition(word, "x") for word in ("un", "i", "zebra", "the", "a")]
     assert [pair.word for pair in choose_definitions(pairs, tokens)] == ["un", "i", "the", "a"]
-    assert [pair.word for pair in choose_definitions(pairs, tokens, limit=2)] == ["un", "the"]
+    monkeypatch.setattr(generate_t5, "_MOST_PAIRS", 2)
+    assert [pair.word for pair in choose_definitions(pairs, tokens)] == ["un", "the"]
     with pytest.raises(UsageError, match="single token"):
         choose_definitions(pairs[2:3], tokens)

@@ -16,7 +16,7 @@ from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, score_encoders
 from promptcli.recipe import RECIPES, Choice, Recipe
-from promptcli.select import head_pass
+from promptcli.select import head_pass, search
 from promptcli.select.head_pass import head_cosines
 from promptcli.select.search import SEARCHED, cross_validate, search_layers
 from promptcli.select.tfidf_correlation import correlate, tfidf_weights
@@ -160,12 +160,14 @@ def test_the_search_takes_names_and_gives_an_entry(tiny_folder):
     assert entry.provenance["searched_on"]["pairs"] == len(TASK.pairs())
 
 
-def test_cross_validation_equals_a_plain_loop():
+def test_cross_validation_equals_a_plain_loop(monkeypatch):
+    monkeypatch.setattr(search, "HALVINGS", 7)
+    monkeypatch.setattr(search, "SEED", 3)
     generator = np.random.default_rng(1)
     gold = generator.integers(0, 6, 41).astype(float)
     heads = generator.normal(size=(2, 5, 41)) + gold * 0.2
     plain = generator.normal(size=(2, 41)) + gold * 0.1
-    found = cross_validate(heads, plain, gold, halvings=7, seed=3)
+    found = cross_validate(heads, plain, gold)
     flat, drawn = heads.reshape(10, 41), np.random.default_rng(3)
     halves = [drawn.permutation(41)[:20] for _ in range(7)]
     chosen, held_out, gain, picks = [], [], [], []

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.models.entries import Entry
 from promptcli.recipe import Recipe
+from promptcli.storage import locks
 from promptcli.storage.cache import Cache
 from promptcli.storage.files import (
     atomic_path,
@@ -138,7 +139,7 @@ def test_any_value_in_any_field_is_read_or_refused(kind, data):
     name = data.draw(st.sampled_from([one.name for one in fields(kind)]))
     content = json.dumps({**DOCUMENTS[kind], name: data.draw(json_values)})
     try:
-        parsed(content, kind, closed=True)
+        parsed(content, kind)
     except CheckFailedError as error:
         assert "\n" not in str(error) and len(str(error)) < 400
         str(error).encode("utf-8")
@@ -256,7 +257,8 @@ def _hold(path, held, ended):
         ended.wait()
 
 
-def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path):
+def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
     context = processes.context()
     held, ended = context.Event(), context.Event()
     (tmp_path / "lock").touch()
@@ -265,12 +267,12 @@ def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path):
     held.wait()
     with (
         pytest.raises(PromptcliError, match=str(tmp_path / "lock")),
-        hold(tmp_path / "lock", patience=0.05),
+        hold(tmp_path / "lock"),
     ):
         pass
     process.kill()
     process.join()
-    with hold(tmp_path / "lock", patience=0.05):
+    with hold(tmp_path / "lock"):
         pass
 
 
