@@ -156,15 +156,10 @@ _LINES_EVERY = 30.0
 
 
 def rate(speed: float | None) -> str:
-    """Return a speed in steps a second; if it is low, by the minute or the hour."""
+    """Return a speed in steps a second."""
     if not speed:
         return "-/s"
-    if speed >= 10:
-        return f"{speed:,.0f}/s"
-    for unit, seconds in (("s", 1), ("min", 60)):
-        if speed * seconds >= 1:
-            return f"{speed * seconds:.1f}/{unit}"
-    return f"{speed * 3600:.1f}/h"
+    return f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s"
 
 
 class _Rate(ProgressColumn):

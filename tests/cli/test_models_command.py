@@ -1,7 +1,5 @@
 """The commands ``models`` and ``recipes`` as a user types them."""
 
-import re
-
 import pytest
 import torch
 
@@ -72,9 +70,6 @@ def test_show_fits_a_screen_and_all_shows_the_rest(run):
     for text in ("mini-bert", "distill", "last/mask", "STS-B"):
         assert text in shown.out
     assert "learning_rate" not in shown.out
-    [digits] = re.findall(r"weights_sha256 +(\w+)$", shown.out, re.M)
-    [versions] = re.findall(r"versions +(.+)$", shown.out, re.M)
-    assert len(digits) == 12 and "promptcli 0" in versions
     rest = run("models", "show", "mini", "--all").out
     assert "sha256" in rest and "learning_rate" in rest
 

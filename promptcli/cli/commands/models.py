@@ -22,8 +22,6 @@ from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
 if TYPE_CHECKING:
     from promptcli.models.registry import Registry
 
-_DIGITS = 12  # of a hash, in short
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a model.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository of the hub.")]
 
@@ -111,15 +109,12 @@ def _in_short(card: Entry) -> dict[str, Any]:
     fields["recipe"] = {key: value for key, value in recipe if value not in (None, [], "none")}
     fields["tensors"] = TENSORS in card.files
     fields["prompts"] = list(card.prompts.texts)
-    came = {}
-    for key, value in card.provenance.items():
-        if not isinstance(value, dict | list):
-            came[key] = value[:_DIGITS] if key.endswith("sha256") else value
+    came = {
+        key: value for key, value in card.provenance.items() if not isinstance(value, dict | list)
+    }
     trained = card.provenance.get("trained", {})
     if trained:
         came["trained"] = f"{trained['method']} on {trained.get('source') or 'data of its own'}"
-    versions = {"promptcli": card.promptcli, **trained.get("versions", {})}
-    came["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
     return {**fields, "provenance": came, "scores": [_score(score) for score in card.scores]}
 
 
