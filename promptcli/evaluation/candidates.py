@@ -49,12 +49,7 @@ class Candidate:
         label = Label(
             str(word) if named else entry.recipe.backbone,
             recipe_name(entry.recipe),
-<<<<<<< HEAD
-            named,
             entry=not choice.changes and is_saved,
-=======
-            entry=not choice.changes and word in registry.names(),
->>>>>>> 602cf98f (Differences have one table, names in tables one rule)
         )
         if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
             return cls(label, model, entry.transfer, word, choice)
