@@ -228,26 +228,11 @@ def _loss(
 
 
 def stratified_folds(labels: Labels, folds: int, seed: int) -> list[tuple[RowNumbers, RowNumbers]]:
-    """Return the training and test rows of every fold; each class is spread evenly.
+    """Return the training and test rows of every fold; each class is spread evenly."""
+    from sklearn.model_selection import StratifiedKFold
 
-    Equals scikit-learn's ``StratifiedKFold(folds, shuffle=True, random_state=seed)`` since 0.22,
-    which is not a requirement: the sorted labels, dealt out like cards, say how many of each class
-    go to a fold.
-    """
-    _, first, encoded = np.unique(labels, return_index=True, return_inverse=True)
-    encoded = np.argsort(np.argsort(first))[encoded]  # classes by their first appearance
-    dealt = np.sort(encoded)
-    generator = np.random.RandomState(seed)
-    fold_of = np.empty(len(labels), dtype=np.int64)
-    for number in range(len(first)):
-        counts = np.bincount(np.flatnonzero(dealt == number) % folds, minlength=folds)
-        places = np.arange(folds).repeat(counts)
-        generator.shuffle(places)
-        fold_of[encoded == number] = places
-    split = []
-    for fold in range(folds):
-        split.append((np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)))
-    return split
+    drawn = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    return list(drawn.split(labels, labels))
 
 
 @dataclass(frozen=True)

@@ -141,9 +141,6 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
         }
         data.facts[task.name] = {
             "examples": {split: len(part) for split, part in task.splits.items()},
-            "unexpected": {
-                split: list(counts) for split, counts in task.unexpected_counts().items()
-            },
             "sha256": hash_of(splits),
             "setting": FULL.caption(),
             "training": FULL.facts(),

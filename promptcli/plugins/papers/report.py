@@ -11,8 +11,7 @@ from promptcli.cli.result_files import Part, Report, text_of
 from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
-from promptcli.plugins.papers.published import ANY_MODEL, published_tables
-from promptcli.plugins.papers.systems import SYSTEMS
+from promptcli.plugins.papers.published import published_tables
 from promptcli.settings import typed_value
 from promptcli.storage import files
 
@@ -91,20 +90,6 @@ def _plain(value: Any) -> Any:
     if value is None:
         return ""
     return ", ".join(value) if isinstance(value, list) else value
-
-
-def table_lines(document: Document) -> Iterator[TableLine]:
-    """Yield the lines of all rows; rows of one method, measured on another backbone, are joined."""
-    groups: dict[object, list[Document]] = {}
-    for number, row in enumerate(document["rows"]):
-        key: object = number
-        if row["figures"] and row["recipe_id"] and not row["published"]["own"]:
-            key = (row["method"], row["setting"], row["recipe_id"])
-        groups.setdefault(key, []).append(row)
-    for first, *others in groups.values():
-        yield from row_lines(first, document["columns"])
-        for row in others:
-            yield from _published(row["published"], document["columns"])
 
 
 def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
@@ -217,12 +202,13 @@ def table_of(document: Document, *, intervals: bool = True) -> Grid:
     """Return all lines of a table, under the heads of its columns."""
     cells: list[list[str]] = []
     measured = []
-    for line in table_lines(document):
-        if line.kind == "measured":
-            measured.append(len(cells))
-        indent = "" if line.kind in ("measured", "missing") else "  "
-        if intervals or line.kind != "interval":
-            cells.append([f"{indent}{line.label}", *line.cells])
+    for row in document["rows"]:
+        for line in row_lines(row, document["columns"]):
+            if line.kind == "measured":
+                measured.append(len(cells))
+            indent = "" if line.kind in ("measured", "missing") else "  "
+            if intervals or line.kind != "interval":
+                cells.append([f"{indent}{line.label}", *line.cells])
     columns = enumerate(document["columns"], 1)
     scores = [number for number, name in columns if COLUMNS[name].is_score]
     return Grid(["", *heads(document)], cells, best_cells(cells, scores, measured))
@@ -246,7 +232,11 @@ def caption(document: Document) -> list[str]:
         lines.append(f"data {', '.join(hashes)}")
     if document["missing"]:
         lines.append(f"no data: {', '.join(document['missing'])}")
-    lines += _other_sizes(data)
+    for name, facts in data.items():
+        pairs = facts.get("pairs")
+        expected = facts.get("expected_pairs")
+        if pairs != expected:
+            lines.append(f"not comparable: {name} has {pairs} pairs, not {expected}")
     lines += _about_texts(document)
     counts = {name: _count_of_tasks(document, name) for name in document["columns"]}
     if any(0 < count < len(COLUMNS[name].mean_of) for name, count in counts.items()):
@@ -283,17 +273,6 @@ _EXAMPLES = {
     "labelled": "trained on labelled pairs, flow and whitening then fitted on their sentences:",
     "definitions": "trained on definitions:",
 }
-
-
-def _other_sizes(data: Document) -> Iterator[str]:
-    """Yield the data whose sizes are not the papers'."""
-    for name, facts in data.items():
-        pairs = facts.get("pairs")
-        expected = facts.get("expected_pairs")
-        if pairs != expected:
-            yield f"not comparable: {name} has {pairs} pairs, not {expected}"
-        for split, (count, printed) in facts.get("unexpected", {}).items():
-            yield f"not comparable: {name} has {count} examples in {split}, not {printed}"
 
 
 def _about_texts(document: Document) -> Iterator[str]:
@@ -385,7 +364,7 @@ unless the column says otherwise. `promptcli reproduce page` writes this page fr
 
 
 def results_page(documents: Sequence[Document], folder: str = "../results/") -> str:
-    """Return the page of all results and of the tables without one.
+    """Return the page of all results.
 
     ``folder`` is the results' one, relative to the page.
     """
@@ -394,14 +373,6 @@ def results_page(documents: Sequence[Document], folder: str = "../results/") -> 
     parts: list[Part] = [_PAGE.format(", ".join(names))]
     for document in documents:
         parts += page_parts(document, level=2, folder=folder)
-    done = {document["table"] for document in documents}
-    rows = []
-    for table in published_tables().values():
-        if table.name not in done and table.backbones != [ANY_MODEL]:
-            absent = [SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows]
-            why = "; ".join(dict.fromkeys(filter(None, absent))) or "not run yet"
-            rows.append([table.name, table.title, why])
-    parts += ["## Tables without a measured figure", Grid(["table", "what", "why"], rows)]
     return _markdown(parts)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli import errors
 from promptcli.data.senteval import GoldRow, Parts, lines_of, read_splits, table_rows, words_of
 from promptcli.data.task_table import TaskName, TaskRow
 from promptcli.data.tasks import OtherTask, hash_lines
@@ -93,25 +94,11 @@ class TransferTask(OtherTask):
             )
         )
 
-    def unexpected_counts(self) -> dict[str, tuple[int, int]]:
-        """Return the number of examples and the printed number of each split in which they
-        differ.
-        """
-        counts = {}
-        for split, size in ROWS[self.name].sizes.items():
-            if len(self.splits[split]) != size:
-                counts[split] = (len(self.splits[split]), size)
-        return counts
-
     def check(self, settings: "EvalSettings") -> None:
-        """Refuse labels that no classifier can be trained on, and note unusual data."""
+        """Refuse labels that no classifier can be trained on, and note empty sentences."""
         from promptcli.plugins.papers.classifier import check_labels, training_of
 
-        for split, (count, printed) in self.unexpected_counts().items():
-            note(
-                f"{self.name}: {count:,} examples in {split}, not {printed:,}: not comparable with"
-                " printed figures"
-            )
+        errors.require("sklearn", extra="transfer")
         empty = sum(not sentence for sentence in self.sentences())
         if empty:
             note(f"{self.name}: {empty} empty sentences are classified, too, as in SentEval")
@@ -298,23 +285,21 @@ def treebank(line: str) -> str:
 def _transfer(
     folder: str,
     read: Callable[[Path], Iterator[GoldRow]],
-    sizes: Mapping[str, int] | None = None,
     **splits: str,
 ) -> TaskRow:
     files = {split: listed.split() for split, listed in splits.items()}
     read_all = partial(read_splits, folder=folder, splits=files, read=read, by_length=True)
-    return TaskRow("accuracy", read_all, folder, sizes or {}, make=TransferTask.of)
+    return TaskRow("accuracy", read_all, folder, make=TransferTask.of)
 
 
 ROWS = {
-    "MR": _transfer("MR", read_polarity, {"all": 10662}, all="rt-polarity.pos rt-polarity.neg"),
+    "MR": _transfer("MR", read_polarity, all="rt-polarity.pos rt-polarity.neg"),
     "CR": _transfer("CR", read_polarity, all="custrev.pos custrev.neg"),
-    "SUBJ": _transfer("SUBJ", read_polarity, {"all": 10000}, all="subj.objective subj.subjective"),
+    "SUBJ": _transfer("SUBJ", read_polarity, all="subj.objective subj.subjective"),
     "MPQA": _transfer("MPQA", read_polarity, all="mpqa.pos mpqa.neg"),
     "SST-2": _transfer(
         "SST/binary",
         read_sentiment,
-        {"train": 67349, "dev": 872, "test": 1821},
         train="sentiment-train",
         dev="sentiment-dev",
         test="sentiment-test",
@@ -322,14 +307,12 @@ ROWS = {
     "TREC": _transfer(
         "TREC",
         read_questions,
-        {"train": 5452, "test": 500},
         train="train_5500.label",
         test="TREC_10.label",
     ),
     "MRPC": _transfer(
         "MRPC",
         read_paraphrases,
-        {"train": 4076, "test": 1725},
         train="msr_paraphrase_train.txt",
         test="msr_paraphrase_test.txt",
     ),

@@ -188,23 +188,6 @@ def test_a_malformed_file_is_named_with_its_line(data, name, files, content, mes
 # --- folds
 
 
-@pytest.mark.parametrize("seed", [0, 1111])
-def test_folds_are_those_of_scikit_learn(seed):
-    selection = pytest.importorskip(
-        "sklearn.model_selection", reason="scikit-learn, the peer, is not installed"
-    )
-    for labels in (
-        points(103)[1],
-        points(60, classes=6)[1][::-1].copy(),
-        np.tile([2, 0, 1, 1], 15),
-    ):
-        peer = selection.StratifiedKFold(5, shuffle=True, random_state=seed).split(
-            np.zeros((len(labels), 1)), labels
-        )
-        for mine, other in zip(classifier.stratified_folds(labels, 5, seed), peer, strict=True):
-            assert np.array_equal(mine[0], other[0]) and np.array_equal(mine[1], other[1])
-
-
 # --- the classifier
 
 
@@ -370,7 +353,6 @@ def test_all_seven_in_one_json_document(document, backbone):
     row = next(row for row in found["results"] if row["task"] == "MR")
     assert row["examples"] == {"all": 40} and len(row["weight_decays"]) == 5
     assert all(0 <= row["value"] <= 100 and row["metric"] == "accuracy" for row in found["results"])
-    assert "MR: 40 examples in all, not 10,662: not comparable" in said
     # as soon as the task ended
     assert f"MR: {Path(backbone[1]).name} cls {row['value']:.2f} ±" in said
     for row in found["results"]:
@@ -459,10 +441,3 @@ def test_an_encoder_that_gives_no_number_is_refused(run, backbone, data, monkeyp
         "-q",
     )
     assert (ran.code, ran.out) == (1, "") and "is not finite" in ran.err
-
-
-@pytest.mark.data
-def test_real_files_have_the_printed_counts(data_folder):
-    loaded = load_any(data_folder, [TaskName(name) for name in NAMES])
-    assert {"MR", "SST-2", "TREC", "MRPC"} <= {task.name for task in loaded.tasks}
-    assert all(task.unexpected_counts() == {} for task in loaded.tasks)
