@@ -77,25 +77,62 @@ def worker_module() -> Any:
     return ray_worker
 
 
-def make_by_ray(
-    job: PartJob,
-    shards: Sequence[int],
-    advance: Callable[[float], object],
-    *,
-    address: str | None,
-    workers: int | None,
-) -> None:
-    """Make parts by the tasks of a cluster, at most ``workers`` at once.
+class RayEngine:
+    """Each part is a task of a Ray cluster."""
 
-    A task has a GPU if the cluster has any and the job is not for the CPU, else a CPU. A process of
-    Ray keeps the encoder for its next task.
-    """
-    try:
-        with connected(address):
-            _make_all(job, shards, advance, workers)
-    except BaseException:
-        files.remove_leftovers(job.folder)  # of processes that were ended
-        raise
+    def check(self, address: str | None) -> None:
+        """Refuse an address at which no cluster answers: Ray would ask it for minutes, then end
+        this process.
+
+        Ray's own check runs in a process that can be ended.
+        """
+        errors.require("ray", extra="ray")
+        if address is None:
+            return
+        if load_ray(address).is_initialized():
+            raise UsageError("this program is connected to Ray; leave it out", parameter="address")
+        hint = "give the HOST:PORT that `ray start` printed, or auto on a node of the cluster"
+
+        def refusal(why: str) -> UsageError:
+            return UsageError(f"{address!r}: {why}; {hint}", parameter="address")
+
+        if "://" in address:
+            raise refusal("another kind of address")
+        check = children.python_command("ray.scripts.scripts", "health-check")
+        try:
+            with children.environment(RAY_ADDRESS=address):
+                asked = subprocess.run(check, capture_output=True, timeout=_PATIENCE, text=True)
+        except subprocess.TimeoutExpired:
+            raise refusal(f"no Ray answered in {_PATIENCE} s") from None
+        if "AuthenticationError" in asked.stderr:
+            if address == "auto":  # `ray.init` finds the token of its own machine
+                return
+            hint = "set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"
+            raise refusal("this Ray asks for a token")
+        if asked.returncode:
+            lines = asked.stderr.strip().splitlines() or ["it ended without a word"]
+            raise refusal(f"no Ray answers ({lines[-1][:160]})")
+
+    def make(
+        self,
+        job: PartJob,
+        shards: Sequence[int],
+        advance: Callable[[float], object],
+        *,
+        address: str | None,
+        workers: int | None,
+    ) -> None:
+        """Make parts by the tasks of a cluster, at most ``workers`` at once.
+
+        A task has a GPU if the cluster has any and the job is not for the CPU, else a CPU. A
+        process of Ray keeps the encoder for its next task.
+        """
+        try:
+            with connected(address):
+                _make_all(job, shards, advance, workers)
+        except BaseException:
+            files.remove_leftovers(job.folder)  # of processes that were ended
+            raise
 
 
 def _make_all(
@@ -128,29 +165,36 @@ def _make_all(
             ray.cancel(unfinished, force=True)
 
 
-def add_by_actors(dataset: Any, column: VectorColumn) -> Any:
-    """Return a data set with the column: an actor a GPU, else one a CPU and a CPU left free."""
-    import ray
-    import ray.data
+class RayDataSets:
+    """A ``ray.data.Dataset``: it stays lazy, and actors of the cluster hold the encoders."""
 
-    resources = ray.cluster_resources()
-    gpus = int(resources.get("GPU", 0))
-    if column.device == "cpu":
-        gpus = 0
-    cpus = int(resources.get("CPU", 1))
-    # a CPU stays free for the tasks that read and write, else Ray waits for ever
-    actors = gpus or max(1, cpus - 1)
-    adding = column.for_workers("cuda" if gpus else "cpu")
-    return dataset.map_batches(
-        worker_module().Adder,
-        # packed, else Ray would open it before the actor begins
-        fn_constructor_args=(worker_environment(), os.getcwd(), ray.cloudpickle.dumps(adding)),
-        batch_size=column.window,
-        batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
-        num_cpus=1 if cpus > 1 else 0,
-        num_gpus=1 if gpus else 0,
-    )
+    def columns(self, dataset: Any) -> list[str]:
+        """Return the names of the columns."""
+        return list(dataset.columns() or ())
+
+    def add(self, dataset: Any, column: VectorColumn) -> Any:
+        """Return the data set with the column: an actor a GPU, or one a CPU but the last."""
+        import ray
+        import ray.data
+
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0))
+        if column.device == "cpu":
+            gpus = 0
+        cpus = int(resources.get("CPU", 1))
+        # a CPU stays free for the tasks that read and write, else Ray waits for ever
+        actors = gpus or max(1, cpus - 1)
+        adding = column.for_workers("cuda" if gpus else "cpu")
+        return dataset.map_batches(
+            worker_module().Adder,
+            # packed, else Ray would open it before the actor begins
+            fn_constructor_args=(worker_environment(), os.getcwd(), ray.cloudpickle.dumps(adding)),
+            batch_size=column.window,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
+            num_cpus=1 if cpus > 1 else 0,
+            num_gpus=1 if gpus else 0,
+        )
 
 
 def _error_of_task(error: Exception) -> BaseException:
@@ -256,36 +300,3 @@ def _own_answer_to_sigterm() -> Iterator[None]:
             signal.signal(signal.SIGTERM, handler)
     if received:
         signal.raise_signal(signal.SIGTERM)
-
-
-def check_address(address: str | None) -> None:
-    """Refuse an address at which no cluster answers: Ray would ask it for minutes, then end this
-    process.
-
-    Ray's own check runs in a process that can be ended.
-    """
-    if address is None:
-        return
-    if load_ray(address).is_initialized():
-        raise UsageError("this program is connected to Ray; leave it out", parameter="address")
-    hint = "give the HOST:PORT that `ray start` printed, or auto on a node of the cluster"
-
-    def refusal(why: str) -> UsageError:
-        return UsageError(f"{address!r}: {why}; {hint}", parameter="address")
-
-    if "://" in address:
-        raise refusal("another kind of address")
-    check = children.python_command("ray.scripts.scripts", "health-check")
-    try:
-        with children.environment(RAY_ADDRESS=address):
-            asked = subprocess.run(check, capture_output=True, timeout=_PATIENCE, text=True)
-    except subprocess.TimeoutExpired:
-        raise refusal(f"no Ray answered in {_PATIENCE} s") from None
-    if "AuthenticationError" in asked.stderr:
-        if address == "auto":  # `ray.init` finds the token of its own machine
-            return
-        hint = "set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"
-        raise refusal("this Ray asks for a token")
-    if asked.returncode:
-        lines = asked.stderr.strip().splitlines() or ["it ended without a word"]
-        raise refusal(f"no Ray answers ({lines[-1][:160]})")

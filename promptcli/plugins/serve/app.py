@@ -170,12 +170,8 @@ async def models(service: Service, request: Request) -> Response:
             "object": "model",
             "created": 0,
             "owned_by": "promptcli",
-            "fingerprint": encoder.fingerprint,
-            "dimensions": encoder.width,
-            "max_tokens": encoder.max_length,
-            "recipe": encoder.recipe.to_dict(),
         }
-        for name, encoder in service.models.items()
+        for name in service.models
     ]
     return answer({"object": "list", "data": rows})
 
@@ -276,12 +272,9 @@ async def similarity(service: Service, request: Request) -> Response:
 
 
 async def health(service: Service, request: Request) -> Response:
-    """Answer ``GET /health``; the requests in progress include this one."""
+    """Answer ``GET /health``."""
     names = {"models": list(service.models), "indexes": list(service.indexes)}
-    work = {"requests": service.in_work, "waiting_texts": service.batcher.waiting}
-    if service.connections is not None:
-        work["connections"] = len(service.connections)
-    return answer({"status": "ok", **names, **work})
+    return answer({"status": "ok", **names})
 
 
 async def metrics(service: Service, request: Request) -> Response:

@@ -132,7 +132,6 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self.server_state = self._connections = Connections(most)
-        service.connections = self._connections.connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(self._handle)

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -195,7 +195,6 @@ class Service:
         self.most_requests = self.settings.max_requests
         self.dropped = 0  #: requests that were not answered when the server stopped
         self.held = 0  #: bytes of bodies and answers in memory
-        self.connections: Collection[Any] | None = None  #: that are open, if the server tells
         self.metrics = Metrics()
         self.batcher = Batcher(self.settings, self.metrics)
         self.metrics.watch(

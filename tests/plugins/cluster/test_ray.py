@@ -124,9 +124,9 @@ def test_a_session_is_private_and_within_this_machine(trapped):
 def test_where_no_cluster_answers(place, run, monkeypatch):
     there = ray.get_runtime_context().gcs_address
     with pytest.raises(UsageError, match=r"address: .*connected to Ray"):
-        ray_engine.check_address(there)
+        ray_engine.RayEngine().check(there)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    ray_engine.check_address(there)
+    ray_engine.RayEngine().check(there)
     line = (*EMBED, "-o", "out", "--engine", "ray", "--address")
     refused(run(*line, "ray://x"), 2, "--address: 'ray://x'", "give the HOST:PORT")
     monkeypatch.setattr(ray_engine, "_PATIENCE", 1)

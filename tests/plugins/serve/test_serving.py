@@ -173,14 +173,9 @@ def test_dimensions_are_the_first_columns_of_vectors_that_are_whitened_or_traine
         assert "give 8, 4, 16" in refused["message"]
 
 
-def test_models_are_listed_with_their_recipes(client, encoder):
-    tiny, other = client.get("/v1/models").json()["data"]
-    assert (tiny["id"], tiny["fingerprint"], tiny["dimensions"]) == (
-        "tiny",
-        encoder.fingerprint,
-        encoder.width,
-    )
-    assert Recipe.from_dict(other["recipe"]).pooling == "last/avg"
+def test_models_are_listed(client):
+    models = client.get("/v1/models").json()["data"]
+    assert [model["id"] for model in models] == ["tiny", "other"]
 
 
 @pytest.mark.parametrize(("index", "texts"), [(None, SENTENCES[:6]), ("second", SENTENCES[6:])])
@@ -245,12 +240,7 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
 
 def test_health(client):
     names = {"models": ["tiny", "other"], "indexes": ["first", "second"]}
-    assert client.get("/health").json() == {
-        "status": "ok",
-        **names,
-        "requests": 1,
-        "waiting_texts": 0,
-    }
+    assert client.get("/health").json() == {"status": "ok", **names}
 
 
 def values_of(text):
