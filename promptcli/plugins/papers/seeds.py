@@ -31,23 +31,12 @@ PAIRED = "paired t"
 WELCH = "Welch"
 #: Points within which scores have no spread: a t test divides by it.
 _ROUNDING = 1e-9
-#: The fields that a run's record has of its training, with clearer names for some.
-_TRACED = {
-    "method": "method",
-    "supervised": "supervised",
-    "source": "data",
-    "data": "data_sha256",
-    "chosen_by": "development",
-    "development": "development_sha256",
-    "backbone": "backbone_sha256",
-    "settings": "settings",
-    "differs_from_paper": "differs_from_paper",
-    "best_step": "best_step",
-    "precision": "precision",
-    "command": "command",
-    "versions": "versions",
-    "extensions": "extensions",
-}
+#: The fields of a run's record that say how it was trained: names of data, and their hashes.
+_TRACED = (
+    *("method", "supervised", "source", "data", "chosen_by", "development", "backbone"),
+    *("settings", "differs_from_paper", "best_step", "precision"),
+    *("command", "versions", "extensions"),
+)
 #: Settings that may differ between runs of one group: the seed, and how the run is computed.
 _OF_RUNS = ("seed", "chunk_tokens", "gradient_caching", "compile")
 
@@ -91,8 +80,8 @@ class SeedGroup:
     def summary(self, task: str) -> Facts:
         """Return mean, standard deviation (n - 1; None of one run) and number of runs."""
         values = self.values(task)
-        spread = round(stdev(values), 6) if len(values) > 1 else None
-        return {"mean": round(fmean(values), 6), "std": spread, "runs": len(values)}
+        spread = stdev(values) if len(values) > 1 else None
+        return {"mean": fmean(values), "std": spread, "runs": len(values)}
 
     @property
     def best_model(self) -> str:
@@ -105,17 +94,15 @@ class SeedGroup:
                 "task": task,
                 "data_sha256": self.task_sha256(task),
                 **self.summary(task),
-                "scores": [round(value, 6) for value in self.values(task)],
+                "scores": self.values(task),
             }
             for task in self.tasks
         ]
-        runs = []
-        for run in self.runs:
-            scores = {task: round(value, 6) for task, value in run.scores.items()}
-            runs.append({"model": run.model, "seed": run.seed, "scores": scores, **run.trained})
-        models = list(dict.fromkeys(run.model for run in self.runs))
-        named = {"name": self.name, "models": models, "seeds": self.seeds}
-        return {**named, "tasks": tasks, "runs": runs}
+        runs = [
+            {"model": run.model, "seed": run.seed, "scores": run.scores, **run.trained}
+            for run in self.runs
+        ]
+        return {"name": self.name, "seeds": self.seeds, "tasks": tasks, "runs": runs}
 
 
 @dataclass(frozen=True)
@@ -138,19 +125,7 @@ class SeedComparison:
         return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
     def to_dict(self) -> Facts:
-        pairs = self.over_pairs
-        return {
-            "first": self.first,
-            "second": self.second,
-            "task": self.task,
-            "difference": round(self.difference, 4),
-            "test_over_seeds": self.test or None,
-            "seeds": self.seeds,
-            "p_over_seeds": self.p_value and round(self.p_value, 6),
-            "p_over_seeds_holm": self.p_holm and round(self.p_holm, 6),
-            "p_over_pairs": pairs and round(pairs.p_value, 6),
-            "pairs": pairs and pairs.pairs,
-        }
+        return {**vars(self), "over_pairs": self.over_pairs and self.over_pairs.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -296,8 +271,8 @@ def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
         scores = {score["task"]: score["trained"] for score in record["scores"]}
         changes = {**of_run.get("changes", {})}
         changes.pop("seed", None)
-        traced = {name: of_run[field] for field, name in _TRACED.items() if field in of_run}
-        trained = {"backbone": card.provenance.get("backbone"), **traced}
+        trained = {name: of_run[name] for name in _TRACED if name in of_run}
+        trained["on"] = card.provenance["backbone"]
         run = SeedRun(card.name, of_run["seed"], scores, development, hashes, trained)
         shared = {name: of_run[name] for name in ("method", "data", "backbone", "development")}
         shared["code"] = "; ".join(code_of(of_run))

@@ -1,8 +1,7 @@
 """``promptcli compare``: trained models over the seeds of their runs."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -92,18 +91,14 @@ def _trace(group: SeedGroup) -> str:
         versions = run.trained.get("versions", {})
         code += [f"{name} {versions[name]}" for name in _VERSIONS if name in versions]
     parts = [
-        f"{trained.get('method')} on {_with_hash(trained, 'backbone')}",
-        f"data {_with_hash(trained, 'data')}",
-        f"chosen on {_with_hash(trained, 'development')}",
+        f"{trained['method']} on {trained['on']} {trained['backbone'][:_HASH]}",
+        f"data {trained['source']} {trained['data'][:_HASH]}",
+        f"chosen on {trained['chosen_by']} {trained['development'][:_HASH]}",
         f"seeds {' '.join(map(str, group.seeds))}",
         ", ".join([*typed_settings(settings), "all others as promptcli has them"]),
         ", ".join(dict.fromkeys(code)),
     ]
     return f"{group.name}: {'; '.join(parts)}"
-
-
-def _with_hash(trained: Mapping[str, Any], name: str) -> str:
-    return f"{trained.get(name)} {str(trained.get(f'{name}_sha256'))[:_HASH]}"
 
 
 def _line(comparison: SeedComparison) -> list[str]:

@@ -87,8 +87,8 @@ def test_an_array_of_jobs_a_sweep_and_single_models_are_compared(trained, run, r
     ran = run("compare", "array-*", "sweep", "--json")
     assert ran.code == 0, ran.err
     (compared,) = ran.json["comparisons"]
-    assert compared["test_over_seeds"] == PAIRED
-    assert compared["p_over_pairs"] is not None
+    assert compared["test"] == PAIRED
+    assert compared["over_pairs"]["p_value"] is not None
     one, other = ran.json["groups"]
     means = [statistics.fmean(each["tasks"][0]["scores"]) for each in (one, other)]
     assert compared["difference"] == pytest.approx(means[0] - means[1], abs=1e-3)
@@ -124,7 +124,7 @@ def test_every_figure_can_be_traced_from_its_file(trained, run, registry):
     assert ran["settings"] == facts["settings"]
     assert ran["versions"] == facts["versions"]
     hashes = (card["weights_sha256"], facts["data"], facts["development"])
-    names = ("backbone_sha256", "data_sha256", "development_sha256")
+    names = ("backbone", "data", "development")
     assert tuple(ran[name] for name in names) == hashes
     (score,) = {score["data_sha256"] for score in registry.card("one-1").scores}
     assert group["tasks"][0]["data_sha256"] == score
@@ -154,10 +154,10 @@ def test_tasks_of_one_name_with_other_data_are_not_compared(trained, run, tmp_pa
     refused(run("compare", "one-0", "two-*"), 2, "pairs.tsv", "different data")
     trained("other", (1,))
     ran = run("compare", "two-0", "other-1", "--json")
-    assert ran.json["comparisons"][0]["p_over_pairs"] is not None
+    assert ran.json["comparisons"][0]["over_pairs"] is not None
     pairs.write_text("\n".join(lines))
     ran = run("compare", "two-0", "other-1", "--json")
-    assert ran.json["comparisons"][0]["p_over_pairs"] is None
+    assert ran.json["comparisons"][0]["over_pairs"] is None
     assert "not those of the runs" in ran.err
 
 
