@@ -40,19 +40,6 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class PairedDifference:
-    """How far a way is from the best one: the mean over queries of nDCG@10 x 100."""
-
-    value: float
-    ci95: tuple[float, float]
-
-    @property
-    def is_chance(self) -> bool:
-        """Whether the 95% interval holds 0."""
-        return self.ci95[0] <= 0 <= self.ci95[1]
-
-
-@dataclass(frozen=True)
 class Way:
     """A way of ranking, with its figures."""
 
@@ -63,7 +50,9 @@ class Way:
     by_query: Array  #: nDCG@10 of each query, (q,)
     sentences_per_second: float | None = None  #: None: nothing is encoded
     megabytes: float | None = None  #: of the weights in memory; None: no model, or elsewhere
-    to_best: PairedDifference | None = None  #: None: it is the best
+    #: mean difference to the best way over queries, with its interval; None: it is the best
+    to_best: float | None = None
+    to_best_ci95: tuple[float, float] | None = None
 
     @property
     def is_elsewhere(self) -> bool:
@@ -73,7 +62,7 @@ class Way:
     @property
     def is_as_good(self) -> bool:
         """Whether no more than chance is between it and the best."""
-        return self.to_best is None or self.to_best.is_chance
+        return self.to_best_ci95 is None or self.to_best_ci95[0] <= 0 <= self.to_best_ci95[1]
 
 
 @dataclass(frozen=True)
@@ -174,8 +163,9 @@ def with_differences(ways: Sequence[Way]) -> list[Way]:
     compared = [best]
     for way in others:
         by_query = 100 * (way.by_query - best.by_query)
-        difference = PairedDifference(float(by_query.mean()), statistics.mean_interval(by_query))
-        compared.append(dataclasses.replace(way, to_best=difference))
+        interval = statistics.mean_interval(by_query)
+        mean = float(by_query.mean())
+        compared.append(dataclasses.replace(way, to_best=mean, to_best_ci95=interval))
     return compared
 
 

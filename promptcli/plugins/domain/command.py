@@ -91,11 +91,11 @@ def choose(
 
 def _cells(way: "Way") -> list[str]:
     cells = [way.model or "-", way.by, f"{way.ndcg:.1f}", half_interval(way.ci95, 1)]
-    if way.to_best is None:
+    if way.to_best is None or way.to_best_ci95 is None:
         cells += ["", "", "best"]
     else:
         verdict = "within chance" if way.is_as_good else "worse"
-        cells += [f"{way.to_best.value:+.1f}", half_interval(way.to_best.ci95, 1), verdict]
+        cells += [f"{way.to_best:+.1f}", half_interval(way.to_best_ci95, 1), verdict]
     figures = (way.sentences_per_second, way.megabytes)
     return [*cells, *("-" if figure is None else f"{figure:,.0f}" for figure in figures)]
 
@@ -103,19 +103,9 @@ def _cells(way: "Way") -> list[str]:
 def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
     ways = []
     for way in chosen.ways:
-        best = way.to_best
-        figures = {
-            "ndcg_at_10": way.ndcg,
-            "ci95_low": way.ci95[0],
-            "ci95_high": way.ci95[1],
-            "to_best": best and best.value,
-            "to_best_low": best and best.ci95[0],
-            "to_best_high": best and best.ci95[1],
-            "sentences_per_second": way.sentences_per_second,
-            "megabytes": way.megabytes,
-        }
-        rounded = {name: figure and round(figure, 4) for name, figure in figures.items()}
-        ways.append({"model": way.model, "by": way.by, **rounded, "within_chance": way.is_as_good})
+        figures = {**vars(way), "within_chance": way.is_as_good}
+        del figures["by_query"]
+        ways.append(figures)
     made = chosen.queries
     queries = {
         "made": len(made.queries),

@@ -255,9 +255,9 @@ def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
     """Return the runs of a model's record: changes but the seed, scores, and what the runs of a
     group share.
     """
-    facts = card.provenance.get("trained")
-    if facts is None:
-        raise UsageError(f"model {card.name!r} was not trained; name those of `promptcli train`")
+    facts = card.provenance.get("trained", {})
+    if "scores" not in facts:
+        raise UsageError(f"model {card.name!r} has no runs; name those of `promptcli train`")
     own = facts["scores"]["trained"]
     hashes = {}
     for task, score in zip(own, card.scores, strict=True):

@@ -93,7 +93,7 @@ def test_an_endpoint_is_a_row_as_good_as_the_same_model_here(run, server, letter
     by_way = {(way["model"], way["by"]): way for way in ran.json["ways"]}
     for by in ("meaning", "both"):
         there = by_way[server.model, by]
-        assert there["ndcg_at_10"] == pytest.approx(by_way["mini-static", by]["ndcg_at_10"])
+        assert there["ndcg"] == pytest.approx(by_way["mini-static", by]["ndcg"])
         assert there["megabytes"] is None
     assert "127.0.0.1" in ran.err  # the network is said
     path, authorization, content = server.requests[0]

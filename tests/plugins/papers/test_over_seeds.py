@@ -103,7 +103,8 @@ def test_what_is_no_group_of_seeds_is_refused(trained, run, registry):
     trained("again", (0,), max_length=40)
     refused(run(*words, "one-0", "nobody"), 3, "no model 'nobody'")
     pc.load("last-avg", device="cpu").register("plain")
-    refused(run(*words, "plain", "one-0"), 2, "'plain' was not trained")
+    refused(run(*words, "plain", "one-0"), 2, "'plain' has no runs")
+    refused(run(*words, "mini", "one-0"), 2, "'mini' has no runs")
     refused(run(*words, "one-0"), 2, "name a second one")
     with pytest.raises(NotFoundError):
         read_groups(registry, ["x*"])
