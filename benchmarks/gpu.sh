@@ -140,10 +140,10 @@ pretrain_once() { # seconds, then further options
 pretrain() { # killed once on purpose, then resumed
   [ -f "$OUT/mini/config.json" ] && { echo "pretrain: done, $OUT/mini"; return; }
   local resume=()
-  if [ -f "$OUT/mini/work/plan.json" ]; then resume=(--resume); else
+  if [ -f "$OUT/mini/work/run.json" ]; then resume=(--resume); else
     pretrain_once "${KILL_S:-60}"
     [ -f "$OUT/mini/config.json" ] && { echo "pretrain: done before it was killed; take more TOKENS"; return; }
-    [ -f "$OUT/mini/work/plan.json" ] && resume=(--resume)
+    [ -f "$OUT/mini/work/run.json" ] && resume=(--resume)
   fi
   pretrain_once "${PRETRAIN_S:-150}" "${resume[@]}"
   local code=$?

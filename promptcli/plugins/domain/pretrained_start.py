@@ -52,7 +52,7 @@ def pretrain_backbone(
         output,
         start=backbone,
         device=device,
-        resume=any(output.rglob("*.json")),  # one that was killed before it began has none
+        resume=True,
         tokens=tokens,
         batch_tokens=BATCH_TOKENS,
         seed=seed,

@@ -57,8 +57,8 @@ def pretrain(
         bool,
         typer.Option(
             "--resume",
-            help="Resume the unfinished run in the folder; it ends with the weights of a run"
-            " that was never stopped.",
+            help="Resume the run in the folder, if there is one; it ends with the weights of a"
+            " run that was never stopped.",
         ),
     ] = False,
     layers: Annotated[int, field_option(Plan, "layers")] = Plan.layers,

@@ -1,10 +1,8 @@
 """A pre-training run from top to bottom: vocabulary, corpus, start, steps, the backbone and its
-card.
+record.
 """
 
 import dataclasses
-import json
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +10,12 @@ from typing import Any
 
 import torch
 
-from promptcli import __version__, errors, notes
+from promptcli import errors, notes
 from promptcli.backbones import devices
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator
 from promptcli.notes import note
-from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES, LONGEST_LINE, read_templates
+from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES, read_templates
 from promptcli.plugins.pretrain.corpus import (
     Corpus,
     CorpusFile,
@@ -30,8 +28,10 @@ from promptcli.plugins.pretrain.trainer import Pretrainer
 from promptcli.retrieval.found_files import list_of_names
 from promptcli.storage import files as storage
 from promptcli.storage import runs
+from promptcli.storage.cache import library_versions
+from promptcli.storage.typed_documents import to_json
 
-_CARD = "README.md"  # written last
+_RECORD = "pretraining.json"  # written last
 _MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less
 
 
@@ -39,7 +39,7 @@ _MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less
 class Pretrained:
     """A pre-trained model."""
 
-    folder: Path  #: a backbone, with its card and log
+    folder: Path  #: a backbone, with its record and log
     figures: dict[str, object]  #: parameters, steps, tokens, speed; JSON-ready
 
 
@@ -70,11 +70,11 @@ def pretrain(
             its vocabulary, shape and weights.
         templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that
             come with promptcli.
-        resume: Resume the unfinished run in the folder; it ends with the weights of a run that was
-            never killed.
+        resume: Resume the run in the folder, if there is one; it ends with the weights of a run
+            that was never killed.
         device: ``auto``, ``cpu``, ``cuda``, ...
         offline: Never use the network.
-        command: What was typed, for the card.
+        command: What was typed, for the record.
         settings: Fields of ``Plan``: ``tokens`` (the budget, which is needed), ``layers``,
             ``width``, ``learning_rate``, ...
 
@@ -132,7 +132,12 @@ class PretrainingRun:
         """Train to the end of the budget and write the model; return its figures."""
         device = devices.choose_device(device)
         folder = runs.RunFolder(self.output / "work")
-        self._check_output(folder, resume)
+        others = {folder.folder, folder.lock}
+        if not folder.has_begun and self.output.exists():
+            if not self.output.is_dir() or set(self.output.iterdir()) - others:
+                raise UsageError(
+                    f"{self.output} is not empty; give another folder", parameter="output"
+                )
         with folder.claim(f"the pre-training of {self.output}", "give another output"):
             folder.open(
                 dataclasses.asdict(self.plan),
@@ -142,19 +147,6 @@ class PretrainingRun:
             )
             trainer, position = self._train(folder.folder, device)
             return self._finish(trainer, position, command)
-
-    def _check_output(self, work: runs.RunFolder, resume: bool) -> None:
-        output = self.output
-        if resume and not work.has_begun:
-            raise UsageError(f"no unfinished run in {output}", parameter="resume")
-        if resume or not output.exists():
-            return
-        if (output / _CARD).is_file():
-            raise UsageError(f"{output} holds a model; give another folder", parameter="output")
-        if work.has_begun:
-            return
-        if not output.is_dir() or set(output.iterdir()) - {work.folder, work.lock}:
-            raise UsageError(f"{output} is not empty; give another folder", parameter="output")
 
     def _train(self, work: Path, device: str) -> tuple[Pretrainer, runs.Position]:
         """Train from the state in the run's folder, if there is one; return where it ended."""
@@ -185,9 +177,6 @@ class PretrainingRun:
         if corpus.unknown > _MUCH_UNKNOWN:
             reason = "the vocabulary was made from other text or another script"
             note(f"{corpus.unknown:.0%} of the tokens are [UNK]: {reason}")
-        if short := len(corpus.ends) - len(corpus.lines(LONGEST_LINE)):
-            unused = " and are put into no template" if self.templates else ""
-            note(f"{short:,} lines have fewer than 4 tokens{unused}")
         return corpus
 
     def _finish(
@@ -204,28 +193,11 @@ class PretrainingRun:
             "minutes": round(position.seconds / 60, 1),
             "tokens_per_second": speed,
         }
-        storage.write_text(output / _CARD, self._card(figures, command))
+        record = {
+            "command": command,
+            "versions": library_versions(),
+            "figures": figures,
+            "settings": dataclasses.asdict(self.plan),
+        }
+        storage.write_text(output / _RECORD, to_json(record))
         return figures
-
-    def _card(self, figures: dict[str, Any], command: str) -> str:
-        plan = self.plan
-        lines = ["# A masked-LM backbone made by promptcli", "", f"- Command: `{command}`"]
-        lines += self.start.about()
-        if plan.objective == BAGS:
-            lines.append(
-                f"- {plan.templated:.0%} of the steps teach templates: their masks predict the"
-                " words of the sentences in them, so figures of prompts on this model are no"
-                " evidence for plain BERTs"
-            )
-        if plan.begun_from:
-            lines.append(f"- Went on from the weights {plan.begun_from}")
-        lines.append(
-            f"- Made with promptcli {__version__}, torch {torch.__version__}, Python"
-            f" {platform.python_version()}"
-        )
-        lines += ["", "| corpus file | SHA-256 | lines |", "|---|---|---|"]
-        for file, identity in zip(self.files, plan.files, strict=True):
-            order = "unrelated" if file.unrelated else "in order"
-            lines.append(f"| {file.path.name} | {identity.split()[0]} | {order} |")
-        document = json.dumps({"figures": figures, "settings": dataclasses.asdict(plan)}, indent=1)
-        return "\n".join([*lines, "", "```json", document, "```", ""])

@@ -68,10 +68,6 @@ class NewBert:
     def save_tokenizer(self, work: Path, folder: Path, plan: Plan) -> None:
         save_own_tokenizer(work / "vocab.txt", folder, plan.positions)
 
-    def about(self) -> list[str]:
-        """Return what the card says of it."""
-        return []
-
 
 @dataclass(frozen=True)
 class OwnBert(NewBert):
@@ -148,10 +144,6 @@ class OthersModel(NewBert):
 
     def save_tokenizer(self, work: Path, folder: Path, plan: Plan) -> None:
         self.checkpoint.copy_tokenizer(folder)
-
-    def about(self) -> list[str]:
-        family = self.checkpoint.backbone.provenance.family
-        return [f"- {family}, with the tokenizer and dropout of {self.checkpoint.name}"]
 
 
 def new_model(plan: Plan, device: str, dtype: torch.dtype | None = None) -> MaskedLM:
