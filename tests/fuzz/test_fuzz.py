@@ -144,11 +144,15 @@ def _call(line: str) -> None:
 
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Return every folder (None) and file but locks, with its content."""
-    paths = [path for path in folder.rglob("*") if path.suffix != ".lock"]
-    return {
-        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
-        for path in paths
-    }
+    found: dict[str, bytes | None] = {}
+    for place, folders, files in os.walk(folder):
+        below = os.path.relpath(place, folder)
+        found |= {os.path.normpath(os.path.join(below, name)): None for name in folders}
+        for name in files:
+            if not name.endswith(".lock"):
+                with open(os.path.join(place, name), "rb") as file:
+                    found[os.path.normpath(os.path.join(below, name))] = file.read()
+    return found
 
 
 @functools.cache
@@ -167,11 +171,12 @@ def holds(
     path = next(iter(sorted(sound.glob(kind.pattern))))
     path.write_bytes(content)
     (sound / "out").mkdir(exist_ok=True)
-    before = contents(sound)
+    name = str(path.relative_to(sound))
+    before = {**kept_contents(sound.with_name("kept")), name: content, "out": None}
     capfd.readouterr()
     try:
         with pytest.raises(SystemExit) as ended:
-            entrance.main(shlex.split(command.replace("FILE", str(path.relative_to(sound)))))
+            entrance.main(shlex.split(command.replace("FILE", name)))
         out, err = capfd.readouterr()
         code = ended.value.code or 0
         after = contents(sound)
@@ -204,9 +209,11 @@ def _restore(sound: Path) -> None:
     for name in sorted(there.keys() - wanted.keys(), reverse=True):
         (sound / name).rmdir() if there[name] is None else (sound / name).unlink()
     for name, content in wanted.items():
+        if name in there and there[name] == content:
+            continue
         if content is None:
             (sound / name).mkdir(parents=True, exist_ok=True)
-        elif there.get(name, ...) != content:
+        else:
             (sound / name).parent.mkdir(parents=True, exist_ok=True)
             (sound / name).write_bytes(content)
 
