@@ -54,10 +54,13 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests, so that no worker is left alone with one at the end."""
+    """Begin with the tests that fork this process, which grows, and the longest, so that no worker
+    is left alone with one at the end.
+    """
     items.sort(
         key=lambda item: (
-            not ("every_line_of_the_page" in item.name or item.get_closest_marker("data"))
+            "a_kill_at_any" not in item.name,
+            not ("every_line_of_the_page" in item.name or item.get_closest_marker("data")),
         )
     )
 
