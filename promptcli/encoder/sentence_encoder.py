@@ -532,11 +532,11 @@ class Encoder(abc.ABC):
 
         register(self, name, force=force)
 
-    def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
+    def push_to_hub(self, repo: str, *, private: bool = False) -> Any:
         """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
         from promptcli.models.hub import push
 
-        return push(self, repo, private=private, revision=revision)
+        return push(self, repo, private=private)
 
 
 def _unit_rows(vectors: VectorsLike) -> "Tensor":

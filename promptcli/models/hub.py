@@ -68,9 +68,7 @@ def client() -> HfApi:
     return HfApi(token=get_token())
 
 
-def push(
-    encoder: Model, repo: str, *, private: bool = False, revision: str | None = None
-) -> Pushed:
+def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
     """Send a model to the Hugging Face hub in one commit: card, recipe, learned tensors.
 
     A backbone from the hub is named by id and revision; any other is sent as well. Sending the same
@@ -81,7 +79,6 @@ def push(
         encoder: An encoder, or what ``load`` takes.
         repo: Repository of the hub, OWNER/NAME; it is created if it is missing.
         private: Create the repository as private.
-        revision: Branch, created if it is missing. Default: the main branch.
 
     Raises:
         UsageError: No token, or one that may not write there.
@@ -109,18 +106,15 @@ def push(
                 raise UsageError(
                     f"{repo} exists and is public; nothing was sent; push to another name"
                 )
-            if revision is not None:
-                api.create_branch(repo, branch=revision, exist_ok=True)
-            before = api.model_info(repo, revision=revision)
+            before = api.model_info(repo)
             files = [file.rfilename for file in before.siblings or ()]
             commit = api.upload_folder(
                 repo_id=repo,
                 folder_path=folder,
-                revision=revision,
                 commit_message=f"{entry.name}: encoder {fingerprint[:12]}",
                 delete_patterns=[name for name in files if _FILE.fullmatch(name)],
             )
-    url = f"{api.endpoint}/{repo}" + (f"/tree/{revision}" if revision else "")
+    url = f"{api.endpoint}/{repo}"
     return Pushed(repo, url, commit.oid, commit.oid != before.sha, fingerprint, sizes, backbone)
 
 

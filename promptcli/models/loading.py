@@ -6,7 +6,7 @@ Load, list and save them.
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,7 @@ from promptcli.backbones.names import words_only
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_you_mean, look_up
-from promptcli.extensions import recorded_extensions, table_named
-from promptcli.grammar import has_mask, parse_ditto
+from promptcli.grammar import parse_ditto
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.registry import Registry
@@ -270,19 +269,6 @@ def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
     )
 
 
-def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
-    """Say that a model's own pooling leaves out the mask of a prompt that is given with none."""
-    read = "mask" in entry.recipe.parts.pooling.names
-    if (
-        "prompt" in changes
-        and "pooling" not in changes
-        and not read
-        and has_mask(changes["prompt"])
-    ):
-        own = f"{entry.name.split(' ')[0]} reads {entry.recipe.pooling}, as it says itself"
-        note(f"the prompt has a mask, but {own}; to read the mask give the pooling last/mask")
-
-
 def _recipe_named(text: str) -> Entry | None:
     """Return the recipe of a name, of JSON or TOML, or of a file of it; None for any other text."""
     if text in RECIPES:
@@ -328,29 +314,6 @@ def backbone_model(model: Model) -> Model:
     return Recipe(backbone=name)
 
 
-def check_packages(entry: Entry) -> None:
-    """Refuse a model that needs a row of a package that is not installed, by what to install.
-
-    Raises:
-        UsageError: With the package and its version, as the model's record has them.
-    """
-    parts = entry.recipe.parts
-    named = {
-        "poolings": parts.pooling.names,
-        "transforms": [transform.name for transform in parts.transforms],
-        "prompts": [parts.prompt.name],
-    }
-    for extension in recorded_extensions(entry.provenance):
-        if extension.name not in named.get(extension.table, ()) or not extension.distribution:
-            continue
-        if extension.name not in table_named(extension.table):
-            raise UsageError(
-                f"model {entry.name!r} needs {extension.name!r} of {extension.distribution}"
-                f" {extension.version}, which is not installed here; install it: pip install"
-                f" {extension.distribution}"
-            )
-
-
 def open_encoder(
     model: Model,
     *,
@@ -374,7 +337,6 @@ def open_encoder(
         dtype = model.dtype or dtype
         backend = model.backend if backend == "torch" else backend
     entry = entry_of(model)
-    check_packages(entry)
     recipe = entry.recipe
     # an average of rows is not faster in fewer bits, and is the same on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
@@ -417,7 +379,6 @@ def open_model(model: Model, **how: Any) -> "TorchEncoder":
 
 def _note_choice(choice: Choice, entry: Entry) -> None:
     """Note what the user left open."""
-    _note_unread_mask(entry, choice.changes)
     if choice.model is not None or choice.changes.keys() == {"backbone"}:
         return
     plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"

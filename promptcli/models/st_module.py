@@ -9,9 +9,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import InputModule
 
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model_folder
-from promptcli.models.loading import open_model
+from promptcli.models.loading import entry_from, open_model
 from promptcli.models.saving import save_encoder
 
 
@@ -53,8 +52,8 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
 
     def save(self, output_path: str, *args: Any, **_: Any) -> None:
         encoder = self.encoder
-        entry = Entry(Path(output_path).name, encoder.recipe, encoder.tensors(), encoder.provenance)
-        save_encoder(entry, encoder, Path(output_path))
+        path = Path(output_path)
+        save_encoder(entry_from(encoder, path.name), encoder, path)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:

@@ -169,12 +169,11 @@ def test_a_stand_in_has_length_and_tokenizer():
         model.max_seq_length = 0
 
 
-def test_a_prompt_with_a_mask_is_read_at_the_mask_of_a_language_model(tiny_folder, notes):
+def test_a_prompt_with_a_mask_is_read_at_the_mask_of_a_language_model(tiny_folder):
     prompt = "[X] means [MASK] ."
     masked = pc.load(str(tiny_folder("bert")), prompt=prompt)
-    assert masked.recipe.pooling == "last/mask" and "the prompt has a mask" not in notes.text
+    assert masked.recipe.pooling == "last/mask"
     given = pc.load(pc.Recipe(str(tiny_folder("bert"))), prompt=prompt, pooling="last/avg")
-    assert given.recipe.pooling == "last/avg" and "the prompt has a mask" not in notes.text
+    assert given.recipe.pooling == "last/avg"
     own = pc.load("last-avg", backbone=str(tiny_folder("bert")), prompt=prompt)
     assert own.recipe.pooling == "last/avg"
-    assert "the prompt has a mask, but last-avg reads last/avg, as it says itself" in notes.text

@@ -210,10 +210,6 @@ def push(
     private: Annotated[
         bool, typer.Option("--private", help="Create the repository as private.")
     ] = False,
-    revision: Annotated[
-        str | None,
-        typer.Option(help="Branch, created if it is missing. Default: the main branch."),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Send a model to the Hugging Face hub in one commit: card, recipe, learned tensors.
@@ -224,7 +220,7 @@ def push(
     """
     from promptcli.models.hub import push
 
-    made = push(chosen_model(model), repo, private=private, revision=revision)
+    made = push(chosen_model(model), repo, private=private)
     if json:
         console.result_json(vars(made))
         return
