@@ -304,9 +304,7 @@ def test_waits_do_not_grow_with_the_number_of_sentences(cuda, tiny_folder):
 
 def test_a_gpu_that_is_not_there_is_one_line(cuda):
     count = torch.cuda.device_count()
-    with pytest.raises(
-        UsageError, match=rf"cuda:{count}. is not available: this machine has {count} of its kind"
-    ):
+    with pytest.raises(UsageError, match=rf"unknown device .cuda:{count}."):
         choose_device(f"cuda:{count}")
     assert choose_device("auto") == "cuda" and choose_device("cuda:0") == "cuda:0"
 
