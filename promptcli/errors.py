@@ -109,15 +109,6 @@ class WrongKindError(UsageError):
     """A recipe of masked models with a causal one, or the reverse."""
 
 
-class NoColumnError(UsageError):
-    """A table that can be read, but none of whose columns is known to be the wanted one."""
-
-    def __init__(self, file: str, problem: str, hint: str, columns: str) -> None:
-        super().__init__(f"{file}: {problem}; {hint}; {columns}")
-        self.file = file
-        self.hint = hint  #: how a user names the columns
-
-
 class NotFoundError(PromptcliError, FileNotFoundError):
     """Data or a model that is missing, or cannot be reached offline; exit code 3."""
 

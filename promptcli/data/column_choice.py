@@ -15,7 +15,7 @@ from promptcli.data.layouts import (
     layout_of_width,
     name_key,
 )
-from promptcli.errors import NoColumnError, UsageError, did_you_mean
+from promptcli.errors import UsageError, did_you_mean
 
 #: The columns of a document of BEIR, whose title and text are read as one.
 _BEIR = {"_id", "title", "text"}
@@ -114,24 +114,26 @@ class ColumnChoice:
             )
         return column
 
-    def _unnamed_error(self, problem: str, header: Sequence[str], name: str) -> NoColumnError:
+    def _unnamed_error(self, problem: str, header: Sequence[str], name: str) -> UsageError:
         """Return the error for columns that the user has to name."""
         hint = "choose one" if self.remedy is None else self.remedy
         if not hint:
             widths = sorted({len(layout or (TEXT,)) for layout in self.layouts})
             named = (f'"{name}:{",".join(header[:width])}"' for width in widths)
             hint = f"name the columns, e.g. {' or '.join(named)}"
-        error = NoColumnError(name, problem, hint, f"columns: {', '.join(header)}")
-        error.parameter = "text_field" if self.remedy is None else ""
-        return error
+        return UsageError(
+            f"{name}: {problem}; {hint}; columns: {', '.join(header)}",
+            parameter="text_field" if self.remedy is None else "",
+        )
 
-    @property
-    def first_word(self) -> str:
-        """The first column that the user names, before which that of a sheet may stand."""
-        return self.named[0] if self.named else self.text or ""
-
-    def without_sheet(self, column: str) -> "ColumnChoice":
-        """Return the choice with another first column, or without one."""
+    def without_sheet(self) -> tuple[str, "ColumnChoice"]:
+        """Return the sheet before the first column that the user names, ``SHEET:COLUMN``, or "",
+        and the choice without it.
+        """
+        first = self.named[0] if self.named else self.text or ""
+        sheet, colon, column = first.rpartition(":")
+        if not colon:
+            return "", self
         if self.named:
-            return replace(self, named=tuple(filter(None, (column, *self.named[1:]))))
-        return replace(self, text=column or None)
+            return sheet, replace(self, named=tuple(filter(None, (column, *self.named[1:]))))
+        return sheet, replace(self, text=column or None)

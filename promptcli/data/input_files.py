@@ -25,7 +25,6 @@ from typing import Any, BinaryIO, cast
 
 from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import (
-    NoColumnError,
     NotFoundError,
     PromptcliError,
     UsageError,
@@ -155,7 +154,8 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
 def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
     """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
 
-    In ``FILE.xlsx:SHEET:first,second`` the sheet comes before the first column, with its colon.
+    In ``FILE.xlsx:SHEET`` or ``FILE.xlsx:SHEET:first,second`` the sheet comes before the first
+    column, with its colon.
 
     Example:
         >>> split_columns("pairs.csv:question,answer,gold")[1]
@@ -163,9 +163,9 @@ def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
     """
     workbook = _WORKBOOK.match(word)
     if workbook is not None and os.path.exists(workbook[1]) and not os.path.exists(word):
-        sheet, colon, listed = workbook[2].rpartition(":")
-        first, *others = listed.split(",")
-        return workbook[1], (f"{sheet}{colon}{first.strip()}", *map(str.strip, others))
+        sheet, _, listed = workbook[2].partition(":")
+        first, *others = map(str.strip, listed.split(","))
+        return workbook[1], (f"{sheet}:{first}", *others)
     name, colon, listed = word.rpartition(":")
     if (
         colon
@@ -413,25 +413,12 @@ def open_text(
 
 def skipped_files(errors: Mapping[str, UsageError]) -> str:
     """Return the note on files that were left out, given the error of reading each."""
-    tables = [error for error in errors.values() if isinstance(error, NoColumnError)]
-    others = [file for file, error in errors.items() if error not in tables]
-    parts = list[str]()
-    if others:
-        files = counted(len(others), "file")
-        parts.append(
-            f"skipped {files} that cannot be read as text or tables: {_first_names(others)}"
-        )
-    if tables:
-        parts.append(
-            f"skipped {counted(len(tables), 'table')} without a column 'text' or 'sentence':"
-            f" {_first_names([error.file for error in tables])}; {tables[0].hint}"
-        )
-    return "; ".join(parts)
-
-
-def _first_names(names: Sequence[str]) -> str:
+    names = list(errors)
     more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+    return (
+        f"skipped {counted(len(names), 'file')} that cannot be read as text or tables:"
+        f" {', '.join(names[:3])}{more} ({errors[names[0]]})"
+    )
 
 
 def read_lines(path: Path, encoding: str = "") -> Iterator[str]:
@@ -500,27 +487,19 @@ def _find_local(name: str) -> list[str]:
         raise UsageError("the name of an input is empty; give a file")
     if path == STANDARD:
         raise UsageError("parts are made from files, which can be read again, not standard input")
+    pattern = name
     if path.is_dir():
-        inside = (file for file in path.rglob("*.parquet") if file.is_file())
+        pattern = f"{glob.escape(str(path))}/**/*.parquet"
+    elif path.exists() or not any(sign in name for sign in _WILDCARDS):
+        check_file(path, regular=True)
+        return [name]
+    files = sorted(file for file in glob.glob(pattern, recursive=True) if Path(file).is_file())
+    if path.is_dir():
         # Arrow and Spark, too, skip names that begin with an underscore or a dot
-        files = sorted(
-            str(file)
-            for file in inside
-            if not any(step[0] in "._" for step in file.relative_to(path).parts)
-        )
-        if not files:
-            raise UsageError(
-                f"{name!r} is a folder without .parquet files; give files, or a glob:"
-                f" '{name}/*.txt'"
-            )
-        return files
-    if not path.exists() and any(sign in name for sign in _WILDCARDS):
-        files = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())
-        if not files:
-            raise NotFoundError(f"no file matches {name!r}; look with: ls {name}")
-        return files
-    check_file(path, regular=True)
-    return [name]
+        files = [file for file in files if f"{os.sep}_" not in file.removeprefix(str(path))]
+    if not files:
+        raise NotFoundError(f"no file matches {pattern!r}; look with: ls {pattern}")
+    return files
 
 
 def _find_remote(name: str) -> list[str]:

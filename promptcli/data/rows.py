@@ -137,11 +137,8 @@ def open_rows(
             reading = open_parquet(text.file, text.name, hint="give another file", error=UsageError)
             table = ParquetTable(opened.enter_context(reading), text.name)
         elif extension == ".xlsx":
-            word = fields.first_word
-            table = WorkbookTable(str(path), options, word)
-            if table.word_is_sheet or ":" in word:
-                column = "" if table.word_is_sheet else word.rpartition(":")[2]
-                fields = fields.without_sheet(column)
+            sheet, fields = fields.without_sheet()
+            table = WorkbookTable(str(path), options, sheet)
         elif extension in _JSON or (stdin is not None and _begins_json(text)):
             whole = fields.cells or fields.layouts != (SENTENCES,)
             table = JsonTable(text, options, bad, fields.names, whole)

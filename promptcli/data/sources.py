@@ -304,13 +304,9 @@ def sentences_with_column(
     with open_rows(path, fields) as rows:
         held = renamed(column, rows.columns)
         if held not in rows.types:
-            names = []
-            for name in rows.types:
-                own = name.removesuffix(".1")
-                names.append(own if renamed(own, rows.columns) == name else name)
             raise UsageError(
                 f"{path} has no column {column!r} beside its sentences; it has"
-                f" {', '.join(names) or 'none'}{did_you_mean(column, names)}",
+                f" {', '.join(rows.types) or 'none'}{did_you_mean(column, list(rows.types))}",
                 parameter="color",
             )
         for batch in rows:

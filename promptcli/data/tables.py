@@ -193,26 +193,22 @@ class CsvTable(RowTable):
                 bad.add(self._text.name, "line", number, reason, lines=lines, parameter="csv")
 
     def _find_delimiter(self) -> str:
-        """Return the only sign that separates the same number of cells in all of the first rows."""
+        """Return the only sign that the first line has."""
         name = self._text.name
         if extension_of(self._text.path)[0] == ".tsv":
             return "\t"
-        first = next(self._lines(), "")
-        if re.fullmatch(r"(?i)sep=.\s*", first):  # Excel's own line; the sign may be a tab
-            self._skip += 1
-            return first[4]
-        widths = dict[str, list[int]]()
-        for sign in DELIMITERS:
-            records = self._records(sign, BadRows(skip=True), _LOOKED_AT**2)
-            filled = (row for _, row in records if row)
-            widths[sign] = [len(row) for row in itertools.islice(filled, _LOOKED_AT)]
-        in_names = [sign for sign, found in widths.items() if found and found[0] > 1]
-        signs = [sign for sign in in_names if len(set(widths[sign])) == 1] or in_names
+        first = next(filter(str.strip, self._lines()), "")
+        signs = [sign for sign in DELIMITERS if sign in first]
         if len(signs) > 1:
             listed = " or ".join(f"delim={sign}".replace("\t", "tab") for sign in signs)
             problem = "several signs may separate its cells"
             raise UsageError(f"{name}: {problem}; give {listed}", parameter="csv")
-        for sign, found in widths.items() if not signs else ():
+        if signs:
+            return signs[0]
+        for sign in DELIMITERS:
+            records = self._records(sign, BadRows(skip=True), _LOOKED_AT**2)
+            filled = (row for _, row in records if row)
+            found = [len(row) for row in itertools.islice(filled, _LOOKED_AT)]
             widest = max(found, default=1)
             line = found.index(widest) if found else 0
             if widest > 1 and len(set(found[line:])) == 1 and (widest > 2 or sign != ","):
@@ -222,7 +218,7 @@ class CsvTable(RowTable):
                     f" skip={self._skip + line}",
                     parameter="csv",
                 )
-        return signs[0] if signs else ","
+        return ","
 
     def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         width = len(self.header)
@@ -399,15 +395,12 @@ class WorkbookTable(RowTable):
 
     counted = "row"
 
-    def __init__(self, path: str, options: CsvOptions, word: str) -> None:
-        """Read the sheet before the colon of ``word``, or that it is, else the only one with
-        rows.
-        """
+    def __init__(self, path: str, options: CsvOptions, sheet: str) -> None:
+        """Read a sheet; if it is "" the only one with rows."""
         require("python_calamine", extra="xlsx")
         self._lines = tempfile.NamedTemporaryFile("r", encoding="utf-8")
-        sheet, colon, _ = word.rpartition(":")
         wanted = sheet or ("*" if options.sheets else "")
-        arguments = (path, self._lines.name, wanted, "" if colon else word, str(options.skip))
+        arguments = (path, self._lines.name, wanted, str(options.skip))
         command = python_command("promptcli.data.workbook", *arguments)
         try:
             child = subprocess.run(
@@ -423,11 +416,10 @@ class WorkbookTable(RowTable):
             raise UsageError(f"{path} cannot be read as a workbook ({why}); save the sheet as CSV")
         about = json.loads(first)
         sheets, filled = about["sheets"], about["filled"]
-        self.word_is_sheet = bool(word) and not colon and word in sheets
         if sheet and sheet not in sheets:
             near = did_you_mean(sheet, sheets)
             raise UsageError(f"{path}: no sheet {sheet!r}; sheets: {', '.join(sheets)}{near}")
-        if not wanted and not self.word_is_sheet and len(filled) > 1:
+        if not wanted and len(filled) > 1:
             raise UsageError(
                 f"{path} has rows in {len(filled)} sheets: {', '.join(filled)}; name one as"
                 f" {path}:{filled[0]}, or give sheets=all",

@@ -5,7 +5,6 @@ year are put together and scored at once ("all"); STS-B is scored on its test (o
 regressor is trained.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,11 +17,11 @@ from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.demo import TEXT, read_demo
 from promptcli.data.hub_sets import HubSet
 from promptcli.data.input_files import COMPRESSED, split_columns
-from promptcli.data.layouts import GRADED_PAIRS, ColumnNames
+from promptcli.data.layouts import GRADED_PAIRS
 from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import TABLES, open_rows
 from promptcli.data.senteval import GoldRow, Parts
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, look_up
+from promptcli.errors import NotFoundError, UsageError, counted, look_up
 from promptcli.extensions import Table
 from promptcli.notes import note
 
@@ -68,18 +67,6 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
             " different ones, to rank"
         )
     return rows
-
-
-def graded_columns(path: str | Path) -> ColumnNames | None:
-    """Return the columns of a file of graded pairs; None of any other file, or of a pipe."""
-    if not os.path.isfile(split_columns(str(path))[0]):
-        return None
-    choice = ColumnChoice(layouts=(GRADED_PAIRS,))
-    try:
-        with open_rows(path, choice) as rows:
-            return rows.columns
-    except PromptcliError:
-        return None
 
 
 def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:

@@ -59,10 +59,10 @@ def _empty_formulas(path: str) -> int:
     return count
 
 
-def main(path: str, output: str, wanted: str, word: str, skip: str) -> None:
+def main(path: str, output: str, wanted: str, skip: str) -> None:
     """Write what sheets there are, and then, as JSON lines, the sheet, number and cells of the rows
-    that are not empty: of the sheet ``wanted``, of all (``*``), of ``word`` if that is a sheet,
-    else of the only one that is shown and has rows.
+    that are not empty: of the sheet ``wanted``, of all (``*``), else of the only one that is
+    shown and has rows.
     """
     _limit()
     from python_calamine import CalamineWorkbook
@@ -74,8 +74,6 @@ def main(path: str, output: str, wanted: str, word: str, skip: str) -> None:
         for each in book.sheets_metadata
         if "Visible" in str(each.visible) and sheets[each.name].total_height
     ]
-    if word in sheets:
-        wanted = word
     names = [wanted] if wanted in sheets else shown if wanted in ("*", "") else []
     about = {
         "sheets": list(sheets),

@@ -333,7 +333,7 @@ def embed_parts(
     ]
     start = time.perf_counter()
     if missing:
-        portable = parts.PortableModel.of(model, manifest.model)
+        portable = parts.portable_choice(model, manifest.model)
         job = parts.PartJob(folder, manifest, inputs, portable, encoder)
         del encoder  # the job's alone, so that an engine can free its memory
         rows = sum(stop - first for first, stop in map(manifest.bounds, missing))

@@ -1,7 +1,7 @@
 """A column of vectors for the data sets of other libraries: a table, to which plug-ins add rows."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -11,44 +11,39 @@ import pyarrow.dataset
 
 from promptcli.data.cells import is_missing
 from promptcli.data.given import check_texts
-from promptcli.embedding.parts import PortableModel, wanted_device
-from promptcli.embedding.writing import WINDOW, WINDOW_CHARACTERS
+from promptcli.embedding.parts import portable_choice, wanted_device
+from promptcli.embedding.writing import WINDOW
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.extensions import Table
 from promptcli.models import loading
+from promptcli.notes import is_offline, without_network
 
 
 @dataclass(frozen=True)
 class VectorColumn:
     """A column of vectors that is added to a data set."""
 
-    model: loading.Model | PortableModel
+    model: loading.Model
     text: str  #: the column of the sentences
     name: str
+    offline: bool = False
     window: ClassVar[int] = WINDOW  #: rows that are encoded at once
 
     @property
     def device(self) -> str:
         """The device that the user chose, or ``auto``."""
-        return (
-            self.model.device
-            if isinstance(self.model, PortableModel)
-            else wanted_device(self.model)
-        )
+        return wanted_device(self.model)
 
     def open(self) -> "OpenColumn":
         """Return the column with its encoder."""
-        if isinstance(self.model, PortableModel):
-            encoder = self.model.open()
-        else:
-            encoder = loading.open_model(self.model)
-        return OpenColumn(encoder, self.text, self.name)
+        with without_network(self.offline):
+            return OpenColumn(loading.open_model(self.model), self.text, self.name)
 
     def for_workers(self, device: str) -> "VectorColumn":
         """Return the column for processes with another current folder and a device."""
-        assert not isinstance(self.model, PortableModel)
-        return replace(self, model=replace(PortableModel.of(self.model), device=device))
+        model = replace(portable_choice(self.model), device=device)
+        return replace(self, model=model, offline=is_offline())
 
 
 @dataclass(frozen=True)
@@ -95,30 +90,21 @@ class ArrowData:
     def add(self, dataset: Any, column: VectorColumn) -> Any:
         opened = column.open()
         if isinstance(dataset, pa.Table):
-            reader = dataset.to_reader()
+            reader = dataset.combine_chunks().to_reader()
         elif isinstance(dataset, pa.RecordBatchReader):
             reader = dataset
         else:
             reader = dataset.scanner().to_reader()
         vectors = pa.field(column.name, pa.list_(pa.float32(), opened.encoder.width))
-        batches = map(opened.add_to_table, _windows(reader))
+        batches = (
+            opened.add_to_table(batch.slice(start, WINDOW))
+            for batch in reader
+            for start in range(0, len(batch), WINDOW)
+        )
         made = pa.RecordBatchReader.from_batches(reader.schema.append(vectors), batches)
         if isinstance(dataset, pa.Table):
             return made.read_all()
         return made
-
-
-def _windows(reader: Any) -> Iterator[Any]:
-    """Yield the batches of a reader, small ones joined and large ones divided."""
-    held = list[Any]()
-    for batch in reader:
-        held.append(batch)
-        rows, size = sum(map(len, held)), sum(each.nbytes for each in held)
-        if rows >= WINDOW or size >= WINDOW_CHARACTERS:
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches(WINDOW)
-            held.clear()
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches(WINDOW)
 
 
 class HuggingFaceData:

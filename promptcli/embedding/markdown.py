@@ -13,17 +13,14 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-#: Characters that are parsed at once, and of the longest block that is parsed as one.
-_PARSED = 1 << 18
-_LONGEST_BLOCK = 1 << 22
+#: Characters of the longest text that is parsed.
+_PARSED = 1 << 21
 #: Lines and characters of the longest front matter, which site generators read from the top of a
 #: file, and the most of it that is kept beside each passage: fields, and characters of one.
 _FRONT_LINES = 1000
 _FRONT_CHARACTERS = 1 << 16
 _FIELDS = 32
 _LONGEST_FIELD = 300
-#: The line before front matter -> the lines that may end it, and the sign behind a name.
-_FRONT = {"---": (("---", "..."), ":"), "+++": (("+++",), "=")}
 #: HTML whose line breaks count.
 _VERBATIM = re.compile(r"\s*<(pre|script|style|textarea)\b", re.IGNORECASE)
 
@@ -57,16 +54,16 @@ class FrontMatter(NamedTuple):
 def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter, Iterator[str]]:
     """Return the front matter of a text, without lines if it has none, and all lines.
 
-    It is lines ``name: value`` between lines ``---``, or ``name = value`` between lines ``+++``; a
-    value may be a list of single ones. What is nested, or longer than 64 KB, is text.
+    It is lines ``name: value`` between lines ``---``; a value may be a list of single ones. What is
+    nested, or longer than 64 KB, is text.
     """
     rest = iter(lines)
     head = list(islice(rest, 1))
-    endings, sign = _FRONT.get("".join(head).rstrip(), ((), ""))
-    for line in _up_to(islice(rest, _FRONT_LINES), _FRONT_CHARACTERS) if endings else ():
+    begins = "".join(head).rstrip() == "---"
+    for line in _up_to(islice(rest, _FRONT_LINES), _FRONT_CHARACTERS) if begins else ():
         head.append(line)
-        if line.rstrip() in endings:
-            fields = _fields(head[1:-1], sign)
+        if line.rstrip() in ("---", "..."):
+            fields = _fields(head[1:-1])
             if fields is not None:
                 return _front_matter(fields, head[1:-1]), chain(head, rest)
             break
@@ -82,22 +79,18 @@ def _front_matter(fields: dict[str, str], inside: Sequence[str]) -> FrontMatter:
     return FrontMatter(len(inside) + 2, title, next(places, 1), tuple(kept))
 
 
-def _fields(lines: Sequence[str], sign: str) -> dict[str, str] | None:
+def _fields(lines: Sequence[str]) -> dict[str, str] | None:
     """Return the fields of lines that are not empty; None if a line is none."""
     fields: dict[str, list[str]] = {}
     name = ""
     for line in lines:
         if not line.strip() or line.startswith("#"):
             continue
-        if sign == "=" and line.startswith("["):
-            break  # a table within: what follows is nested
         item = re.fullmatch(r"\s*- +(.*)", line.rstrip())
         if item is not None and name:
             fields[name].append(_value(item[1]))
             continue
-        field = re.fullmatch(
-            rf"""["']?([\w.$-][^{sign}#]{{0,100}}?)["']?\s*{sign}(\s.*|)""", line.rstrip()
-        )
+        field = re.fullmatch(r"""["']?([\w.$-][^:#]{0,100}?)["']?\s*:(\s.*|)""", line.rstrip())
         if field is None:
             return None
         name, text = field[1], field[2].strip()
@@ -120,35 +113,22 @@ def _value(text: str) -> str:
 
 
 def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine]:
-    """Yield the headings of a text and its other lines, in order.
-
-    Lines are read when they are needed.
+    """Yield the headings of a text and its other lines, in order; of a text of more than 2 million
+    characters all lines, which are read when they are needed.
 
     Args:
         lines: Without their ends.
         first: Number of the first of them.
     """
-    waiting = iter(lines)
-    block = list[str]()
-    wanted = _PARSED
-    while True:
-        missing = wanted - sum(map(len, block))
-        new = list(_up_to(waiting, missing))
-        block += new
-        if not block:
-            return
-        # to the parser, a carriage return ends a line too
-        tokens = _parser().parse("\n".join(block).replace("\r", " "))
-        ended = not new
-        complete = len(block) if ended else _last_block(tokens)
-        if complete == 0 and wanted < _LONGEST_BLOCK:
-            wanted *= 2
-            continue
-        complete = complete or len(block)
-        yield from _elements(block[:complete], tokens, first)
-        first += complete
-        block = block[complete:]
-        wanted = _PARSED + sum(map(len, block))
+    rest = iter(lines)
+    block = list(_up_to(rest, _PARSED))
+    following = list(islice(rest, 1))
+    if following:
+        for number, line in enumerate(chain(block, following, rest), first):
+            yield TextLine(number, line, False)
+        return
+    # to the parser, a carriage return ends a line too
+    yield from _elements(block, _parser().parse("\n".join(block).replace("\r", " ")), first)
 
 
 def _up_to(lines: Iterator[str], characters: int) -> Iterator[str]:
@@ -170,12 +150,6 @@ def _parser() -> "MarkdownIt":
     return parser
 
 
-def _last_block(tokens: "Sequence[Token]") -> int:
-    """Return the offset of the line in which the last block begins, which may go on."""
-    starts = (token.map[0] for token in reversed(tokens) if token.level == 0 and token.map)
-    return next(starts, 0)
-
-
 def _elements(
     lines: Sequence[str], tokens: "Sequence[Token]", first: int
 ) -> Iterator[Heading | TextLine]:
@@ -184,8 +158,6 @@ def _elements(
     ]
     for place, token in enumerate(tokens):
         start, end = token.map or (0, 0)
-        if start >= len(lines):
-            break
         if token.type == "heading_open" and token.level == 0:
             title = " ".join(tokens[place + 1].content.split("\n")).strip()
             heading = Heading(first + start, first + end - 1, int(token.tag[1:]), title)

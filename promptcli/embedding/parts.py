@@ -37,7 +37,6 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError
 from promptcli.models import loading
-from promptcli.models.entries import Entry
 from promptcli.notes import Advance, is_offline, without_network
 from promptcli.recipe import Choice
 from promptcli.storage.files import atomic_path, remove_leftovers
@@ -46,35 +45,22 @@ from promptcli.storage.files import atomic_path, remove_leftovers
 CONTEXT: Any = multiprocessing.get_context("spawn")
 
 
-@dataclass(frozen=True)
-class PortableModel:
-    """A model that another process opens, from any current folder."""
-
-    entry: Entry
-    device: str
-    how: dict[str, str]  #: dtype and backend, if they are not the defaults
-    offline: bool
-
-    @classmethod
-    def of(
-        cls, model: loading.Model, provenance: Mapping[str, Any] | None = None
-    ) -> "PortableModel":
-        """Return a model as the user chose it, or as an encoder of that provenance was opened."""
-        entry = loading.entry_of(model)
-        backbone = portable_name(entry.recipe.backbone)
-        entry = replace(entry, recipe=entry.recipe.replace(backbone=backbone))
-        if isinstance(model, Encoder):
-            provenance = model.provenance
-        how = dict[str, str]()
-        if provenance is not None:
-            how = {"dtype": provenance["dtype"], "backend": provenance.get("backend", "torch")}
-        elif isinstance(model, Choice):
-            how = {"dtype": model.dtype or "stored", "backend": model.backend}
-        return cls(entry, wanted_device(model), how, is_offline())
-
-    def open(self) -> TorchEncoder:
-        with without_network(self.offline):
-            return loading.open_model(self.entry, device=self.device, **self.how)
+def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None = None) -> Choice:
+    """Return a model as another process opens it, from any current folder: as the user chose it, or
+    as an encoder of that provenance was opened.
+    """
+    entry = loading.entry_of(model)
+    backbone = portable_name(entry.recipe.backbone)
+    entry = replace(entry, recipe=entry.recipe.replace(backbone=backbone))
+    portable = Choice(entry, device=wanted_device(model))
+    if isinstance(model, Encoder):
+        provenance = model.provenance
+    if provenance is not None:
+        backend = provenance.get("backend", "torch")
+        return replace(portable, dtype=provenance["dtype"], backend=backend)
+    if isinstance(model, Choice):
+        return replace(portable, dtype=model.dtype or "stored", backend=model.backend)
+    return portable
 
 
 @dataclass
@@ -86,8 +72,9 @@ class PartJob:
     folder: Path
     manifest: PartsManifest
     inputs: list[InputFile]
-    model: PortableModel
+    model: Choice
     encoder: TorchEncoder | None = None
+    offline: bool = False
 
     def make(self, shard: int, progress: Advance = lambda done: None) -> int:
         """Encode the rows of a shard into its part, which takes its name when it is complete.
@@ -130,12 +117,14 @@ class PartJob:
             inputs=inputs,
             model=replace(self.model, device=device),
             encoder=None,
+            offline=self.offline or is_offline(),
         )
 
     def _open(self) -> TorchEncoder:
-        encoder = self.model.open()
+        with without_network(self.offline):
+            encoder = loading.open_model(self.model)
         if encoder.fingerprint != self.manifest.fingerprint:
-            name = self.model.entry.recipe.backbone
+            name = self.model.model.recipe.backbone
             raise CheckFailedError(
                 f"backbone {name!r} differs here from the one the folder was started with; copy"
                 " that one here"

@@ -49,7 +49,7 @@ def evaluate(
             (``meaning``), by words, or by both.
         data_dir: SentEval's ``downstream`` folder; without it STS tasks come from the hub.
         protocol: ``senteval``, or ``mteb``: SICK-R with all its pairs, raw text.
-        vectors: Files of another program's vectors to score, too (.npy, .parquet, .jsonl): row i
+        vectors: Files of another program's vectors to score, too (.npy, .parquet): row i
             is sentence i of ``task_sentences``.
         compare: The model that all others are compared with, task by task. Default: every two of
             up to six are compared on the averages of their tasks. By a paired bootstrap, corrected

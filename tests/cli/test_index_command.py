@@ -227,7 +227,7 @@ def test_mistakes_are_one_line_with_their_code(
 # Stored vectors
 
 
-@pytest.mark.parametrize("name", ["v.parquet", "v.jsonl", "parts"])
+@pytest.mark.parametrize("name", ["v.parquet", "parts"])
 def test_stored_vectors_are_not_encoded_again(run, fake, search, built, text, tmp_path, name):
     if name == "parts":
         embed(tmp_path / name, [str(text)], 3, encoder=fake)

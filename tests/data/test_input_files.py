@@ -98,7 +98,7 @@ def test_what_names_stand_for(tmp_path, monkeypatch):
         (["-"], UsageError, "standard input"),
         (["a.txt", "*.txt"], UsageError, "a.txt is given twice"),
         (["c.txt"], NotFoundError, "cannot be opened"),
-        (["empty"], UsageError, r"without \.parquet files"),
+        (["empty"], NotFoundError, r"no file matches .*\.parquet"),
     ):
         with pytest.raises(error, match=message):
             find_inputs(names)

@@ -22,7 +22,7 @@ from promptcli.data.sources import (
     sentences_with_column,
     training_examples,
 )
-from promptcli.errors import NoColumnError, NotFoundError, UsageError
+from promptcli.errors import NotFoundError, UsageError
 from tests.reading import parquet, write, write_table
 
 #: (first, second) of every file below.
@@ -369,7 +369,7 @@ def test_a_misspelt_column_is_guessed_or_others_are_named(tmp_path):
             open_rows(source, choice),
         ):
             pass
-    with pytest.raises(NoColumnError, match=r"no columns sent0, sent1; .*a\.csv:id,comment"):
+    with pytest.raises(UsageError, match=r"no columns sent0, sent1; .*a\.csv:id,comment"):
         read_examples(path, [PAIRS])
 
 

@@ -27,7 +27,11 @@ def matrix(rows, width=3):
     return np.random.default_rng(0).standard_normal((rows, width)).astype(np.float32)
 
 
-@pytest.fixture(params=list(VECTOR_FORMATS))
+#: Formats that are read.
+READ = [kind for kind, form in VECTOR_FORMATS.items() if form.read is not None]
+
+
+@pytest.fixture(params=READ)
 def embedded(tmp_path, request):
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
     path = tmp_path / f"v{request.param}"
@@ -122,28 +126,12 @@ def test_foreign_parquet(tmp_path):
     assert not holds_vectors(path)
 
 
-def test_foreign_jsonl(tmp_path):
+def test_vectors_are_not_read_from_jsonl(tmp_path):
     path = tmp_path / "v.jsonl"
-    for text in (
-        '{"embedding": [1]}\n{"embedding": [1, 2]}',
-        '{"embedding": 3}',
-        '{"id": null, "embedding": [1]}',
-    ):
-        path.write_text(text)
-        with pytest.raises(UsageError):
-            read_vectors(path)
-    large = '{"embedding": [' + "1" * 400 + "]}"
-    for text in (
-        '{"text": "a"}',
-        "[1]",
-        '{"embedding": ["a"]}',
-        '{"embedding": [1',
-        "[" * 100_000,
-        large,
-    ):
-        path.write_text(text)
-        with pytest.raises(CheckFailedError, match="line 1"):
-            read_vectors(path)
+    path.write_text('{"embedding": [1]}')
+    assert holds_vectors(path)
+    with pytest.raises(UsageError, match=r"read from \.npy and \.parquet"):
+        read_vectors(path)
     path.write_text('{"text": "sentence"}')
     assert not holds_vectors(path)
     path.write_text("no json")
@@ -174,21 +162,19 @@ def write(path, rows, vectors, *, parts=2):
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
-@pytest.mark.parametrize("kind", list(VECTOR_FORMATS))
+@pytest.mark.parametrize("kind", READ)
 def test_what_is_written_is_read(tmp_path, kind, parts):
     vectors = matrix(5)
     found = read_vectors(write(tmp_path / f"v{kind}", batch(TEXTS), vectors, parts=parts))
     assert found.matrix.dtype == np.float32 and np.array_equal(found.matrix, vectors)
     assert (list(found.ids), found.manifest) == ([0, 1, 2, 3, 4], None)
-    assert found.texts == (TEXTS if kind in (".parquet", ".jsonl") else None)
+    assert found.texts == (TEXTS if kind == ".parquet" else None)
     assert holds_vectors(tmp_path / f"v{kind}")
 
 
-@pytest.mark.parametrize("kind", [".parquet", ".jsonl"])
-def test_ids_of_text(tmp_path, kind):
-    assert read_vectors(write(tmp_path / f"v{kind}", batch(TEXTS, "abcde"), matrix(5))).ids == list(
-        "abcde"
-    )
+def test_ids_of_text(tmp_path):
+    path = write(tmp_path / "v.parquet", batch(TEXTS, "abcde"), matrix(5))
+    assert read_vectors(path).ids == list("abcde")
 
 
 def test_ids_of_all_blocks_are_numbers_or_all_are_texts(tmp_path):

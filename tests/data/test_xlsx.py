@@ -42,7 +42,7 @@ def place(tmp_path, monkeypatch):
         ("t.xlsx:Parcels:text", "text", ["A parcel is late", "A parcel came"]),
         ("t.xlsx:My pairs, 2024:sentence2", "sentence2", ["a kitten", "a ship"]),
         ("one.xlsx", "text", ["a cat"]),
-        ("one.xlsx:text", "text", ["a cat"]),
+        ("one.xlsx:One", "text", ["a cat"]),
     ],
 )
 def test_sheets_and_columns_are_named(word, column, texts):
@@ -61,7 +61,7 @@ def test_sheets_and_columns_are_named(word, column, texts):
         ("t.xlsx:Empty:", UsageError, "is empty"),
         ("none.xlsx:Parcels:text", (UsageError, NotFoundError), "none.xlsx"),
         ("broken.xlsx", UsageError, "cannot be read as a workbook.*CSV"),
-        ("titled.xlsx:note", UsageError, "names 1 of 2 columns.* give skip=1"),
+        ("titled.xlsx:Parcels:note", UsageError, "names 1 of 2 columns.* give skip=1"),
     ],
 )
 def test_what_is_not_certain_is_refused(word, error, said):
@@ -73,7 +73,7 @@ def test_what_is_not_certain_is_refused(word, error, said):
 
 def test_a_title_is_skipped_and_all_sheets_are_read(tmp_path):
     write_workbook("titled.xlsx", Parcels=[["Export of May"], ["name", "note"], ["Ann", "good"]])
-    with open_rows("titled.xlsx:note", csv={"skip": 1}) as rows:
+    with open_rows("titled.xlsx:Parcels:note", csv={"skip": 1}) as rows:
         assert list(rows.texts()) == ["good"]
     write_workbook("year.xlsx", Jan=[["text"], ["a"]], Feb=[["text"], ["b"], ["c"]])
     with open_rows("year.xlsx", csv={"sheets": "all"}) as rows:

@@ -113,7 +113,7 @@ OTHER.fingerprint = "e" * 64
         ({"precision": "float16"}, "precision 'float32', not 'float16'"),
         (
             {"encoder": OTHER},
-            r"the model fake \(ffffffffffff\), not fake \(eeeeeeeeeeee\); use model fake",
+            r"model 'fake \(ffffffffffff\)', not 'fake \(eeeeeeeeeeee\)'",
         ),
         ({"encoder": HALF}, "dtype 'float32', not 'bfloat16'"),
     ],
@@ -192,7 +192,7 @@ class Job(parts.PartJob):
 
     def make(self, shard, progress=lambda done: None):
         self.encoder = FakeEncoder()
-        if shard == 2 and (end := self.model.entry.provenance["end"]) == "kill":
+        if shard == 2 and (end := self.model.model.provenance["end"]) == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif shard == 2 and isinstance(end, Exception):
             raise end

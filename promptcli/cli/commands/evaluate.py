@@ -79,7 +79,7 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="Also score the vectors in a file (.npy, .parquet, .jsonl): row i belongs to"
+            help="Also score the vectors in a file (.npy, .parquet): row i belongs to"
             " sentence i of `promptcli eval --list-sentences`.",
             rich_help_panel=_EXTERNAL,
         ),

@@ -151,7 +151,7 @@ def read_vectors(path: Path | str) -> Vectors:
     """Read a vector file; float16, int8 and packed signs become float32 again by its manifest.
 
     Args:
-        path: ``.npy``, ``.parquet`` or ``.jsonl``, of ``embed`` or of another program.
+        path: ``.npy`` or ``.parquet``, of ``embed`` or of another program.
 
     Raises:
         NotFoundError: The file is missing.
@@ -161,6 +161,8 @@ def read_vectors(path: Path | str) -> Vectors:
     path = Path(path)
     check_file(path, regular=True)
     form = format_of(path)
+    if form.read is None:
+        raise UsageError(f"{path}: vectors are read from .npy and .parquet; write one of these")
     manifest = read_manifest(path)
     if manifest is not None and manifest.output.sha256 != sha256(path):
         described = f"not the file that {manifest_path(path).name} describes: its sha256 differs"
@@ -237,7 +239,8 @@ def output_of(
         return None
     if str(output) == str(STANDARD) or (output is None and (file == STANDARD or file.is_fifo())):
         raise UsageError("is missing: give a file, or a stream", parameter="output")
-    column = "" if settings.text_field is None else f".{_OF_NO_NAME.sub('_', settings.text_field)}"
+    named = (settings.text_field or "").rstrip(":")  # a sheet alone has a colon behind it
+    column = "" if not named else f".{_OF_NO_NAME.sub('_', named)}"
     target = Path(output or f"{file}{column}.npy")
     written = format_of(target)
     for option, is_given in (("id_field", settings.id_field), ("split", settings.split)):

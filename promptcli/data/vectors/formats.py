@@ -1,7 +1,8 @@
 """The formats of vector files: a reader of the complete file, and a writer that holds one window at
 a time.
 
-``.npy`` holds the matrix alone; ``.parquet`` and ``.jsonl`` hold ids and texts too.
+``.npy`` holds the matrix alone; ``.parquet`` and ``.jsonl``, which is written only, hold ids and
+texts too.
 """
 
 import contextlib
@@ -57,7 +58,7 @@ AnySink = TypeVar("AnySink", bound=Sink)
 class VectorFormat:
     """A row of the table of formats."""
 
-    read: Callable[[Path], Content]
+    read: Callable[[Path], Content] | None  #: None: it is written only
     open: Callable[[BinaryIO, int], Sink]  #: file, width d
     #: The names of a file's columns, if the format stores ids and texts; such a file may also hold
     #: sentences.
@@ -149,31 +150,6 @@ class _NpySink(Sink):
 
 
 # .jsonl
-
-
-def _read_jsonl(path: Path) -> Content:
-    rows: list[Floats] = []
-    ids: list[Any] = []
-    texts: list[Any] = []
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            values = json.loads(line)
-            with np.errstate(over="ignore"):
-                rows.append(np.asarray(values[COLUMN], dtype=np.float32))
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise CheckFailedError(
-                f"{path}: line {number}: not an object with {COLUMN!r}: {error!r}"
-            ) from None
-        if rows[-1].shape != rows[0].shape or rows[-1].ndim != 1:
-            raise UsageError(
-                f"{path}: line {number}: {COLUMN!r} is not a list of as many numbers as in line 1"
-            )
-        ids.append(values.get("id", number - 1))
-        texts.append(values.get("text"))
-    stored = None if all(text is None for text in texts) else texts
-    _check_texts(stored, path)
-    names = range(len(ids)) if _are_numbers(ids, 0) else _texts_of(ids, 0, path)
-    return names, stored, np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
 
 def _jsonl_columns(path: Path) -> Sequence[str]:
@@ -385,7 +361,7 @@ VECTOR_FORMATS: MutableMapping[str, VectorFormat] = Table(
     {
         ".npy": VectorFormat(_read_npy, _NpySink),
         ".parquet": VectorFormat(_read_parquet, ParquetSink, _parquet_columns),
-        ".jsonl": VectorFormat(_read_jsonl, _JsonlSink, _jsonl_columns),
+        ".jsonl": VectorFormat(None, _JsonlSink, _jsonl_columns),
     },
 )
 

@@ -181,19 +181,15 @@ class PartsManifest(Manifest):
 
     def check_same(self, other: "PartsManifest", folder: Path) -> None:
         """Refuse to continue a folder with another encoder, other settings or other inputs."""
-        if other.fingerprint != self.fingerprint:
-            begun, given = names_apart(
-                (self.name, self.fingerprint), (other.name, other.fingerprint)
-            )
-            raise UsageError(
-                f"{folder} was started with the model {begun}, not {given}; use model"
-                f" {self.name or begun}, or another folder"
-            )
+        begun_name, given_name = names_apart(
+            (self.name, self.fingerprint), (other.name, other.fingerprint)
+        )
+        given_name = begun_name if self.fingerprint == other.fingerprint else given_name
         begun_options, given_options = (
-            {"shards": each.shards, "dtype": each.model.get("dtype")}
+            {"model": name, "shards": each.shards, "dtype": each.model.get("dtype")}
             | {"backend": each.model.get("backend")}
             | vars(each.settings)
-            for each in (self, other)
+            for each, name in ((self, begun_name), (other, given_name))
         )
         for name, value in begun_options.items():
             if value != given_options[name]:

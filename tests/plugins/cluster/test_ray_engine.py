@@ -127,6 +127,6 @@ def test_a_backbone_is_found_from_another_folder(name, tmp_path, monkeypatch):
     Path("words.gguf").symlink_to("words")  # as in the hub's cache, by another name
     given = name.format("folder" if name == "{}" else "words")
     entry = Entry("x", RECIPES["static-avg"].replace(backbone=given))
-    prefix, _, path = parts.PortableModel.of(entry).entry.recipe.backbone.rpartition(":")
+    prefix, _, path = parts.portable_choice(entry).model.recipe.backbone.rpartition(":")
     assert Path(path) == tmp_path / given.removeprefix("glove:")
     assert given.startswith(prefix)
