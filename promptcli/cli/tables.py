@@ -84,7 +84,9 @@ def evaluation_records(evaluation: Evaluation) -> list[dict[str, Any]]:
     for score in evaluation:
         row = score.to_dict()
         row["ci95_low"], row["ci95_high"] = row.pop("ci95") or ("", "")
-        records.append({name: figure for name, figure in row.items() if type(figure) is not dict})
+        records.append(
+            {name: figure for name, figure in row.items() if not isinstance(figure, dict)}
+        )
     return records
 
 
