@@ -155,7 +155,7 @@ def test_texts_are_kept_and_all_else_refused(given):
         (lambda _: pc.load("mini", dtype=3), "unknown dtype '3'"),
         (lambda _: pc.evaluate(None), "None is not a model"),
         (lambda _: pc.evaluate("mini", tasks=3), "tasks are int"),
-        (lambda _: pc.train("simcse", data=SENTENCES, steps="1"), r"steps: it is str"),
+        (lambda _: pc.train("simcse", data=SENTENCES, steps="1"), r"steps: '1' is not allowed"),
         (lambda _: pc.train("simcse", data=5), "examples are int"),
         (lambda _: pc.fit("whitening", on=5), "sentences are int"),
         (lambda _: pc.quantize(["a"], "int8"), "vectors are not numbers"),
