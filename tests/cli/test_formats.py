@@ -142,7 +142,7 @@ def commands(pairs, tiny_folder, tmp_path):
     results = ("-o", tmp_path / "results")
     return {
         "eval": (("eval", "last-avg", "cls", *model, "--task", pairs, "--subsets"), 2),
-        "reproduce": (("reproduce", "dcpcse/4", "dcpcse/3", *results), None),
+        "reproduce": (("reproduce", "promptbert/2", *model, *results), None),
     }
 
 

@@ -109,8 +109,6 @@ def _reason_of_row(
     kind = SYSTEMS[row.kind]
     if kind.make is None or (kind.trains and not context.seeds):
         return kind.absent.format(row.argument)
-    if kind.backbone == "none":
-        return None
     own = context.is_on(row.backbone)
     on_published = any(context.is_on(name) for name in table.backbones)
     if kind.backbone == "words":
@@ -272,10 +270,9 @@ def _row(
 ) -> Facts:
     """Return one row of the document; ``data`` are those of the measures."""
     row = planned.row
-    on_none = planned.kind.make is not None and planned.kind.backbone == "none"
     published: Facts = {
         "backbone": row.backbone,
-        "own": on_none or context.is_on(row.backbone),
+        "own": context.is_on(row.backbone),
         "figures": dict(row.published),
         "std": dict(row.std),
     }

@@ -125,8 +125,7 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
             values[head] = cells
     if not values:
         return False
-    backbone = document["backbone"]
-    measured = f"measured, {backbone['name']}" if backbone else "measured"
+    measured = f"measured, {document['backbone']['name']}"
     blue = {"color": pictures.COLOURS.blue}
     red = {"color": pictures.COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
     with pictures.drawing(path, 4.0 + 3.0 * len(values), 1.9 + 0.34 * len(rows)) as figure:

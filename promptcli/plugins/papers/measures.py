@@ -10,7 +10,6 @@ from promptcli.data.preparation import Preparation
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask, load_any
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.pooling.attention import KNOWN_HEADS
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label, Score
@@ -21,7 +20,7 @@ from promptcli.plugins.papers.contexts import (
     analyze_each,
     check_analyze,
 )
-from promptcli.plugins.papers.published import Facts, PublishedRow, Value, short_name
+from promptcli.plugins.papers.published import Facts, Value
 from promptcli.plugins.papers.systems import (
     MeasuredSystem,
     Systems,
@@ -31,7 +30,6 @@ from promptcli.plugins.papers.systems import (
 )
 from promptcli.plugins.papers.transfer import NAMES, TransferTask
 from promptcli.recipe import RECIPES
-from promptcli.training.methods import find_method
 
 Cells = dict[str, Facts]  #: column -> its measured value, JSON-ready, by ``cell``
 
@@ -246,31 +244,6 @@ def measure_tokens(
         }
 
 
-def measure_settings(
-    systems: Systems, data: MeasureData, context: MeasurementContext
-) -> Iterator[Cells]:
-    """Yield promptcli's own settings for the columns that the paper prints of each row."""
-    for system in systems:
-        printed = system.row.published
-        settings = _settings(system.row).items()
-        yield {name: cell(value) for name, value in settings if name in printed}
-
-
-def _settings(row: PublishedRow) -> Facts:
-    if row.argument == "ditto":
-        return {"head": KNOWN_HEADS[short_name(row.backbone)]}
-    family = "roberta" if row.backbone.startswith("roberta") else "bert"
-    method = find_method(row.argument, supervised=row.setting == "sup")
-    templates = method.variant(family).templates
-    settings = vars(method.paper[row.backbone])
-    return {
-        **settings,
-        "masked_lm": settings.get("mlm_weight", 0) > 0,
-        "view-1": templates[0],
-        "view-2": templates[1],
-    }
-
-
 def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str]) -> Cells:
     return {
         f"{what}-pearson": cell(round(100 * pearson, 4), on),
@@ -413,10 +386,7 @@ MEASURES: dict[str, Measure] = {
         check_analyze,
     ),
     "settings": Measure(
-        {name: ColumnFormat(head, None, is_score=False) for name, head in _SETTINGS.items()},
-        "",
-        measure_settings,
-        cached=False,
+        {name: ColumnFormat(head, None, is_score=False) for name, head in _SETTINGS.items()}
     ),
     "picture": Measure(
         {"picture": ColumnFormat("picture", None, is_score=False)},

@@ -332,9 +332,7 @@ def page_parts(document: Document, *, level: int = 1, folder: str = "") -> list[
 
     ``folder`` of its pictures is relative to the page, with a last slash.
     """
-    heading = f"{'#' * level} {document['table']}"
-    if document["backbone"] is not None:
-        heading += f", {document['backbone']['name']}"
+    heading = f"{'#' * level} {document['table']}, {document['backbone']['name']}"
     pictures = [
         row["figures"]["picture"] for row in document["rows"] if "picture" in row["figures"]
     ]
@@ -368,8 +366,7 @@ def results_page(documents: Sequence[Document], folder: str = "../results/") -> 
 
     ``folder`` is the results' one, relative to the page.
     """
-    backbones = [document["backbone"] for document in documents if document["backbone"]]
-    names = dict.fromkeys(f"`{backbone['name']}`" for backbone in backbones)
+    names = dict.fromkeys(f"`{document['backbone']['name']}`" for document in documents)
     parts: list[Part] = [_PAGE.format(", ".join(names))]
     for document in documents:
         parts += page_parts(document, level=2, folder=folder)
@@ -395,8 +392,6 @@ def write_result(folder: Path, document: Document) -> Path:
 def file_stem(document: Document) -> str:
     """Return a result file's name without extension: ``promptbert-5.mini``."""
     table = str(document["table"]).replace("/", "-")
-    if document["backbone"] is None:
-        return table
     return f"{table}.{backbone_stem(document['backbone'])}"
 
 

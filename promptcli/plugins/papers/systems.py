@@ -269,14 +269,14 @@ class RowKind:
     time: str = "minutes"  #: of a row on two CPU cores, once data and weights are local
     #: why a row is not measured, as ``REASON: {}``; the braces are the row's argument
     absent: str = ""
-    #: ``any`` language model; only the row's ``own``; only ``words``, word vectors; or ``none``
+    #: ``any`` language model; only the row's ``own``; or only ``words``, word vectors
     backbone: str = "any"
     searches: bool = False  #: a search comes before it can be named
     trains: bool = False  #: measured only on request
 
     def on_backbone(self, *, train: bool) -> bool:
         """Return whether its rows are measured on a backbone, trained ones only with ``train``."""
-        return self.make is not None and self.backbone != "none" and (train or not self.trains)
+        return self.make is not None and (train or not self.trains)
 
 
 def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -394,10 +394,6 @@ def with_head(recipe: Recipe, context: MeasurementContext) -> Recipe:
     return recipe.replace(pooling=f"{recipe.pooling}:{context.head}")
 
 
-def _settings_of(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    return MeasuredSystem(row, {"settings": [row.run, row.backbone, row.setting]})
-
-
 _pooled = _encoding_with(lambda pooling: Recipe(pooling=pooling))
 _prompted = _encoding_with(lambda template: RECIPES["prompt"].replace(prompt=template))
 _word_vectors = _encoding_with(lambda name: Recipe(pooling="static/avg"))
@@ -417,7 +413,9 @@ SYSTEMS: dict[str, RowKind] = {
     "tokens": RowKind(_mask_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
     "picture": RowKind(_picture),
-    "settings": RowKind(_settings_of, "seconds", backbone="none"),
+    "settings": RowKind(
+        time="-", absent="settings, no figures: `promptcli train --paper` takes them"
+    ),
     "trained": RowKind(
         _trained,
         "hours, GPU",
@@ -427,7 +425,6 @@ SYSTEMS: dict[str, RowKind] = {
     "vectors": RowKind(
         time="-",
         absent="another program's: `promptcli eval --vectors` scores {}.npy",
-        backbone="none",
     ),
-    "list": RowKind(time="-", absent="a list of words, no figures: held in {}", backbone="none"),
+    "list": RowKind(time="-", absent="a list of words, no figures: held in {}"),
 }
