@@ -184,7 +184,7 @@ class TrainConfig:
     command: str = dataclasses.field(default_factory=typed_command)
 
     def document(self) -> dict[str, Any]:
-        """Return what a model's record keeps, JSON-ready.
+        """Return what the folder of a run keeps, JSON-ready.
 
         What is in memory is None, and named in ``in_memory``.
         """
@@ -195,11 +195,7 @@ class TrainConfig:
         in_memory = [
             name for name, value in given.items() if document[name] is None and value is not None
         ]
-        return {**document, "in_memory": in_memory}
-
-    def to_resume(self) -> dict[str, Any]:
-        """Return what the folder of a run keeps."""
-        return {**self.document(), "folder": os.getcwd()}
+        return {**document, "in_memory": in_memory, "folder": os.getcwd()}
 
     def resumed(self, stored: Mapping[str, Any]) -> "TrainConfig":
         """Return what an unfinished run began with.

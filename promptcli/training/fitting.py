@@ -14,7 +14,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoded import Progress, no_progress
+from promptcli.encoder.encoded import Progress
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.transforms import build_transforms
@@ -26,7 +26,7 @@ from promptcli.encoder.transforms.principal_axes import (
 )
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, row_of_sentences
+from promptcli.evaluation.evaluator import check_rankable, row_of_sentences
 from promptcli.grammar import parse_transform
 from promptcli.notes import stage
 from promptcli.recipe import Recipe
@@ -98,24 +98,21 @@ def fit_recipe(
         raise UsageError("no sentence to fit on; give a file with one sentence a line")
     provenance: dict[str, Any] = {"fitted_on": {"source": source, "sentences": len(texts)}}
     tensors: dict[str, Tensor] = {}
-    work = sum(_PASSES.get(name, 1) for name, _ in planned) * len(texts)
-    if choose_by is not None:
-        work += len(distinct_sentences([choose_by]))
-    with stage("fit", work) as advance:
 
-        def build(part: Recipe) -> TorchEncoder:
-            return build_encoder(part, tensors=tensors, backbone=backbone, **options)
+    def build(part: Recipe) -> TorchEncoder:
+        return build_encoder(part, tensors=tensors, backbone=backbone, **options)
 
-        for name, before in planned:
-            encoder = build(before)
-            backbone = encoder.backbone
+    for name, before in planned:
+        encoder = build(before)
+        backbone = encoder.backbone
+        with stage(f"fit {name}", len(texts)) as advance:
             tensors |= FITS[name](encoder, texts, advance)
-        if choose_by is not None:
-            before = recipe.replace(transforms=recipe.transforms[:-1])
-            selection = _select(build(before), recipe.transforms[-1], choose_by, tensors, advance)
-            provenance["selected_on"] = selection
-            recipe = recipe.replace(transforms=(*before.transforms, selection["chosen"]))
-        return FittedRecipe(build(recipe), provenance)
+    if choose_by is not None:
+        before = recipe.replace(transforms=recipe.transforms[:-1])
+        selection = _select(build(before), recipe.transforms[-1], choose_by, tensors)
+        provenance["selected_on"] = selection
+        recipe = recipe.replace(transforms=(*before.transforms, selection["chosen"]))
+    return FittedRecipe(build(recipe), provenance)
 
 
 def _check_selection(recipe: Recipe, task: STSTask) -> None:
@@ -144,7 +141,6 @@ def _select(
     name: str,
     task: STSTask,
     tensors: Mapping[str, Tensor],
-    progress: Progress,
 ) -> dict[str, Any]:
     """Score every candidate of a transform on development pairs, Spearman x 100.
 
@@ -152,7 +148,8 @@ def _select(
     """
     pairs = task.pairs()
     rows = row_of_sentences([task])
-    vectors = torch.from_numpy(before.encode(list(rows), progress=progress)).to(before.device)
+    with stage("select", len(rows)) as advance:
+        vectors = torch.from_numpy(before.encode(list(rows), progress=advance)).to(before.device)
     first = [rows[sentence] for sentence in pairs.first]
     second = [rows[sentence] for sentence in pairs.second]
     specs = ["none", *CANDIDATES[name](vectors.size(1))]
@@ -181,9 +178,7 @@ def _select(
     }
 
 
-def fit_flow(
-    vectors: np.ndarray, *, device: torch.device | str = "cpu", progress: Progress = no_progress
-) -> dict[str, Tensor]:
+def fit_flow(vectors: np.ndarray, *, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """Return the parameters of a flow trained on vectors (n, d) float32, by name.
 
     The published code computes the vectors again in each step, with the frozen BERT's dropout on;
@@ -202,13 +197,14 @@ def fit_flow(
     glow.start(rows[order[:_BATCH]].cpu(), generator)
     glow.to(device)
     optimizer = torch.optim.AdamW(glow.parameters(), lr=_RATE, weight_decay=_DECAY, eps=_EPS)
-    for batch in order[: n - n % _BATCH].reshape(-1, _BATCH):
-        optimizer.zero_grad()
-        glow.loss(rows[batch]).backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(glow.parameters(), _CLIP)
-        optimizer.step()
-        progress(_BATCH)
-    progress(n % _BATCH)
+    batches = order[: n - n % _BATCH].reshape(-1, _BATCH)
+    with stage("train flow", len(batches)) as advance:
+        for batch in batches:
+            optimizer.zero_grad()
+            glow.loss(rows[batch]).backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(glow.parameters(), _CLIP)
+            optimizer.step()
+            advance(1)
     return {name: tensor.cpu() for name, tensor in glow.named_tensors().items()}
 
 
@@ -239,10 +235,9 @@ FITS: dict[str, Fit] = {
     "all-but-the-top": _of_vectors(AllButTheTop.fit),
     "spectral": _of_vectors(Spectral.fit),
     "flow": lambda encoder, sentences, progress: fit_flow(
-        encoder.encode(sentences, progress=progress), device=encoder.device, progress=progress
+        encoder.encode(sentences, progress=progress), device=encoder.device
     ),
 }
-_PASSES = {"flow": 2}  # over the sentences, if not one
 
 
 def _plan(recipe: Recipe) -> list[tuple[str, Recipe]]:

@@ -26,7 +26,7 @@ from promptcli.data.sources import (
     training_examples,
 )
 from promptcli.data.task_table import TASKS
-from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, STSTask
+from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, tuned_weights
 from promptcli.errors import (
     NotFoundError,
@@ -52,7 +52,7 @@ from promptcli.settings import BARE
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, check_same
-from promptcli.training.batches import source_shares, steps_of
+from promptcli.training.batches import steps_of
 from promptcli.training.config import TrainConfig
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import Method, TrainingSettings
@@ -227,17 +227,12 @@ class Run:
         """Say what the run begins with, open the backbone, and choose the examples for it."""
         config = self.config
         self.processes = processes
-        told = None
-        with contextlib.suppress(NotFoundError):  # of the hub, and not here yet
-            told = config.in_force(self.method)
-            note(told.summary())
-        _note_defaults(config)
         self.backbone = backbone = load_backbone(
             config.backbone_name, device=processes.device, dtype=torch.float32
         )
-        self.in_force = told or config.in_force(self.method)
-        if told is None:
-            note(self.in_force.summary())
+        self.in_force = config.in_force(self.method)
+        note(self.in_force.summary())
+        _note_defaults(config)
         self.settings: TrainingSettings = self.in_force.settings
         self.method = config.reading_like_start(
             self.method, self.settings, backbone.provenance.family
@@ -297,7 +292,7 @@ class Run:
                 name=folder,
                 elsewhere="force starts it again, or give another name",
                 force=config.force,
-                settings=dataclasses.replace(config, threads=threads).to_resume(),
+                settings=dataclasses.replace(config, threads=threads).document(),
             )
         processes.wait()
         kept: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -393,14 +388,9 @@ class Run:
         with used_extensions() as of_tasks:
             for task in (self.development, *self.tests):
                 TASKS.get(task.name)
-        arguments = config.document()
-        for of_machine in ("threads", "command", "group"):
-            del arguments[of_machine]
         record: dict[str, Any] = {**self.identity, "source": self.source}
         if self.start is not None:
             record["started_from"] = self.start.name
-        if best.learned:
-            record["learned"] = {name: round(value, 6) for name, value in best.learned.items()}
         if config.group:
             record["group"] = config.group
         return {
@@ -421,7 +411,6 @@ class Run:
             **self.in_force.record(),
             "dtype": config.dtype or "auto",
             "command": config.command or None,
-            "arguments": arguments,
             "versions": library_versions(),
             "extensions": [
                 vars(each) for each in sorted({*self.code, *encoder.extensions, *of_tasks})
@@ -441,10 +430,6 @@ class Run:
         ):
             if count:
                 lines.append(f"{counted(count, noun)} {what}")
-        if len(examples.sizes) > 1:
-            shares = source_shares(examples.sizes, self.settings.data_temperature)
-            mix = (f"{n:,} of {size:,}" for n, size in zip(shares, examples.sizes, strict=True))
-            lines.append(f"rows an epoch: {', '.join(mix)}")
         if words:
             shown = ", ".join(words[:_WORDS_SHOWN])
             lines.append(f"{len(words):,} words that are not a single token left out: {shown}")
@@ -528,13 +513,13 @@ def _read_tests(config: TrainConfig) -> list[AnyTask]:
     task.
     """
     on = config.development
-    names: Sequence[STSTask | str | Path] = config.tests
+    names = config.tests
     if not names and isinstance(on, str):
-        names = [on.removesuffix(":dev")]
+        names = (on.removesuffix(":dev"),)
     tests: list[AnyTask] = []
     for name in dict.fromkeys(names):
         if name != on:
-            tests += [name] if isinstance(name, STSTask) else load_named_tasks(name).tasks
+            tests += load_named_tasks(name).tasks
     return tests
 
 
@@ -582,11 +567,9 @@ def warn_if_worse(trained: Trained) -> None:
     before = trained.untrained[development]
     if value > before and trained.facts["best_step"]:
         return
-    begun = trained.untrained_start.get(development)
-    start = "" if begun is None else f" (the method's own start, as drawn, had {begun:.2f})"
     warn(
         f"{trained.entry.name} is not better than without training: {value:.2f} on {development},"
-        f" {plain} has {before:.2f}{start}; more data or epochs, or another learning rate may help"
+        f" {plain} has {before:.2f}; more data or epochs, or another learning rate may help"
     )
 
 
@@ -631,17 +614,12 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     method = config.form
     backbone = config.backbone_name
     data = config.source
-    examples = None
+    samples = {}
     if config.data is not None and not is_fetched(data):
         examples = read_examples(config)
         method = find_method(config.method, supervised=examples.supervised)
         steps_of(config.in_force(method).settings, len(examples))  # refuses too few
-    objective = find_objective(method)
-    samples = {}
-    if not is_fetched(data):
-        samples = objective.samples(
-            lambda: examples or training_examples(data, layouts=objective.layouts)
-        )
+        samples = find_objective(method).samples(examples)
     found = config.in_force(method)
     settings = found.settings
     family = _family_of(backbone, method)

@@ -438,10 +438,8 @@ class Objective(nn.Module, Generic[Settings]):
         return slice(None)
 
     @classmethod
-    def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
-        """Return what the plan of a run shows of its examples, which are read for it: mostly
-        nothing.
-        """
+    def samples(cls, examples: TrainingExamples) -> dict[str, list[str]]:
+        """Return what the plan of a run shows of its examples: mostly nothing."""
         return {}
 
     def sides(self, columns: Columns) -> list[Side]:

@@ -269,9 +269,9 @@ def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
             else next(iter(method.paper), "")
         )
         assert method.base == base
-        own = method.small.own()
-        assert ("bias_positions" in own) is (method.name == "promptbert")
-        assert ("slots" in own) is (method.name == "optiprompt")
+        fields = vars(method.small)
+        assert ("bias_positions" in fields) is (method.name == "promptbert")
+        assert ("slots" in fields) is (method.name == "optiprompt")
         if method.paper:
             published = method.published(base)
             assert getattr(published, "mask_duplicates", False) is False

@@ -287,7 +287,7 @@ def stop(*_, **__):
     ],
 )
 def test_a_training_begins_with_what_was_not_given(given, said, monkeypatch, notes):
-    monkeypatch.setattr(running, "load_backbone", stop)
+    monkeypatch.setattr(running, "check_negatives", stop)
     with pytest.raises(UsageError, match="stopped"):
         pc.train("simcse", batch_size=4, **given)
     first, *others = notes
@@ -305,7 +305,6 @@ def test_what_the_data_are_like_is_said(small, notes):
     said = "\n".join(notes)
     for part in (
         "4 pairs without a hard negative",
-        "rows an epoch",
         "1 row without a label left out",
         "1 words that are not a single token left out: guitars",
     ):

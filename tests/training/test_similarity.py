@@ -109,8 +109,6 @@ def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, note
     assert "temperature 0." in notes.text
     curve = [score.learned["temperature"] for score in trained.curve]
     assert curve[0] == pytest.approx(0.05) and len(set(curve)) == len(curve)
-    best = [score.learned["temperature"] for score in trained.curve if score.best][-1]
-    assert trained.facts["learned"]["temperature"] == pytest.approx(best, abs=1e-6)
     with stopped_at(monkeypatch, 5), pytest.raises(KeyboardInterrupt):
         pc.train("simcse", SENTENCES * 3, name="killed", **options)
     resumed = pc.train("simcse", SENTENCES * 3, name="killed", resume=True, **options)
@@ -140,8 +138,6 @@ def test_every_number_that_an_objective_learns_is_reported_and_kept(
     curve = [score.learned for score in trained.curve]
     assert curve[0] == pytest.approx({"temperature": 0.05, "bound": 0.5})
     assert len({learned["bound"] for learned in curve}) == len(curve)
-    best = [score.learned for score in trained.curve if score.best][-1]
-    assert trained.facts["learned"] == pytest.approx(best, abs=1e-6)
     assert trained.facts["temperature"] == 0.05  # the setting, from which it starts
     with stopped_at(monkeypatch, 5), pytest.raises(KeyboardInterrupt):
         pc.train("simcse", SENTENCES * 3, name="killed", **options)

@@ -76,7 +76,6 @@ def test_the_record_of_a_model_traces_its_figures(given, registry):
     }
     assert differing == {"batch_size": (4, 256), "steps": (1, 0)}
     assert facts["versions"].keys() >= {"promptcli", "torch", "transformers", "python"}
-    assert facts["arguments"]["in_memory"] == ["data"]
     assert facts["command"] is None  # no command line
     assert facts["dtype"] == "auto"
     told = trained.to_dict()

@@ -130,7 +130,7 @@ class Runs:
                 name=Path(self.name),
                 elsewhere="force starts it again, or give another name",
                 force=config.force,
-                settings={**config.to_resume(), **kept},
+                settings={**config.document(), **kept},
             )
             with _study(self.folder.folder / "trials.sqlite") as study:
                 return self._train_all(study, processes)

@@ -133,11 +133,6 @@ class TrainingSettings:
         """Return a copy with ``changes``; a value that is not allowed is a UsageError."""
         return dataclasses.replace(self, **changes)
 
-    @classmethod
-    def own(cls) -> tuple[str, ...]:
-        common = {item.name for item in dataclasses.fields(TrainingSettings)}
-        return tuple(item.name for item in dataclasses.fields(cls) if item.name not in common)
-
     def as_published(self) -> Self:
         """Return the settings with the choices that made the printed figures."""
         published = {}
@@ -461,10 +456,10 @@ class Method:
     ) -> TrainingSettings:
         for name in changes:
             if name not in vars(settings):
-                own = ", ".join(settings.own()) or "none"
                 near = did_you_mean(name, vars(settings))
                 raise UsageError(
-                    f"method {self.name} has no such setting; its own settings: {own}{near}",
+                    f"method {self.name} has no such setting; `promptcli train {self.name}"
+                    f" --dry-run` lists all{near}",
                     parameter=name,
                 )
         return settings.replace(**changes)

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -469,9 +469,8 @@ class SoftNegative(InfoNCE[SNCSESettings]):
         return dataclasses.replace(examples, columns=(sentences, positives, soft), layout=TRIPLETS)
 
     @classmethod
-    def samples(cls, read: Callable[[], TrainingExamples]) -> dict[str, list[str]]:
+    def samples(cls, examples: TrainingExamples) -> dict[str, list[str]]:
         """Return the first sentences with their negated ones."""
-        examples = read()
         pairs = zip(examples.columns[0][:_SENTENCES_SHOWN], _soft_negatives(examples), strict=False)
         return {"soft_negatives": [f"{sentence} -> {negated}" for sentence, negated in pairs]}
 
