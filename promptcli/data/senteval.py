@@ -44,26 +44,6 @@ def tasks_from(folder: str | Path | None) -> Iterator[None]:
         _FOLDER.reset(before)
 
 
-def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
-    """Return the folder that holds one of the folders ``inside``: the one given, or a usual one
-    within it.
-    """
-    if not folder.is_dir():
-        shown = ", ".join(f"{name}/" for name in inside)
-        raise NotFoundError(
-            f"{folder}: no such folder; give a SentEval `downstream` folder ({shown})",
-            parameter="data_dir",
-        )
-    roots = [folder / inner for inner in (".", "senteval", "downstream", "data/downstream")]
-    for root in roots:
-        if any((root / name).is_dir() for name in inside):
-            return root
-    raise NotFoundError(
-        f"{folder}: no {' or '.join(inside)} folder in it, nor in its senteval/, downstream/",
-        parameter="data_dir",
-    )
-
-
 def lines_of(path: Path, encoding: str = "") -> list[str]:
     """Return the lines of a file.
 

@@ -127,12 +127,9 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
         raise UsageError(
             f"data of one run have the same columns, or are pairs and triplets; {'; '.join(listed)}"
         )
-    columns = list[list[str]]()
-    for place in range(max(len(source.columns) for source in sources)):
-        columns.append([])
-        for source in sources:  # a pair has no hard negative
-            has_it = place < len(source.columns)
-            columns[-1] += source.columns[place] if has_it else [""] * len(source)
+    rows = itertools.chain(*(zip(*source.columns, strict=True) for source in sources))
+    # a pair has no hard negative
+    columns = map(list, itertools.zip_longest(*rows, fillvalue=""))
     digests = "".join(source.sha256 for source in sources)
     return TrainingExamples(
         tuple(columns),

@@ -253,8 +253,8 @@ INPUT_FORMATS = extensions.Table[Callable[[OpenText, CsvOptions, BadRows], RowTa
 
 
 class JsonTable(RowTable):
-    """An object a line, or one array of objects or of sentences; ``list[].field`` names the objects
-    of a list in it.
+    """An object a line, or in .json one array of objects or of sentences; ``list[].field`` names
+    the objects of a list in it.
 
     ``named`` are the columns that the user names. With ``whole`` the header has the fields of all
     objects, else those of the first 100.
@@ -283,10 +283,7 @@ class JsonTable(RowTable):
 
     def _document(self) -> list[Any] | None:
         """Return the items of a file that is one JSON value; None if it has an object a line."""
-        filled = itertools.islice(filter(str.strip, self._lines()), 2)
-        signs = [line.lstrip()[0] for line in filled]
-        has_lines = extension_of(self._text.path)[0] != ".json" or signs == ["{", "{"]
-        if has_lines and signs[:1] != ["["]:
+        if extension_of(self._text.path)[0] != ".json":
             return None
         content, size = list[str](), 0
         for line in self._lines():
@@ -298,7 +295,8 @@ class JsonTable(RowTable):
         try:
             value = _json_value("".join(content))
         except ValueError as error:
-            raise UsageError(f"{self._name}: malformed JSON: {error}") from None
+            hint = "if it has an object a line, name it .jsonl"
+            raise UsageError(f"{self._name}: malformed JSON: {error}; {hint}") from None
         if isinstance(value, list):
             return value
         lists = list[str]()
@@ -321,7 +319,7 @@ class JsonTable(RowTable):
                 try:
                     value = _json_value(value)
                 except ValueError as error:
-                    hint = "give one object a line, or one array of them"
+                    hint = "give one object a line, or name it .json"
                     bad.add(self._name, self.counted, number, f"malformed JSON: {error}; {hint}")
                     continue
             for item in _items_at(value, self._path):

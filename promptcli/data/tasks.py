@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.given import check_rows
 from promptcli.data.hub_sets import UnreachableError, read_hub_set
-from promptcli.data.senteval import TRANSLATED_FOLDER, GoldRow, Parts, moses, senteval_root
+from promptcli.data.senteval import GoldRow, Parts, moses
 from promptcli.data.task_table import (
     FAMILIES,
     GROUPS,
@@ -291,8 +291,8 @@ def load_any(
     """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and files.
 
     Args:
-        folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`,
-            `downstream` or `data/downstream` folder inside; None: the Hugging Face data sets.
+        folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with it as
+            `senteval`; None: the Hugging Face data sets.
         names: As ``any_task_names``, ``task_names`` or ``fitting_task`` returns them.
         protocol: A row of ``PROTOCOLS``.
     """
@@ -323,14 +323,14 @@ def _root_of(row: TaskRow, folder: Path | None) -> Path:
     """Return the folder in which the folder of a task's files is, if it has one."""
     if folder is None or row.folder is None:
         return Path()
-    if row.folder == TRANSLATED_FOLDER:
-        return senteval_root(folder, [TRANSLATED_FOLDER])
-    inside = [
-        other.folder.split("/")[0]
-        for other in TASKS.values()
-        if other.folder and other.metric == row.metric
-    ]
-    return senteval_root(folder, list(dict.fromkeys(inside)))
+    if not folder.is_dir():
+        raise NotFoundError(
+            f"{folder}: no such folder; give a SentEval `downstream` folder, which holds"
+            f" {row.folder}/",
+            parameter="data_dir",
+        )
+    inner = folder / "senteval"
+    return inner if (inner / row.folder).is_dir() else folder
 
 
 def load_tasks(

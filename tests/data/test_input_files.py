@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import find_inputs, needs_network
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors.part_folder import check_same, count_input, has_text_ids, read_range
+from promptcli.data.vectors.part_folder import check_ids, check_same, count_input, read_range
 from promptcli.errors import NotFoundError, UsageError
 from tests.reading import records
 
@@ -78,11 +78,12 @@ def test_ids_of_a_column_and_blank_lines(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('\n{"id": 7, "text": "one"}\n{"id": "x", "text": ""}\n\n\n')
     file = count_input(str(path), ColumnChoice())
-    assert has_text_ids([file]) and file.rows == 2
+    check_ids([file])
+    assert file.rows == 2
     assert [identifier for identifier, _ in read_rows([file], 1, 2)] == ["x"]
     (tmp_path / "b.txt").write_text("one\n")
     with pytest.raises(UsageError, match=r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
-        has_text_ids([file, count_input(str(tmp_path / "b.txt"), ColumnChoice())])
+        check_ids([file, count_input(str(tmp_path / "b.txt"), ColumnChoice())])
 
 
 def test_what_names_stand_for(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +33,6 @@ from promptcli.storage.typed_documents import convert, parse_json, read_document
 
 PARTS_MANIFEST = "_manifest.json"
 
-_PART = re.compile(r"part-(\d{5,18})-of-\d{5,18}\.parquet", re.ASCII)
 #: The precisions of parts; int8 is read by the ranges of all rows, which no shard knows.
 PART_PRECISIONS = ("float32", "float16")
 
@@ -72,18 +70,14 @@ def count_input(
     return InputFile(name, size, digest, count, stamp, columns.get(TEXT) or None, columns.get(ID))
 
 
-def has_text_ids(files: Sequence[InputFile]) -> bool:
-    """Return whether ids are those of a column, else row numbers.
-
-    All files with rows must have ids, or none.
-    """
+def check_ids(files: Sequence[InputFile]) -> None:
+    """Refuse files of which some have ids and others none."""
     named = [file for file in files if file.rows and file.id is not None]
     if named and (without := [file.path for file in files if file.rows and file.id is None]):
         raise UsageError(
             f"{named[0].path} has ids (column {named[0].id!r}) and {without[0]} has none; give"
             " both ids"
         )
-    return bool(named)
 
 
 def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> list[InputFile]:
@@ -273,7 +267,7 @@ def counted_inputs(
         raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")
     fields = ColumnChoice(settings.text_field, settings.id_field)
     inputs = [count_input(name, fields, settings.csv, settings.skip_bad) for name in names]
-    has_text_ids(inputs)
+    check_ids(inputs)
     rows = sum(file.rows for file in inputs)
     if rows < shards:
         raise UsageError(
@@ -320,11 +314,8 @@ def part_name(shard: int, shards: int) -> str:
 
 def parts_in(folder: Path, shards: int) -> list[int]:
     """Return the shards whose parts exist."""
-    numbers = (_PART.fullmatch(path.name) for path in folder.iterdir())
-    found = sorted({int(number[1]) for number in numbers if number})
-    return [
-        shard for shard in found if shard < shards and (folder / part_name(shard, shards)).exists()
-    ]
+    names = {path.name for path in folder.iterdir()}
+    return [shard for shard in range(shards) if part_name(shard, shards) in names]
 
 
 def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedReport | None:
