@@ -37,7 +37,6 @@ def serve(
     indexes: Indexes = None,
     host: Annotated[str, field_option(ServeSettings, "host")] = _USUAL.host,
     port: Annotated[int, field_option(ServeSettings, "port")] = _USUAL.port,
-    gather_ms: Annotated[float, field_option(ServeSettings, "gather_ms")] = _USUAL.gather_ms,
     normalize: Annotated[
         bool,
         typer.Option(
@@ -74,7 +73,6 @@ def serve(
         settings=ServeSettings(
             host=host,
             port=port,
-            gather_ms=gather_ms,
             max_waiting=max_waiting,
             max_requests=max_requests,
             max_texts=max_texts,

@@ -31,6 +31,8 @@ HELD = "promptcli.held"
 Result = TypeVar("Result")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
+#: Seconds that an idle server waits for more requests to encode together.
+_GATHER_SECONDS = 0.002
 #: Seconds in which a request's body must arrive.
 _BODY_SECONDS = 60.0
 #: Bytes of bodies and answers of all requests in work, above which further ones are refused.
@@ -118,7 +120,7 @@ class Batcher:
             self.waiting -= len(texts) - job.taken
 
     async def _run(self) -> None:
-        await asyncio.sleep(self._settings.gather_ms / 1000)
+        await asyncio.sleep(_GATHER_SECONDS)
         while turns := self._next_round():
             self.rounds += 1
             for encoder, (jobs, texts) in turns.items():

@@ -20,12 +20,6 @@ class ServeSettings:
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines reach it.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.", min=0, max=65535)
-    gather_ms: float = setting(
-        2.0,
-        "Milliseconds an idle server waits for more requests to encode together.",
-        min=0,
-        max=60_000,
-    )
     max_waiting: int = setting(
         8192,
         "Most texts waiting to be encoded; beyond it, the answer is 429.",

@@ -151,4 +151,4 @@ def test_a_second_signal_ends_at_once(tiny_folder):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "1"])
 def test_settings_keep_to_their_types_and_bounds(value):
     with pytest.raises(UsageError, match=r"is not allowed|; give "):
-        ServeSettings(gather_ms=value)
+        ServeSettings(port=value)
