@@ -31,14 +31,8 @@ from promptcli.retrieval.found_files import find_files as find_named_files
 from promptcli.retrieval.store import NewRows
 
 #: What a query was taken from, that which is most like a person's query first.
-KINDS = ("judged", "heading", "title", "first sentence")
+KINDS = ("judged question", "heading", "title", "first sentence")
 JUDGED, HEADING, TITLE, FIRST_SENTENCE = KINDS
-_PLURALS = {
-    JUDGED: "judged questions",
-    HEADING: "headings",
-    TITLE: "titles",
-    FIRST_SENTENCE: "first sentences",
-}
 #: Fewest queries that can separate models.
 FEWEST = 50
 #: Columns of a table that hold what a row is about, best first, in the languages of ``mini-multi``.
@@ -93,7 +87,7 @@ class SyntheticQueries:
     @property
     def kinds_in_words(self) -> str:
         """The numbers of queries of each kind: ``12 headings, 3 titles``."""
-        return ", ".join(f"{count:,} {_PLURALS[kind]}" for kind, count in self.kinds.items())
+        return ", ".join(errors.counted(count, kind) for kind, count in self.kinds.items())
 
     def task(self, ranking: str = "retrieval") -> RetrievalTask:
         """Return the queries as a task, ranked by vectors, or by words (``lexical``) or both

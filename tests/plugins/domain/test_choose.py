@@ -53,7 +53,7 @@ def test_a_retrieval_folder_brings_its_own_queries(tmp_path, run):
     judged = "query-id\tcorpus-id\tscore\n0\t0\t2\n0\t3\t1\n1\t1\t2\n1\t2\t0\n"
     (tmp_path / "qrels" / "test.tsv").write_text(judged)
     chosen = pc.choose(tmp_path)
-    assert chosen.queries.kinds == {"judged": 2} and len(chosen.queries.passages) == 4
+    assert chosen.queries.kinds == {"judged question": 2} and len(chosen.queries.passages) == 4
     for way in chosen.ways:
         [score] = pc.evaluate(way.model or "mini-static", [f"retrieval:{tmp_path}"], by=way.by)
         assert score.value == pytest.approx(way.ndcg, abs=1e-6)
