@@ -150,9 +150,9 @@ def few_demo_pairs() -> Iterator[dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         for name, split in (("demo", "test"), ("demo:dev", "dev")):
             few = {kind: pairs[:: len(pairs) // 2] for kind, pairs in read_demo(split).items()}
-            size = {"all": sum(map(len, few.values()))}
+            pairs = sum(map(len, few.values()))
             whole[name] = TASKS[name]
-            task = replace(TASKS[name], read=lambda _, few=few: few, sizes=size)
+            task = replace(TASKS[name], read=lambda _, few=few: few, pairs=pairs)
             patch.setitem(TASKS, name, task)
         yield whole
 

@@ -120,8 +120,7 @@ class TaskRow:
     metric: str | Callable[[Any], float]
     read: Callable[[Path], Parts]  # takes SentEval's `downstream` folder
     folder: str | None = None  # the folder of its files inside `downstream`; None: it needs none
-    # examples in print, by part; "all": of all parts together
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    pairs: int | None = None  # of a published set
     hub: HubSet | None = None
     text: str | None = None  # describes its text; None: this depends on the source
     cased: bool = False  # the folder's text, and Moses-tokenised text, keep upper case
@@ -132,7 +131,7 @@ class TaskRow:
 
 def _year(name: str, pairs: int) -> TaskRow:
     read = partial(senteval.read_year, task=name)
-    return TaskRow("spearman", read, "STS", {"all": pairs}, HubSet(f"mteb/{name.lower()}-sts"))
+    return TaskRow("spearman", read, "STS", pairs, HubSet(f"mteb/{name.lower()}-sts"))
 
 
 _EVERY_SPLIT = "train+validation+test"
@@ -147,7 +146,7 @@ def _benchmark(split: str, pairs: int, *, hub_split: str | None = None) -> TaskR
         senteval.read_splits, folder="STS/STSBenchmark", splits=splits, read=senteval.read_benchmark
     )
     hub = HubSet("mteb/stsbenchmark-sts", split=hub_split or split)
-    return TaskRow("spearman", read, "STS", {"all": pairs}, hub, fit_only=every)
+    return TaskRow("spearman", read, "STS", pairs, hub, fit_only=every)
 
 
 _SICK_FILES = {
@@ -169,11 +168,11 @@ def _sick(
 ) -> TaskRow:
     files = {split: [_SICK_FILES[split]] for split in splits}
     read = partial(senteval.read_splits, folder="SICK", splits=files, read=senteval.read_sick)
-    return TaskRow("spearman", read, "SICK", {"all": pairs}, hub, cased=True, fit_only=fit_only)
+    return TaskRow("spearman", read, "SICK", pairs, hub, cased=True, fit_only=fit_only)
 
 
 def _demo(split: str, pairs: int) -> TaskRow:
-    return TaskRow("spearman", lambda _: read_demo(split), sizes={"all": pairs}, text=TEXT)
+    return TaskRow("spearman", lambda _: read_demo(split), pairs=pairs, text=TEXT)
 
 
 #: The tasks of graded pairs, in the column order of the papers' tables.

@@ -68,7 +68,7 @@ class STSTask:
     def expected_pairs(self) -> int:
         """The number of pairs under the protocol."""
         row = task_row(TaskName(self.name, self.split), self.protocol)
-        return row.sizes.get("all", len(self.pairs()))
+        return row.pairs or len(self.pairs())
 
     def pairs(self) -> Pairs:
         """Return the pairs of all subsets, one subset after the other ("all" aggregation)."""

@@ -4,7 +4,7 @@ The input is checked before torch loads.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
@@ -397,14 +397,6 @@ def embed_dataset(
     return data_sets.add(dataset, VectorColumn(model, text, column))
 
 
-@dataclass(frozen=True)
-class RowPairs:
-    """Pairs of sentences with their cosines, and the encoder of these."""
-
-    encoder: "Encoder"
-    cosines: Iterable[tuple[str, str, float]]  #: each pair and its cosine, -1 to 1
-
-
 def compare_rows(
     first: str | Path,
     second: str | Path,
@@ -412,8 +404,9 @@ def compare_rows(
     *,
     text_field: str | None = None,
     csv: Mapping[str, Any] | None = None,
-) -> RowPairs:
-    """Compare two sentences, or row i of a file with row i of another.
+) -> Iterator[tuple[str, str, float]]:
+    """Yield the cosine, -1 to 1, of two sentences, or of row i of a file and row i of another, each
+    behind its pair.
 
     Args:
         first: A sentence, or a file (or pipe) if one of that name exists.
@@ -422,14 +415,19 @@ def compare_rows(
         text_field: Column of the sentence, as for ``embed``.
         csv: As for ``embed``.
     """
+    from promptcli.embedding.writing import WINDOW
     from promptcli.models import loading
+    from promptcli.models.cosines import cosines_of_pairs
     from promptcli.models.language import note_unread
 
     lefts, rights = _sides(str(first), str(second), text_field, csv)
-    texts = [*lefts, *rights]
     encoder = loading.open_encoder(loading.or_search_model(model))
-    note_unread(encoder, texts)
-    return RowPairs(encoder, _cosines(encoder, lefts, rights))
+    note_unread(encoder, [*lefts, *rights])
+    with stage("similarity", 2 * len(lefts)) as advance:
+        for start in range(0, len(lefts), WINDOW // 2):
+            left, right = (side[start : start + WINDOW // 2] for side in (lefts, rights))
+            cosines = cosines_of_pairs(encoder, left, right, advance)
+            yield from zip(left, right, cosines.tolist(), strict=True)
 
 
 def _sides(
@@ -457,16 +455,3 @@ def _sides(
         pairs = f"{blank:,} of {counted(len(lefts), 'pair')}"
         note(f"{pairs} with a blank text: a blank text has no meaning to compare")
     return lefts, rights
-
-
-def _cosines(
-    encoder: "Encoder", lefts: list[str], rights: list[str]
-) -> Iterator[tuple[str, str, float]]:
-    from promptcli.embedding.writing import WINDOW
-    from promptcli.models.cosines import cosines_of_pairs
-
-    with stage("similarity", 2 * len(lefts)) as advance:
-        for start in range(0, len(lefts), WINDOW // 2):
-            left, right = (side[start : start + WINDOW // 2] for side in (lefts, rights))
-            cosines = cosines_of_pairs(encoder, left, right, advance)
-            yield from zip(left, right, cosines.tolist(), strict=True)

@@ -292,7 +292,7 @@ def similarity(
 
     for left, right, cosine in compare_rows(
         first, second, choice, text_field=text_field, csv=csv_options(csv)
-    ).cosines:
+    ):
         if json:
             result_json({"a": left, "b": right, "similarity": cosine})
         else:
