@@ -665,13 +665,15 @@ class SentenceIndex:
 
     def way(self, by: str | None = None) -> Way:
         """Return how rows are ranked; refuse words that the index does not have."""
+        if by == "meaning":
+            return "meaning"
         with self.store.reading():
             lexical = self.store.settings["lexical"] and self.has_texts
         if by is None:
             return "both" if lexical else "meaning"
         if by not in WAYS:
             raise unknown("by", by, WAYS)
-        if by != "meaning" and not lexical:
+        if not lexical:
             raise UsageError(
                 "the index has no words: `promptcli index compact DIR --lexical` counts them",
                 parameter="by",

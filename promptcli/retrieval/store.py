@@ -92,7 +92,7 @@ class Store:
         self.lock = threading.RLock()
         self.settings: dict[str, Any] = {}
         self.file = VectorFile.new(None, "float32")  #: the vectors
-        self._stored: list[tuple[str, str]] = []  # the settings as they are written
+        self._version: int | None = None  # of the database that the settings were read from
         self._connect()
 
     @classmethod
@@ -166,23 +166,25 @@ class Store:
         if self.path is not None and self.path.stat().st_ino != self._inode:  # built again
             self.sql.close()
             self._connect()
+            self._version = None
         self.sql.execute(f"BEGIN {kind}")
-        rows = self.sql.execute("SELECT name, value FROM settings").fetchall()
-        if rows != self._stored:
-            self._stored = rows
+        version = self.one("PRAGMA data_version")  # another one after another connection's change
+        if version != self._version:
+            rows = self.sql.execute("SELECT name, value FROM settings")
             try:
                 self.settings = {name: json.loads(value) for name, value in rows}
             except (TypeError, ValueError):
                 raise _damaged(self.path) from None
             if self.folder is not None:
                 self.file = VectorFile(self.settings.get("vectors", ""), self.folder)
+            self._version = version
 
     def keep(self, **settings: Any) -> None:
         """Write settings."""
         values = [(name, json.dumps(value)) for name, value in settings.items()]
         self.sql.executemany("REPLACE INTO settings VALUES(?, ?)", values)
         self.settings |= settings
-        self._stored = []  # they are read again, since this may be undone
+        self._version = None  # they are read again, since this may be undone
 
     def __len__(self) -> int:
         return self.places - int(self.one("SELECT count(*) FROM gone"))
