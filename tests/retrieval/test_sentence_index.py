@@ -1,5 +1,6 @@
 """An index in memory and in a folder: its rows, its answers beside brute force, its files."""
 
+import functools
 import subprocess
 import sys
 
@@ -19,9 +20,12 @@ TEXTS = ["A cat sleeps.", "Two dogs play in the snow.", "The market opens at nin
 WORDS_OF = "cat dog rain snow market river bread engine lamp stone".split()
 
 
+static = functools.cache(lambda: pc.load("mini-static"))
+
+
 @pytest.fixture(scope="module")
 def encoder():
-    return pc.load("mini-static")
+    return static()
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def derive_all(monkeypatch):
 
 
 def built(folder=None, texts=TEXTS, **options):
-    return pc.SentenceIndex.build(texts, "mini-static", output=folder, **options)
+    return pc.SentenceIndex.build(texts, static(), output=folder, **options)
 
 
 def brute_force(encoder, rows, query, k):
@@ -81,12 +85,12 @@ def test_any_changes_leave_the_answers_of_brute_force(
                 rows[name] = (order, text)
         listed = [(order, name, text) for name, (order, text) in rows.items()]
         assert len(index) == len(rows)
+        fresh = built(
+            None, [text for _, _, text in sorted(listed)], ids=[i for _, i, _ in sorted(listed)]
+        )
         for query in ("cat", "snow and bread", "river stone"):
             wanted = brute_force(encoder, listed, query, 5)
             assert [hit.id for hit in index.search(query, 5, by="meaning")] == wanted
-            fresh = built(
-                None, [text for _, _, text in sorted(listed)], ids=[i for _, i, _ in sorted(listed)]
-            )
             for by in ("words", "both"):
                 ours, theirs = index.search(query, 9, by=by), fresh.search(query, 9, by=by)
                 assert [hit.id for hit in ours] == [hit.id for hit in theirs]
