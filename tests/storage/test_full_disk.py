@@ -156,7 +156,7 @@ def disk(tmp_path_factory):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk(name, left, written, disk, run, monkeypatch):
     # an index of the test before, mapped and deleted, would make room when it is let go
-    gc.collect()
+    gc.collect(1)
     folder = shutil.copytree(written, disk / "here")
     try:
         monkeypatch.chdir(folder)

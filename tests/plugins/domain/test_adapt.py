@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 from functools import partial
 from types import SimpleNamespace
@@ -48,12 +49,21 @@ def texts(tmp_path):
     return path
 
 
+@pytest.fixture(scope="module")
+def trained(tiny_folder, tmp_path_factory):
+    """A registry with a trained model."""
+    folder = tmp_path_factory.mktemp("trained")
+    options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROMPTCLI_HOME", str(folder))
+        pc.train("distill", SENTENCES, teacher="mini-static", name="start", **options)
+    return folder
+
+
 @pytest.fixture
-def start(tiny_folder, home):
+def start(trained, home):
     """The name of a trained model to start from."""
-    backbone = str(tiny_folder("bert"))
-    options = {"backbone": backbone, "on": "demo:dev", "batch_size": 4, "steps": 1}
-    pc.train("distill", SENTENCES, teacher="mini-static", name="start", **options)
+    shutil.copytree(trained, home)
     return "start"
 
 
