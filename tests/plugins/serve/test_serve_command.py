@@ -95,8 +95,9 @@ class Started:
 
     def until_in_work(self, requests):
         while True:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health") as answer:
-                if json.load(answer)["requests"] == requests + 1:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
+                # and the one that asks
+                if f"promptcli_requests_in_work {requests + 1}.0\n" in answer.read().decode():
                     return
 
     def until_refused(self):
