@@ -58,8 +58,6 @@ from promptcli.extensions import used_extensions
 from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
-_AVERAGED_AT_ONCE = 16_384  # inputs averaged at once if no layer has to run
-
 
 @dataclass(frozen=True)
 class Graph:
@@ -603,10 +601,6 @@ def _averages(encoder: TorchEncoder, ids: RaggedIds, matrix: Tensor) -> np.ndarr
     def embeddings_of(tokens: np.ndarray) -> np.ndarray:
         return matrix[to_device(tokens, matrix.device)].float().cpu().numpy()
 
-    parts = []
-    for start in range(0, len(ids), _AVERAGED_AT_ONCE):
-        some = ids[start : start + _AVERAGED_AT_ONCE]
-        means = average_embeddings(some.within(counted), embeddings_of, len(matrix))
-        vectors = encoder.apply_transforms(to_device(means, matrix.device), some.lengths)
-        parts.append(vectors.cpu().numpy())
-    return np.concatenate(parts)
+    means = average_embeddings(ids.within(counted), embeddings_of, len(matrix))
+    vectors = encoder.apply_transforms(to_device(means, matrix.device), ids.lengths)
+    return vectors.cpu().numpy()
