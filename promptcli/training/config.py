@@ -203,7 +203,7 @@ class TrainConfig:
         A call with a method has what matters, and ``Run.identity`` is compared.
         """
         if self.method:
-            began_with = {field: stored[field] for field in ("command", "threads")}
+            began_with = {field: stored[field] for field in ("command", "dtype", "threads")}
             return dataclasses.replace(self, **began_with)
         self.check_names_a_run()
         for field in stored["in_memory"]:
