@@ -58,7 +58,7 @@ def test_the_command_makes_a_model(run, tmp_path):
     refused(run(*words, "--on", few, "-q"), 2, "force")
     for on, message in (
         ("nowhere.txt", "no file 'nowhere.txt' with sentences"),
-        ("STS12", "no STS or SICK folder"),
+        ("STS12", "task STS12 is missing"),
     ):
         refused(run(*words, "--data-dir", tmp_path, "--force", "--on", on, "-q"), 3, message)
     assert run(*words, "--force", "--on", few).code == 0
