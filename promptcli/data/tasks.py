@@ -291,8 +291,8 @@ def load_any(
     """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and files.
 
     Args:
-        folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with it as
-            `senteval`; None: the Hugging Face data sets.
+        folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`,
+            `downstream` or `data/downstream` folder inside; None: the Hugging Face data sets.
         names: As ``any_task_names``, ``task_names`` or ``fitting_task`` returns them.
         protocol: A row of ``PROTOCOLS``.
     """
@@ -329,8 +329,8 @@ def _root_of(row: TaskRow, folder: Path | None) -> Path:
             f" {row.folder}/",
             parameter="data_dir",
         )
-    inner = folder / "senteval"
-    return inner if (inner / row.folder).is_dir() else folder
+    usual = (folder / inner for inner in ("senteval", "downstream", "data/downstream"))
+    return next((inner for inner in usual if (inner / row.folder).is_dir()), folder)
 
 
 def load_tasks(

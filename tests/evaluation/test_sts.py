@@ -153,7 +153,7 @@ def test_sick_protocols_differ_in_their_pairs(tmp_path):
     assert one(tmp_path, "SICK-R").pairs().gold.tolist() == [4.5]
 
 
-@pytest.mark.parametrize("inner", ["", "senteval"])
+@pytest.mark.parametrize("inner", ["", "senteval", "downstream", "data/downstream"])
 def test_folder_may_hold_the_downstream_folder(tmp_path, inner):
     write_sick(tmp_path / inner)
     assert one(tmp_path, "SICK-R").pairs().first == ["No boy"]
