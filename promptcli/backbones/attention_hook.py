@@ -19,6 +19,7 @@ from torch.nn import functional
 from promptcli.backbones import dropout as quick
 from promptcli.backbones import kernels
 from promptcli.backbones.checking import transformers
+from promptcli.backbones.sliding_masks import LONG, AttentionMask, SlidingMask, in_blocks, whole
 from promptcli.backbones.states import Contrast, Needs, Prepending, Rerouting
 
 NAME = "promptcli"
@@ -102,8 +103,8 @@ class AttentionHook:
         return not (self.recorded.reads_scores(layer) or is_changed)
 
     def widen(
-        self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        self, layer: int, key: Tensor, value: Tensor, mask: AttentionMask
+    ) -> tuple[Tensor, Tensor, AttentionMask]:
         """Return keys and values (n, h', t, d/h) with what is put in front of them, and the mask.
 
         ``layer`` -1 is the last one.
@@ -117,8 +118,8 @@ class AttentionHook:
         return key, value, mask
 
     def _reroute(
-        self, layer: int, rerouting: Rerouting, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        self, layer: int, rerouting: Rerouting, key: Tensor, value: Tensor, mask: AttentionMask
+    ) -> tuple[Tensor, Tensor, AttentionMask]:
         """Put the last token of the layer before in front of keys and values (n, h', t, d/h).
 
         Keep this layer's for the next one. The mask gets a column for it, with the bias.
@@ -132,6 +133,7 @@ class AttentionHook:
         if layer not in rerouting.layers:
             return key, value, mask
         assert before is not None
+        mask = whole(mask)
         if mask is None:
             mask = torch.zeros(1, 1, 1, key.size(2), dtype=key.dtype, device=key.device)
         mask = functional.pad(kernels.additive_mask(mask, key.dtype), (1, 0), value=rerouting.bias)
@@ -202,18 +204,26 @@ def register_attention() -> str:
     return NAME
 
 
-def _mask(attention_mask: Tensor | None = None, **options: Any) -> Tensor | None:
+def _mask(attention_mask: Tensor | None = None, **options: Any) -> Tensor | SlidingMask | None:
     """Return transformers' own mask for the fused kernels, from the padding (n, t).
 
-    The mask of padding alone has a form that does not grow with the square of the length. On a GPU
-    the padding is not looked at, which would wait.
+    A sliding window over a long input, and the mask of padding alone, have forms that do not grow
+    with the square of the length. On a GPU the padding is not looked at, which would wait.
     """
     from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-    one_pass = options["q_length"] == options["kv_length"] and not options.get("use_vmap")
-    of_padding = one_pass and options["mask_function"] is bidirectional_mask_function
-    if attention_mask is not None and of_padding:
-        return attention_mask.bool()[:, None, None, :]
+    length = options["kv_length"]
+    one_pass = options["q_length"] == length and not options.get("use_vmap")
+    window = options.get("local_size")
+    padding = None
+    if attention_mask is not None:
+        padding = attention_mask.bool()
+    if one_pass and window is not None and length >= max(LONG, 2 * window):
+        rule = options["mask_function"]
+        inputs = options["batch_size"]
+        return SlidingMask(rule, window, inputs, length, padding, options["device"])
+    if one_pass and padding is not None and options["mask_function"] is bidirectional_mask_function:
+        return padding[:, None, None, :]
     if attention_mask is not None and attention_mask.device.type == "cuda":
         options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     return sdpa_mask(attention_mask=attention_mask, **options)
@@ -245,7 +255,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: AttentionMask,
     scaling: float | None = None,
     dropout: float = 0.0,
     hook: AttentionHook = NO_HOOK,
@@ -264,7 +274,7 @@ def attention(
             keys.
         value: (n, h', t, d/h).
         attention_mask: (n, 1, t, t), or (n, 1, 1, t) for padding alone, boolean (True = attend) or
-            additive, causality and sliding windows in it; None
+            additive, causality and sliding windows in it; a ``SlidingMask`` of a long input; None
             if nothing is masked, or only the tokens that follow (causal modules).
         scaling: Factor of the dot products; None means (d/h)^-1/2.
         dropout: Probability of attention dropout.
@@ -300,28 +310,30 @@ def attention(
     hook.read_scores(layer, score, length)
     if layer in hook.recorded.needs.diagonals:
         own = _own_scores(query, key, attention_mask, scale, softcap)
-        output, logsumexp = kernels.attention_with_logsumexp(
-            query, key, value, attention_mask, scale, softcap
+        with_logsumexp = functools.partial(
+            kernels.attention_with_logsumexp, scale=scale, softcap=softcap
         )
+        output, logsumexp = in_blocks(with_logsumexp, query, key, value, attention_mask)
         # a_ii = exp(q_i . k_i * scale + m_ii) / sum_j exp(q_i . k_j * scale + m_ij)
         hook.recorded.diagonals[layer] = (own - logsumexp).exp()
     else:
         only_causal = attention_mask is None and causal and length > 1
-        output = attend(
-            query, key, value, attention_mask, dropout, scale, softcap, causal=only_causal
+        dropped = functools.partial(
+            attend, probability=dropout, scale=scale, softcap=softcap, causal=only_causal
         )
+        output = in_blocks(dropped, query, key, value, attention_mask)
     mixed = output.transpose(1, 2).contiguous()
     return hook.pass_on(layer, mixed), None
 
 
 def _own_scores(
-    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None
+    query: Tensor, key: Tensor, mask: AttentionMask, scale: float, softcap: float | None
 ) -> Tensor:
     """Return the score of every token with itself, (n, h, t) float32, a bias of the mask added."""
     length = query.size(2)
     products = (query.float() * key[:, :, -length:].float()).sum(-1)
     own = kernels.cap_scores(products * scale, softcap)
-    if mask is None or mask.dtype == torch.bool:
+    if mask is None or isinstance(mask, SlidingMask) or mask.dtype == torch.bool:
         return own
     if mask.size(2) == 1 < length:
         return own
@@ -331,7 +343,7 @@ def _own_scores(
 def _scores_at(
     query: Tensor,
     key: Tensor,
-    mask: Tensor | None,
+    mask: AttentionMask,
     scale: float,
     softcap: float | None,
     places: Tensor | None,
@@ -339,11 +351,12 @@ def _scores_at(
     """Return the rows (n, h, q, t) of the attention matrix at one position (n,) of each input, all
     for None.
     """
+    seen = whole(mask)
     if places is not None:
         inputs = torch.arange(query.size(0), device=query.device)
         query = query[inputs, :, places].unsqueeze(2)
-        mask = mask_at(mask, places)
-    return kernels.scores(query, key, mask, scale, softcap).softmax(-1)
+        seen = mask_at(seen, places)
+    return kernels.scores(query, key, seen, scale, softcap).softmax(-1)
 
 
 def mask_at(mask: Tensor | None, places: Tensor) -> Tensor | None:
@@ -379,11 +392,12 @@ def attend(
 
 
 def with_prefix(
-    prefix: tuple[Tensor, Tensor], key: Tensor, value: Tensor, mask: Tensor | None
+    prefix: tuple[Tensor, Tensor], key: Tensor, value: Tensor, mask: AttentionMask
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Put a prefix in front of keys and values (n, h', t, d/h), and widen the mask by it."""
     n = key.size(0)
     keys, values = (part.expand(n, *part.shape[-3:]).to(key.dtype) for part in prefix)
+    mask = whole(mask)
     if mask is not None:
         attended = True if mask.dtype == torch.bool else 0.0
         mask = functional.pad(mask, (keys.size(-2), 0), value=attended)

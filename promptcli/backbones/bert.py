@@ -24,6 +24,7 @@ from promptcli.backbones.dropout import dropout
 from promptcli.backbones.families import FAMILIES, BertPlan, Family
 from promptcli.backbones.kernels import additive_mask
 from promptcli.backbones.relative_positions import BUCKETS, relative_bias
+from promptcli.backbones.sliding_masks import whole
 from promptcli.storage.typed_documents import convert
 
 _TANH = functools.partial(functional.gelu, approximate="tanh")
@@ -166,7 +167,7 @@ class _SelfAttention(nn.Module):
             return mixed.flatten(2)
         keys, values, seen = hook.widen(-1, keys, values, mask_at(mask, slots))
         scale = queries.size(-1) ** -0.5
-        mixed = attend(queries, keys, values, seen, probability, scale)
+        mixed = attend(queries, keys, values, whole(seen), probability, scale)
         return mixed.transpose(1, 2).flatten(2)
 
 

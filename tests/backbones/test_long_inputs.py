@@ -1,17 +1,18 @@
-"""Sliding windows over long inputs: the same as transformers' own attention."""
+"""Sliding windows over long inputs: block by block, and the same as transformers' own attention."""
 
 import pytest
 import torch
 import transformers as hf
 
-from promptcli.backbones import attention_hook
-from promptcli.backbones.attention_hook import AttentionHook, Recorded
+from promptcli.backbones import attention_hook, sliding_masks
+from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded
+from promptcli.backbones.sliding_masks import LONG, SlidingMask
 from promptcli.backbones.states import Needs
 
 _SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 16}
-_SIZES |= {"num_attention_heads": 4, "max_position_embeddings": 4096, "pad_token_id": 0}
+_SIZES |= {"num_attention_heads": 4, "max_position_embeddings": 4 * LONG, "pad_token_id": 0}
 _SIZES |= {"bos_token_id": 1, "eos_token_id": 2}
-LENGTHS = (1324, 924)
+LENGTHS = (LONG + 300, LONG - 100)
 
 
 def modernbert():
@@ -47,7 +48,16 @@ def model(request):
     return request.param()
 
 
+@pytest.fixture
+def no_whole_mask(monkeypatch):
+    def refused(mask):
+        raise AssertionError("the whole mask was made")
+
+    monkeypatch.setattr(SlidingMask, "whole", refused)
+
+
 @pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.usefixtures("no_whole_mask")
 def test_a_long_input_under_a_window_is_as_in_transformers(model, padded):
     ids, real = inputs()
     mask = None
@@ -58,6 +68,26 @@ def test_a_long_input_under_a_window_is_as_in_transformers(model, padded):
     own = states(model, ids, mask, "eager")
     ours = states(model, ids, mask, attention_hook.NAME, hook=AttentionHook())
     torch.testing.assert_close(ours[real], own[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("no_whole_mask")
+def test_no_block_of_a_mask_grows_with_the_square_of_the_length(model, monkeypatch):
+    cells = []
+    between = SlidingMask._between
+
+    def counted(mask, queries, keys):
+        block = between(mask, queries, keys)
+        cells.append(block.shape[-2] * block.shape[-1])
+        return block
+
+    monkeypatch.setattr(SlidingMask, "_between", counted)
+    ids, _ = inputs()
+    states(model, ids[:1], None, attention_hook.NAME, hook=AttentionHook())
+    window = model.config.sliding_window
+    assert cells
+    assert max(cells) <= sliding_masks._QUERIES_AT_ONCE * (
+        sliding_masks._QUERIES_AT_ONCE + 2 * window
+    )
 
 
 def test_the_diagonal_of_a_long_input_is_that_of_the_matrix(model):
@@ -72,3 +102,24 @@ def test_the_diagonal_of_a_long_input_is_that_of_the_matrix(model):
             torch.testing.assert_close(
                 call.recorded.diagonals[layer][row, :, :length], expected[row, :, :length]
             )
+
+
+def test_a_prefix_over_a_long_input_is_the_same_under_the_whole_mask(model, monkeypatch):
+    heads = getattr(model.config, "num_key_value_heads", None) or 4
+    ids, real = inputs()
+    prefix = [tuple(torch.randn(2, heads, 3, 4)) for _ in range(2)]
+    ours = states(
+        model, ids, real.long(), attention_hook.NAME, hook=AttentionHook(Injected(prefix=prefix))
+    )
+    monkeypatch.setattr(attention_hook, "LONG", 10 * LONG)
+    expected = states(
+        model, ids, real.long(), attention_hook.NAME, hook=AttentionHook(Injected(prefix=prefix))
+    )
+    torch.testing.assert_close(ours[real], expected[real])
+
+
+def test_below_the_limit_the_mask_is_transformers_own(model):
+    ids, _ = inputs()
+    own = states(model, ids[:, : LONG - 1], None, "eager")
+    ours = states(model, ids[:, : LONG - 1], None, attention_hook.NAME, hook=AttentionHook())
+    torch.testing.assert_close(ours, own, atol=1e-5, rtol=1e-5)

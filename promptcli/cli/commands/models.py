@@ -115,6 +115,8 @@ def _in_short(card: Entry) -> dict[str, Any]:
     trained = card.provenance.get("trained", {})
     if trained:
         came["trained"] = f"{trained['method']} on {trained.get('source') or 'data of its own'}"
+    versions = {"promptcli": card.promptcli, **trained.get("versions", {})}
+    came["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
     return {**fields, "provenance": came, "scores": [_score(score) for score in card.scores]}
 
 
