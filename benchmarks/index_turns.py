@@ -66,8 +66,8 @@ def search(index: Path, lines: Path) -> None:
     encoder = pc.load("mini-static", dtype="auto")
     encoder.encode(queries)
     start = time.perf_counter()
-    opened = getattr(pc.SentenceIndex, "open", None) or pc.SentenceIndex.load  # before: load
-    opened = opened(index, encoder)
+    way_in = "open" if hasattr(pc.SentenceIndex, "open") else "load"  # as it was before
+    opened = getattr(pc.SentenceIndex, way_in)(index, encoder)
     opened.search(queries[0], 10)
     found: dict[str, Any] = {"open_ms": round(1e3 * (time.perf_counter() - start), 1)}
     for by in ("meaning", "both"):

@@ -44,9 +44,8 @@ def ours(texts: Sequence[str], folder: Path) -> tuple[Any, Any]:
     bm25 = [opened()]
 
     def add(more: Sequence[str]) -> None:
-        keys = range(len(all_texts), len(all_texts) + len(more))
         all_texts.extend(more)
-        parts.append(WordCounts.of_texts([(keys, more)], counts.about["language"]))
+        parts.append(WordCounts.of_texts([more], counts.about["language"]))
         bm25[0] = opened()
 
     return add, lambda query: bm25[0].ask(query).rank(FOUND)[0].tolist()

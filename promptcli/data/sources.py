@@ -23,6 +23,7 @@ from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import (
     DEFINITIONS,
     GRADED_PAIRS,
+    ID,
     LABELLED_PAIRS,
     NONE,
     PAIRS,
@@ -301,9 +302,10 @@ def sentences_with_column(
     with open_rows(path, fields) as rows:
         held = renamed(column, rows.columns)
         if held not in rows.types:
+            names = [ID if name == f"{ID}.1" else name for name in rows.types]
             raise UsageError(
                 f"{path} has no column {column!r} beside its sentences; it has"
-                f" {', '.join(rows.types) or 'none'}{did_you_mean(column, list(rows.types))}",
+                f" {', '.join(names) or 'none'}{did_you_mean(column, names)}",
                 parameter="color",
             )
         for batch in rows:

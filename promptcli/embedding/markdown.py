@@ -21,6 +21,8 @@ _FRONT_LINES = 1000
 _FRONT_CHARACTERS = 1 << 16
 _FIELDS = 32
 _LONGEST_FIELD = 300
+#: The line before front matter -> the lines that may end it, and the sign behind a name.
+_FRONT = {"---": (("---", "..."), ":"), "+++": (("+++",), "=")}
 #: HTML whose line breaks count.
 _VERBATIM = re.compile(r"\s*<(pre|script|style|textarea)\b", re.IGNORECASE)
 
@@ -54,16 +56,16 @@ class FrontMatter(NamedTuple):
 def read_front_matter(lines: Iterable[str]) -> tuple[FrontMatter, Iterator[str]]:
     """Return the front matter of a text, without lines if it has none, and all lines.
 
-    It is lines ``name: value`` between lines ``---``; a value may be a list of single ones. What is
-    nested, or longer than 64 KB, is text.
+    It is lines ``name: value`` between lines ``---``, or ``name = value`` between lines ``+++``; a
+    value may be a list of single ones. What is nested, or longer than 64 KB, is text.
     """
     rest = iter(lines)
     head = list(islice(rest, 1))
-    begins = "".join(head).rstrip() == "---"
-    for line in _up_to(islice(rest, _FRONT_LINES), _FRONT_CHARACTERS) if begins else ():
+    endings, sign = _FRONT.get("".join(head).rstrip(), ((), ""))
+    for line in _up_to(islice(rest, _FRONT_LINES), _FRONT_CHARACTERS) if endings else ():
         head.append(line)
-        if line.rstrip() in ("---", "..."):
-            fields = _fields(head[1:-1])
+        if line.rstrip() in endings:
+            fields = _fields(head[1:-1], sign)
             if fields is not None:
                 return _front_matter(fields, head[1:-1]), chain(head, rest)
             break
@@ -79,18 +81,22 @@ def _front_matter(fields: dict[str, str], inside: Sequence[str]) -> FrontMatter:
     return FrontMatter(len(inside) + 2, title, next(places, 1), tuple(kept))
 
 
-def _fields(lines: Sequence[str]) -> dict[str, str] | None:
+def _fields(lines: Sequence[str], sign: str) -> dict[str, str] | None:
     """Return the fields of lines that are not empty; None if a line is none."""
     fields: dict[str, list[str]] = {}
     name = ""
     for line in lines:
         if not line.strip() or line.startswith("#"):
             continue
+        if sign == "=" and line.startswith("["):
+            break  # a table within: what follows is nested
         item = re.fullmatch(r"\s*- +(.*)", line.rstrip())
         if item is not None and name:
             fields[name].append(_value(item[1]))
             continue
-        field = re.fullmatch(r"""["']?([\w.$-][^:#]{0,100}?)["']?\s*:(\s.*|)""", line.rstrip())
+        field = re.fullmatch(
+            rf"""["']?([\w.$-][^{sign}#]{{0,100}}?)["']?\s*{sign}(\s.*|)""", line.rstrip()
+        )
         if field is None:
             return None
         name, text = field[1], field[2].strip()

@@ -89,6 +89,7 @@ FRONT = {
     "comment": ("---\n# for the editor\ntags: [a, b]\ndraft: true\n---\n", "", 5),
     "title": ("---\ntitle: 'Water: all of it'\ntags:\n- a\n- b\n...\n", "Water: all of it", 6),
     "empty": ("---\n---\n", "", 2),
+    "toml": ('+++\ntitle = "Water"\ntags = ["a", "b"]\n[menu]\nweight = 1\n+++\n', "Water", 6),
     "endless": (f"---\nnumber: 0x{'f' * 9000}\n---\n", "", 3),
     "malformed": ("---\ntitle: [\n---\n", "", 3),
 }
