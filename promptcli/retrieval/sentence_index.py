@@ -317,7 +317,9 @@ class SentenceIndex:
     @property
     def encoder(self) -> "Encoder":
         """The encoder of the index."""
-        origin = self.origin
+        return self._encoder_of(self.origin)
+
+    def _encoder_of(self, origin: Origin) -> "Encoder":
         if self._encoder is None:
             self._encoder = origin.open(self._model)
         elif not origin.is_made_by(self._encoder):  # another process has migrated the index
@@ -721,9 +723,9 @@ class SentenceIndex:
             state = self.store.state
             if condition is not None:  # refused before anything is encoded
                 allowed = condition.keys(self.store, go_on)
-            queries = self.queries if way != "words" and vectors is None else None
-        if queries is not None:
-            vectors = queries.encode(list(texts))
+            origin = self.origin
+        if way != "words" and vectors is None:  # opened here: nobody waits for it to write
+            vectors = self._encoder_of(origin).in_role("query").encode(list(texts))
         units = None if way == "words" else unit_rows(vectors)
         go_on()
         with self.store.reading():
