@@ -255,7 +255,6 @@ KINDS: dict[str, Kind] = {
     ),
     "npy": Kind("bare.npy", any_npy, _VECTORS),
     "vectors parquet": Kind("bare.parquet", any_bytes, _VECTORS),
-    "vectors jsonl": Kind("bare.jsonl", any_json_lines, _VECTORS),
     "recipe": Kind("recipe.json", any_json, (_RECIPE,)),
     "candidates": Kind(
         "candidates.txt", any_text, (f"search-templates --candidates FILE {_SEARCH}",), ("home",)

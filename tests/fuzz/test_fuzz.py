@@ -57,7 +57,7 @@ def sound_home(sound, home, monkeypatch):
 
 #: Commands that write the sound vector files, the index that is searched, and the settings.
 MADE = (
-    *(f"embed text.txt -o bare.{kind} {TINY}" for kind in ("npy", "parquet", "jsonl")),
+    *(f"embed text.txt -o bare.{kind} {TINY}" for kind in ("npy", "parquet")),
     "models import st --name saved --offline -q",  # so that the registry exists
     f"embed text.txt -o parts --shards 2 {TINY}",
     f"index build text.txt -o index -m last-avg {TINY}",
