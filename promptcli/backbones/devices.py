@@ -102,15 +102,10 @@ class OneDnnLinear(nn.Linear):
         return super().forward(input)
 
 
-#: Numbers in the weights of a layer: one with fewer is faster by MKL on every CPU, and oneDNN takes
-#: milliseconds for each new number of rows.
-_FOR_ONEDNN = 128 * 128
-
-
 def with_fast_products(model: Network) -> Network:
     """Let the linear layers of a model use oneDNN where MKL is slow; return the model."""
     if kernels.mkl_is_slow():
         for module in model.modules():
-            if type(module) is nn.Linear and module.weight.numel() >= _FOR_ONEDNN:
+            if type(module) is nn.Linear:
                 module.__class__ = OneDnnLinear
     return model
