@@ -154,17 +154,6 @@ def table_named(name: str) -> Table[Any]:
     return table
 
 
-def recorded_extensions(provenance: Mapping[str, Any]) -> list[Extension]:
-    """Return the rows of other packages that a model's record names."""
-    extensions = []
-    for facts in (provenance, provenance.get("trained")):
-        rows = facts.get("extensions") if isinstance(facts, Mapping) else None
-        for row in rows if isinstance(rows, list) else ():
-            with contextlib.suppress(TypeError):  # a stranger's record
-                extensions.append(Extension(**row))
-    return extensions
-
-
 def _extension(table: str, point: "EntryPoint", distribution: "Distribution") -> Extension:
     record = distribution.read_text("RECORD")
     is_editable = '"editable": true' in (distribution.read_text("direct_url.json") or "")

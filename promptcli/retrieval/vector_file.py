@@ -5,6 +5,7 @@ left there is cut off by the next change.
 """
 
 import mmap
+import os
 import re
 from pathlib import Path
 from typing import BinaryIO
@@ -42,14 +43,21 @@ class VectorFile:
         return cls(name, folder)
 
     def write(self, place: int, vectors: Floats) -> None:
-        """Write vectors (m, d) from a place on, and cut off what was there."""
+        """Write vectors (m, d) from a place on, and cut off what was there.
+
+        Raises:
+            CheckFailedError: There is no such file, or it ends before the place.
+        """
         vectors = np.ascontiguousarray(vectors, self.kind)
         if self.path is None:
             before = vectors[:0] if self._rows is None else self._rows[:place]
             self._rows = np.concatenate([before, vectors])
             return
         with self._open(self.path, "ab") as file:
-            file.truncate(place * vectors.shape[1] * vectors.itemsize)
+            start = place * vectors.shape[1] * vectors.itemsize
+            if file.seek(0, os.SEEK_END) < start:  # zeros would fill the gap
+                raise self._damaged()
+            file.truncate(start)
             file.write(vectors.data)
 
     def read(self, count: int, width: int) -> Floats:
@@ -67,11 +75,12 @@ class VectorFile:
                     size = count * width * np.dtype(self.kind).itemsize
                     content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
                 except ValueError:
-                    raise CheckFailedError(
-                        f"{self.path} is damaged; build the index again"
-                    ) from None
+                    raise self._damaged() from None
             self._rows = np.frombuffer(content, self.kind).reshape(count, width)
         return self._rows[:count]
+
+    def _damaged(self) -> CheckFailedError:
+        return CheckFailedError(f"{self.path} is damaged; build the index again")
 
     def _open(self, path: Path, mode: str) -> BinaryIO:
         """Open the file; an index of a stranger may not name another one."""
@@ -80,8 +89,13 @@ class VectorFile:
         return path.open(mode)  # type: ignore[return-value]
 
     def sync(self) -> None:
-        """Flush what was written to the disk."""
+        """Flush what was written to the disk.
+
+        Raises:
+            CheckFailedError: There is no such file.
+        """
         if self.path is not None:
+            self._open(self.path, "rb").close()
             sync(self.path)
             sync(self.path.parent)
 

@@ -511,6 +511,12 @@ def test_a_damaged_database_and_a_full_disk(tmp_path):
             with pytest.raises(pc.PromptcliError, match="build the index again"):
                 again.search("cat")
             assert not again.store.sql.in_transaction
+        with pytest.raises(pc.PromptcliError, match="build the index again"):
+            again.add(["x"])  # behind zeros
+        if damaged is None:
+            with pytest.raises(pc.PromptcliError, match="build the index again"):
+                again.compact()
+        assert len(again) == 800
         vectors.write_bytes(content)
     again.store.keep(vectors="../vectors-00000000.float32")  # of a stranger
     (tmp_path / "vectors-00000000.float32").write_bytes(content)
