@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
-from promptcli.retrieval.vector_file import NAME, VectorFile
+from promptcli.retrieval.vector_file import NAME, VectorFile, damaged
 from promptcli.storage.files import check_name, is_writable, sync, temporary_folder
 
 DATABASE = "index.sqlite"  #: in the folder of an index
@@ -174,7 +174,7 @@ class Store:
             try:
                 self.settings = {name: json.loads(value) for name, value in rows}
             except (TypeError, ValueError):
-                raise _damaged(self.path) from None
+                raise damaged(self.path) from None
             if self.folder is not None:
                 self.file = VectorFile(self.settings.get("vectors", ""), self.folder)
             self._version = version
@@ -339,7 +339,7 @@ class Store:
         query = f"{query} WHERE {name} IN (SELECT value FROM json_each(?))"
         found = {row[0]: row for row in self.sql.execute(query, (json.dumps(wanted),))}
         if len(found) < len(set(wanted)):
-            raise _damaged(self.path)
+            raise damaged(self.path)
         return [found[key] for key in wanted]
 
     def text_blocks(self, first: int, stop: int) -> Iterator[list[str]]:
@@ -518,11 +518,7 @@ def _refusals(path: Path | None) -> Iterator[None]:
             number = _ERRORS[code]
             raise OSError(number, os.strerror(number), str(path)) from None
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise _damaged(path, f" ({error})") from None
+            raise damaged(path, f" ({error})") from None
         if code == sqlite3.SQLITE_BUSY:
             raise PromptcliError(f"{path}: another process changes it; try again") from None
         raise PromptcliError(f"{path}: {error}") from None
-
-
-def _damaged(path: Path | None, why: str = "") -> CheckFailedError:
-    return CheckFailedError(f"{path} is damaged{why}; build the index again")

@@ -20,6 +20,11 @@ from promptcli.storage.files import sync
 NAME = re.compile(r"vectors-[0-9a-f]{8}\.(float32|float16)")  #: ends with the type
 
 
+def damaged(path: Path | None, why: str = "") -> CheckFailedError:
+    """Return the error for a file of an index that cannot be read."""
+    return CheckFailedError(f"{path} is damaged{why}; build the index again")
+
+
 class VectorFile:
     """Vectors (n, d) of rows, by their places from 0.
 
@@ -50,13 +55,19 @@ class VectorFile:
         """
         vectors = np.ascontiguousarray(vectors, self.kind)
         if self.path is None:
-            before = vectors[:0] if self._rows is None else self._rows[:place]
-            self._rows = np.concatenate([before, vectors])
+            stop = place + len(vectors)
+            held = vectors[:0] if self._rows is None else self._rows
+            if len(held) < stop:  # room for as many again: rows of many files come one by one
+                room = np.empty((max(stop, 2 * place), vectors.shape[1]), self.kind)
+                room[:place] = held[:place]
+                held = room
+            held[place:stop] = vectors
+            self._rows = held
             return
         with self._open(self.path, "ab") as file:
             start = place * vectors.shape[1] * vectors.itemsize
             if file.seek(0, os.SEEK_END) < start:  # zeros would fill the gap
-                raise self._damaged()
+                raise damaged(self.path)
             file.truncate(start)
             file.write(vectors.data)
 
@@ -75,12 +86,9 @@ class VectorFile:
                     size = count * width * np.dtype(self.kind).itemsize
                     content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
                 except ValueError:
-                    raise self._damaged() from None
+                    raise damaged(self.path) from None
             self._rows = np.frombuffer(content, self.kind).reshape(count, width)
         return self._rows[:count]
-
-    def _damaged(self) -> CheckFailedError:
-        return CheckFailedError(f"{self.path} is damaged; build the index again")
 
     def _open(self, path: Path, mode: str) -> BinaryIO:
         """Open the file; an index of a stranger may not name another one."""
