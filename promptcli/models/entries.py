@@ -103,11 +103,9 @@ def read_entry(folder: Path, *, checked: bool = False) -> Entry:
     entry = read_manifest(folder)
     check_files(folder, entry.files, hashed=checked, hint=_HINT)
     if TENSORS in entry.files:
-        from promptcli.storage.tensors import infinite_tensor, open_tensors
+        from promptcli.storage.tensors import open_tensors
 
         entry = replace(entry, tensors=open_tensors(folder / TENSORS, hint=_HINT))
-        if (key := infinite_tensor(entry.tensors)) is not None:
-            raise _damage_error(folder, TENSORS, f"its {key} holds numbers that are not finite")
     inside = {BACKBONE: folder / BACKBONE, ".": folder}.get(entry.recipe.backbone)
     if inside is None:
         return entry
@@ -126,7 +124,9 @@ def read_manifest(folder: Path) -> Entry:
                 f"the field 'provenance.trained' must be an object, not {shorten(value)}"
             )
     except (UsageError, ValueError) as error:
-        raise _damage_error(folder, MODEL_MANIFEST, str(error)) from None
+        raise CheckFailedError(
+            f"model {folder.name!r} is damaged: {MODEL_MANIFEST} in {folder}: {error}; {_HINT}"
+        ) from None
     return entry
 
 
@@ -141,9 +141,3 @@ def with_backbone(entry: Entry, backbone: str) -> Entry:
 def utc_now() -> str:
     """Return the time in UTC, ISO form, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def _damage_error(folder: Path, name: str, reason: str) -> CheckFailedError:
-    return CheckFailedError(
-        f"model {folder.name!r} is damaged: {name} in {folder}: {reason}; {_HINT}"
-    )

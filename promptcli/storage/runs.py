@@ -25,7 +25,7 @@ from promptcli.storage.typed_documents import convert, read_document, to_json
 
 Report = TypeVar("Report")
 
-_MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
+_STATE = ("step", "exp_avg", "exp_avg_sq")  #: what AdamW keeps of a parameter
 
 
 _HASH = re.compile("[0-9a-f]{64}")
@@ -142,15 +142,11 @@ def save_state(
     position: Position,
 ) -> None:
     """Write the state atomically."""
-    tensors: dict[str, Tensor] = {
-        f"weight.{name}": parameter.detach() for name, parameter in parameters.items()
-    }
+    tensors: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
-        moments = optimizer.state[parameter]
-        tensors |= {f"{moment}.{name}": moments[moment] for moment in _MOMENTS if moment in moments}
-        # one that had no gradient in some steps has taken fewer
-        if "step" in moments and int(moments["step"]) != position.step:
-            tensors[f"step.{name}"] = moments["step"].detach().reshape(1)
+        tensors[f"weight.{name}"] = parameter
+        for kind, value in optimizer.state[parameter].items():
+            tensors[f"{kind}.{name}"] = value
     with atomic_path(path) as temporary:
         metadata = {"position": to_json(position, indent=None)}
         save_tensors(tensors, temporary, metadata, sealed=True)
@@ -162,12 +158,7 @@ def load_state(
     """Read the state into parameters and optimiser; return the position."""
     start_again = f"delete {path.parent} and start again"
     check_seal(path, hint=start_again, error=UsageError)
-    fused = {
-        parameter
-        for group in optimizer.param_groups
-        if group.get("fused")
-        for parameter in group["params"]
-    }
+    is_fused = optimizer.param_groups[0].get("fused")
     with (
         reading(path, hint=start_again, error=UsageError),
         safe_open(path, framework="pt") as file,
@@ -177,19 +168,14 @@ def load_state(
         stored = set(file.keys())
         for name, parameter in parameters.items():
             parameter.copy_(file.get_tensor(f"weight.{name}"))
-            # it never had a gradient, as a pooler that nothing reads
-            if f"{_MOMENTS[0]}.{name}" not in stored:
-                continue
-            moments = {
-                kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in _MOMENTS
-            }
-            # a fused optimiser counts its steps on the parameter's device, others on the CPU
-            device = parameter.device if parameter in fused else "cpu"
-            taken = float(position.step)
-            if f"step.{name}" in stored:
-                taken = float(file.get_tensor(f"step.{name}"))
-            steps = torch.tensor(taken, device=device)
-            optimizer.state[parameter] = {"step": steps, **moments}
+            # one that never had a gradient has no state, as a pooler that nothing reads
+            for kind in _STATE:
+                if f"{kind}.{name}" in stored:
+                    # a fused optimiser counts its steps on the parameter's device, others do not
+                    is_here = kind == "step" and not is_fused
+                    device = "cpu" if is_here else parameter.device
+                    value = file.get_tensor(f"{kind}.{name}").to(device)
+                    optimizer.state[parameter][kind] = value
     return position
 
 
@@ -208,8 +194,7 @@ def truncate_log(path: Path, until: int) -> None:
 
 
 def _lines(path: Path, until: float) -> list[str]:
-    if path.is_file():
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    else:
-        lines = []
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= until]

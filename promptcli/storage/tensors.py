@@ -114,15 +114,14 @@ def load_tensors(
         return load_file(path)
 
 
-def open_tensors(path: Path, *, hint: str) -> "Mapping[str, Tensor]":
-    """Return the tensors of a file as ``load_tensors`` does, without torch unless the file holds
-    types of numbers that are torch's own.
-    """
+def open_tensors(path: Path, *, hint: str) -> StoredTensors:
+    """Return the tensors of a file without torch; refuse numbers that are not finite."""
     with reading(path, hint=hint):
-        arrays = _arrays_of_numpy(path)
-    if arrays is not None:
-        return StoredTensors(arrays)
-    return load_tensors(path, hint=hint)
+        arrays = load_arrays(path)
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise ValueError(f"its {name} holds numbers that are not finite")
+    return StoredTensors(arrays)
 
 
 def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
@@ -130,41 +129,17 @@ def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, np.
 
     Numbers of a type that numpy does not have (bfloat16) become float32.
     """
-    arrays = _arrays_of_numpy(path, names)
-    if arrays is None:
-        from safetensors.torch import load_file
-
-        stored = load_file(path)
-        arrays = {name: stored[name].float().numpy() for name in names or stored}
-    return arrays
-
-
-def _arrays_of_numpy(
-    path: Path, names: Iterable[str] | None = None
-) -> dict[str, np.ndarray] | None:
-    """Return the arrays of a file by name, or some of them; None if it holds numbers of a type that
-    numpy does not have.
-    """
     with safe_open(path, framework="numpy") as file:
-        types = {file.get_slice(name).get_dtype() for name in file.keys()}
-        if not types <= _OF_NUMPY:
-            return None
-        return {name: file.get_tensor(name) for name in names or file.keys()}
-
-
-def infinite_tensor(tensors: "Mapping[str, Tensor]") -> str | None:
-    """Return the name of the first tensor with a number that is not finite, None if all are."""
-    if isinstance(tensors, StoredTensors):
-        finite = {
-            name: array.dtype.kind != "f" or bool(np.isfinite(array).all())
-            for name, array in tensors.arrays.items()
-        }
-    else:
-        finite = {
-            name: not tensor.is_floating_point() or bool(tensor.float().isfinite().all())
-            for name, tensor in tensors.items()
-        }
-    return next((name for name, is_finite in finite.items() if not is_finite), None)
+        names = names or list(file.keys())
+        types = {file.get_slice(name).get_dtype() for name in names}
+        if types <= _OF_NUMPY:
+            return {name: file.get_tensor(name) for name in names}
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in names}
+    return {
+        name: (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+        for name, tensor in tensors.items()
+    }
 
 
 @contextlib.contextmanager

@@ -67,34 +67,23 @@ def _parse(content: bytes | str, decode: Callable[[bytes], Any], language: str) 
         raise ValueError(_TOO_DEEP) from None
     except (msgspec.DecodeError, ValueError) as problem:  # tomllib's, also for an endless integer
         raise ValueError(f"not {language}: {str(problem)[:_CHARACTERS_SHOWN]}") from None
-    _check_values(value)
+    _check_value(value)
     return value
 
 
-def _check_values(value: Any) -> None:
+def _check_value(value: Any, levels: int = _DEEPEST) -> None:
     """Refuse deep nesting and numbers that JSON allows but Python's or the disk's types do not
     hold.
     """
-    level = [value]
-    for _ in range(_DEEPEST):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, str):
-                continue
-            if isinstance(item, dict):
-                below += item.values()
-            elif isinstance(item, list):
-                below += item
-            elif isinstance(item, int | float) and not abs(item) < (
-                1 << 63 if isinstance(item, int) else math.inf
-            ):
-                raise ValueError(
-                    "it holds a number that is not finite, or an integer of more than 64 bits"
-                )
-        if not below:
-            return
-        level = below
-    raise ValueError(_TOO_DEEP)
+    if not levels:
+        raise ValueError(_TOO_DEEP)
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_value(item, levels - 1)
+        return
+    limit = 1 << 63 if isinstance(value, int) else math.inf
+    if isinstance(value, int | float) and not abs(value) < limit:
+        raise ValueError("it holds a number that is not finite, or an integer of more than 64 bits")
 
 
 def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Document:

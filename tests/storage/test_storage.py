@@ -20,6 +20,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.models.entries import Entry
@@ -35,7 +36,7 @@ from promptcli.storage.files import (
 )
 from promptcli.storage.locks import claim, hold, try_lock
 from promptcli.storage.runs import RunFolder, load_state, read_log, truncate_log
-from promptcli.storage.tensors import StoredTensors, check_seal, infinite_tensor, save_tensors
+from promptcli.storage.tensors import check_seal, open_tensors, save_tensors
 from promptcli.storage.typed_documents import read_document, to_json
 from tests import processes
 
@@ -459,12 +460,20 @@ def test_a_sealed_file_that_has_changed_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
-def test_a_number_that_is_not_finite_is_found_among_any_others(kind):
+def test_a_number_that_is_not_finite_is_found_among_any_others(kind, tmp_path):
     limits = np.finfo(kind)
     most = np.array([limits.max, limits.min, limits.tiny, -limits.tiny, 0, -0.0], kind)
-    fine = {"none": most[:0], "counts": np.arange(3), "one": most[0], "columns": most[:, None]}
-    assert infinite_tensor(StoredTensors(fine)) is None
+    fine = {
+        "none": most[:0],
+        "counts": np.arange(3),
+        "one": most[:1].reshape(()),
+        "columns": most[:, None],
+    }
+    path = tmp_path / "tensors.safetensors"
+    save_file(fine, path)
+    assert dict(open_tensors(path, hint="HINT")).keys() == fine.keys()
     for bad in (np.inf, -np.inf, np.nan, -np.nan):
         for numbers in (most, abs(most), -abs(most)):
-            damaged = StoredTensors(fine | {"bad": np.append(numbers, bad).astype(kind)})
-            assert infinite_tensor(damaged) == "bad"
+            save_file(fine | {"bad": np.append(numbers, bad).astype(kind)}, path)
+            with pytest.raises(CheckFailedError, match="its bad holds numbers .*; HINT"):
+                open_tensors(path, hint="HINT")
