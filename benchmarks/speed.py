@@ -33,7 +33,7 @@ from shapes import random_backbone
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.encoder import build_encoder
-from promptcli.models.backend_table import BACKENDS
+from promptcli.models.loading import BACKENDS
 from promptcli.plugins.graphs.backends import GraphBackend
 from promptcli.recipe import Recipe
 

@@ -39,7 +39,7 @@ TABLES = {
     "model_files": "promptcli.backbones.file_formats:MODEL_FILES",
     "word_files": "promptcli.backbones.file_formats:WORD_FILES",
     "trackers": "promptcli.training.watching:TRACKERS",
-    "backends": "promptcli.models.backend_table:BACKENDS",
+    "backends": "promptcli.models.loading:BACKENDS",
     "exports": "promptcli.models.exporting:TARGETS",
     "explainers": "promptcli.retrieval.ranking:EXPLAINERS",
 }

@@ -13,7 +13,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.cli.command_line import command
-from promptcli.models.loading import backbone_model
+from promptcli.models.loading import entry_of
 from promptcli.recipe import Choice
 from tests import network
 from tests.embed_running import refused
@@ -260,7 +260,7 @@ def test_a_cached_model_without_its_owner_is_named(line, cached, online, run, no
 def test_a_mistyped_model_is_not_looked_for_as_a_backbone(name, meant, online, no_network):
     for model in (name, Choice(model=name)):
         with pytest.raises(pc.NotFoundError, match=f"no model '{name}'; did you mean {meant}[?]"):
-            backbone_model(model)
+            entry_of(model)
     assert not no_network
 
 

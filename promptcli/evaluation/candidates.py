@@ -1,5 +1,6 @@
 """Models to score: opening them by name, scoring one group and task after the other."""
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,32 +33,20 @@ from promptcli.settings import BARE
 class Candidate:
     """A model to score."""
 
-    label: Label
-    model: Encoder | Entry
+    label: Label  #: of its scores
+    encoder: TorchEncoder
     transfer: Recipe | None  #: recipe of transfer tasks, if it differs
-    word: str | None  #: the name under which it was given
-    choice: Choice  #: device, dtype and backend to open it with
+    is_named: bool  #: opened by its name: the weights of an encoder in memory may have changed
 
-    @classmethod
-    def of(cls, model: Model) -> "Candidate":
-        """Return a candidate: a named model under its name, a recipe under its backbone's."""
-        entry = entry_of(model)
-        word = name_given(model)
-        is_saved = word in loading.open_registry().names()
-        named = is_saved or (word is not None and bool(entry.provenance))
-        choice = model if isinstance(model, Choice) else Choice()
-        label = Label(
-            str(word) if named else entry.recipe.backbone,
-            recipe_name(entry.recipe),
-            entry=not choice.changes and is_saved,
-        )
-        if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
-            return cls(label, model, entry.transfer, word, choice)
-        # scores are of float32: an encoder in bfloat16 is opened again
-        return cls(label, entry, entry.transfer, word, choice)
-
-
-Opened = tuple[Candidate, TorchEncoder]  #: a candidate and its encoder
+    @functools.cached_property
+    def for_transfer(self) -> "Candidate":
+        """The candidate as transfer tasks read it."""
+        if self.transfer is None:
+            return self
+        name = recipe_name(self.transfer)
+        note(f"{self.label.model}: transfer tasks use its recipe for them, {name}")
+        encoder = TorchEncoder(self.transfer, self.encoder.backbone, self.encoder.tensors())
+        return replace(self, label=replace(self.label, recipe=name), encoder=encoder)
 
 
 def name_given(model: Model) -> str | None:
@@ -91,39 +80,29 @@ def load_named_tasks(
     return loaded
 
 
-def _differ(one: Candidate, other: Candidate) -> bool:
-    """Return whether two candidates are neither one object nor named by one word."""
-    return one.model is not other.model and (one.word is None or one.word != other.word)
-
-
 def open_candidates(
     models: Sequence[Model],
-) -> tuple[list[Label], dict[Label, Opened], dict[Label, PromptcliError]]:
-    """Return the label of each model, the candidates with their encoders, and why others have none.
+) -> tuple[list[Label], dict[Label, Candidate], dict[Label, PromptcliError]]:
+    """Return the label of each model, the candidates, and why other models are none.
 
     Two words for one recipe have two labels. Candidates of one backbone share it.
     """
     labels: list[Label] = []
-    opened: dict[Label, Opened] = {}
+    opened: dict[Label, Candidate] = {}
+    given: dict[Label, str | int] = {}  # the word that names a candidate, else its identity
     refused: dict[Label, PromptcliError] = {}
     for model in models:
         word = name_given(model)
         label = Label(word or str(model), "")
+        identity = word or id(model)
         try:
-            candidate = Candidate.of(model)
-            label = candidate.label
-            if label in opened and _differ(candidate, opened[label][0]):
+            entry = entry_of(model)
+            label = _label(model, word, entry)
+            if given.setdefault(label, identity) != identity:
                 label = replace(label, recipe=f"{label.recipe} ({word or len(labels) + 1})")
-                candidate = replace(candidate, label=label)
             if label not in opened:
-                encoder = loading.open_model(
-                    candidate.model,
-                    device=candidate.choice.device,
-                    dtype=candidate.choice.dtype or "stored",
-                    backend=candidate.choice.backend,
-                    peers=[encoder for _, encoder in opened.values()],
-                )
-                opened[label] = candidate, encoder
+                peers = [candidate.encoder for candidate in opened.values()]
+                opened[label] = _open(model, entry, label, peers)
         except PromptcliError as error:
             is_missing = isinstance(error, NotFoundError)
             if is_missing and word is not None and os.path.isfile(split_columns(word)[0]):
@@ -138,58 +117,71 @@ def open_candidates(
     return labels, opened, refused
 
 
-@dataclass(frozen=True)
-class _Scorer:
-    row: Label  #: of the candidate
-    label: Label  #: of the scores: transfer tasks may have another recipe
-    encoder: TorchEncoder
-    is_named: bool  #: opened by its name: the weights of an encoder in memory may have changed
+def _label(model: Model, word: str | None, entry: Entry) -> Label:
+    """Return how results call a model: one with a name by it, a recipe by its backbone."""
+    is_saved = word in loading.open_registry().names()
+    is_named = is_saved or (word is not None and bool(entry.provenance))
+    is_changed = isinstance(model, Choice) and bool(model.changes)
+    return Label(
+        str(word) if is_named else entry.recipe.backbone,
+        recipe_name(entry.recipe),
+        entry=is_saved and not is_changed,
+    )
+
+
+def _open(model: Model, entry: Entry, label: Label, peers: Sequence[TorchEncoder]) -> Candidate:
+    # scores are of float32: an encoder in bfloat16 is opened again
+    if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
+        return Candidate(label, loading.open_model(model), entry.transfer, is_named=False)
+    choice = model if isinstance(model, Choice) else Choice()
+    chosen = replace(choice, model=entry, changes={}, dim=None)
+    encoder = loading.open_model(chosen, dtype="stored", peers=peers)
+    return Candidate(label, encoder, entry.transfer, is_named=True)
 
 
 def score_models(
-    opened: Mapping[Label, Opened],
+    opened: Mapping[Label, Candidate],
     tasks: Sequence[AnyTask],
     settings: EvalSettings,
     kept: KeptScores,
     *,
     strict: bool,
 ) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
-    """Return each encoder's scores, and why others lack some, or raise it.
+    """Return each candidate's scores, and why others lack some, or raise it.
 
     What an earlier evaluation measured is taken from ``kept``; what is measured is put there as
-    each task ends.
+    each task ends. Candidates with the same model input are scored together.
     """
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
-    groups = _groups(opened, tasks)
-    for number, scorers in groups:
-        for scorer in scorers:
-            if scorer.is_named:
-                score = kept.get(scorer.encoder, scorer.label, tasks[number])
-                if score is not None:
-                    scores[scorer.row][number] = score
-    known = sum(map(len, scores.values()))
-    total = sum(len(scorers) for _, scorers in groups)
-    if known:
+    #: number of a task and model input -> the candidates that are to be scored
+    missing: dict[tuple[int, tuple[object, ...]], dict[Label, Candidate]] = {}
+    for row, candidate in opened.items():
+        for number, task in enumerate(tasks):
+            reader = candidate.for_transfer if is_for_transfer(task) else candidate
+            score = kept.get(reader.encoder, reader.label, task) if reader.is_named else None
+            if score is not None:
+                scores[row][number] = score
+            else:
+                inputs = tuple(part.input_key for part in reader.encoder.parts)
+                missing.setdefault((number, inputs), {})[row] = reader
+    if known := sum(map(len, scores.values())):
+        total = len(opened) * len(tasks)
         which = "all" if known == total else f"{known} of {total}"
         note(f"{which} scores are kept from an earlier evaluation; force measures again")
-    missing = []
-    for number, scorers in groups:
-        left = [scorer for scorer in scorers if number not in scores[scorer.row]]
-        if left:
-            missing.append((tasks[number], number, left))
-    sentences = sum(len(distinct_sentences([task])) for task, _, _ in missing)
+    sentences = sum(len(distinct_sentences([tasks[number]])) for number, _ in missing)
     with stage("encode", sentences) as advance:
-        for task, number, scorers in missing:
-            outcomes = _score_together(scorers, task, settings, advance, strict=strict)
-            for scorer, outcome in zip(scorers, outcomes, strict=True):
+        for (number, _), readers in missing.items():
+            task = tasks[number]
+            outcomes = _score_together([*readers.values()], task, settings, advance, strict=strict)
+            for (row, reader), outcome in zip(readers.items(), outcomes, strict=True):
                 if isinstance(outcome, PromptcliError):
-                    refused.setdefault(scorer.row, outcome)
+                    refused.setdefault(row, outcome)
                     continue
-                scores[scorer.row][number] = outcome
-                if scorer.is_named:
-                    kept.put(scorer.encoder, task, outcome)
-                if len(groups) > 1:  # else the table follows at once
+                scores[row][number] = outcome
+                if reader.is_named:
+                    kept.put(reader.encoder, task, outcome)
+                if len(missing) > 1:  # else the table follows at once
                     _note_figure(outcome)
     return {
         label: [row[number] for number in sorted(row)] for label, row in scores.items()
@@ -210,52 +202,28 @@ def is_for_transfer(task: AnyTask) -> bool:
     return isinstance(task, OtherTask) and task.for_transfer
 
 
-def _groups(
-    opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]
-) -> list[tuple[int, list[_Scorer]]]:
-    """Return the number of each task with the encoders that have the same model input for it."""
-    groups: dict[tuple[int, tuple[object, ...]], list[_Scorer]] = {}
-    for label, (candidate, encoder) in opened.items():
-        scorer = scorer_of_transfer = _Scorer(
-            label, label, encoder, not isinstance(candidate.model, Encoder)
-        )
-        if candidate.transfer is not None and any(map(is_for_transfer, tasks)):
-            name = recipe_name(candidate.transfer)
-            note(f"{label.model}: transfer tasks use its recipe for them, {name}")
-            scorer_of_transfer = replace(
-                scorer,
-                label=replace(label, recipe=name),
-                encoder=TorchEncoder(candidate.transfer, encoder.backbone, encoder.tensors()),
-            )
-        for number, task in enumerate(tasks):
-            suited = scorer_of_transfer if is_for_transfer(task) else scorer
-            inputs = tuple(part.input_key for part in suited.encoder.parts)
-            groups.setdefault((number, inputs), []).append(suited)
-    return [(number, scorers) for (number, _), scorers in groups.items()]
-
-
 def _score_together(
-    scorers: Sequence[_Scorer],
+    candidates: Sequence[Candidate],
     task: AnyTask,
     settings: EvalSettings,
     advance: Advance,
     *,
     strict: bool,
 ) -> list[Score | PromptcliError]:
-    """Return the score of each of some encoders with the same model input.
+    """Return the score of each of some candidates with the same model input.
 
     If one fails, they are scored one by one, and the error is returned for each that fails.
     """
-    encoders = [scorer.encoder for scorer in scorers]
-    labels = [scorer.label for scorer in scorers]
+    encoders = [candidate.encoder for candidate in candidates]
+    labels = [candidate.label for candidate in candidates]
     try:
         return score_vectors(embed_tasks(encoders, [task], labels, advance), [task], settings)
     except PromptcliError as error:
         if strict:
             raise
-        if len(scorers) == 1:
+        if len(candidates) == 1:
             return [error]
     outcomes = []
-    for scorer in scorers:
-        outcomes += _score_together([scorer], task, settings, advance, strict=False)
+    for candidate in candidates:
+        outcomes += _score_together([candidate], task, settings, advance, strict=False)
     return outcomes

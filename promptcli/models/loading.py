@@ -3,19 +3,19 @@
 Load, list and save them.
 """
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.locating import SHIPPED as BACKBONES
-from promptcli.backbones.locating import hub_remedy, locate, similar_name
+from promptcli.backbones.locating import hub_remedy, similar_name
 from promptcli.backbones.names import words_only
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_you_mean, look_up
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, look_up
+from promptcli.extensions import Table
 from promptcli.grammar import parse_ditto
 from promptcli.models.entries import Entry
 from promptcli.models.foreign_formats import read_model
@@ -23,12 +23,36 @@ from promptcli.models.registry import Registry
 from promptcli.notes import note, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, home_folder
+from promptcli.storage.typed_documents import read_document
 
 if TYPE_CHECKING:
     import torch
 
     from promptcli.encoder.encoder import TorchEncoder
 
+
+def build_torch(
+    recipe: Recipe, *, folder: Path, rows: int | None, calibration: Iterable[str], **options: Any
+) -> "TorchEncoder":
+    """Return the encoder of a recipe on torch, on any device.
+
+    Every backend takes these arguments, and raises ``UsageError`` if it does not support the recipe
+    or an option.
+
+    Args:
+        recipe: The recipe.
+        folder: Where the backend may keep what it makes once for a model.
+        rows: Number of sentences that will be encoded; None: unknown.
+        calibration: Sentences like those that will be encoded; maybe none.
+        options: Those of ``build_encoder``.
+    """
+    from promptcli.encoder.encoder import build_encoder
+
+    return build_encoder(recipe, **options)
+
+
+#: What computes an encoder: torch or another library.
+BACKENDS: Table[Callable[..., "TorchEncoder"]] = Table("backends", {"torch": build_torch})
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
 DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
@@ -165,7 +189,7 @@ def entry_of(model: Model) -> Entry:
         raise UsageError(
             f"{model!r} is not a model; give an encoder, a recipe, or a name, e.g. 'mini'"
         )
-    return _entry_named(open_registry(), str(model))
+    return _entry_named(str(model))
 
 
 def _chosen(choice: Choice) -> Entry:
@@ -184,44 +208,41 @@ def _chosen(choice: Choice) -> Entry:
     entry = entry_of(model)
     if not entry.provenance and entry.recipe.backbone == BARE.backbone:
         changes = {"backbone": choice.backbone, **changes}
-    return truncated(with_changes(entry, changes), choice.dim)
-
-
-def truncated(entry: Entry, dim: int | None) -> Entry:
-    """Return an entry whose vectors are cut to the first ``dim`` dimensions; None leaves it
-    whole.
-    """
-    if dim is None:
+    entry = with_changes(entry, changes)
+    if choice.dim is None:
         return entry
-    recipe = entry.recipe.truncate(dim)
     return dataclasses.replace(
-        entry, name=f"{entry.name} dim={dim}", recipe=recipe, scores=[], transfer=None
+        entry,
+        name=f"{entry.name} dim={choice.dim}",
+        recipe=entry.recipe.truncate(choice.dim),
+        scores=[],
+        transfer=None,
     )
 
 
-def _entry_named(registry: Registry, text: str) -> Entry:
+def _entry_named(text: str) -> Entry:
     """Return the entry of a name: of a model, a folder, a recipe, or on the hub, where
     ``sentence-transformers/`` may be left out.
     """
+    registry = open_registry()
     if text in registry.names():
         return registry.load(text)
-    if not os.path.isdir(text) and (recipe := _recipe_named(text)):
+    is_folder = os.path.isdir(text)
+    if not is_folder and (recipe := _recipe_named(text)):
         return recipe
-    if words_only(text):
-        return Entry(text, RECIPES["static-avg"].replace(backbone=text))
-    if os.path.isdir(text) or "/" in text:
+    if is_folder or "/" in text:
         return read_model(text)
-    similar = _similar(registry, text)
-    with without_network(bool(similar)):
-        try:
-            return read_model(text)
-        except NotFoundError as error:
-            why = f" ({str(error).partition(';')[0]})"
-        if not os.path.exists(text):
-            with contextlib.suppress(NotFoundError):
-                return read_model(_OWNER + text)
-    if similar:
-        why = f"{similar} {hub_remedy(text)}"
+    similar = similar_name(text, [*registry.names(), *RECIPES, *BACKBONES])
+    if "@" in text or f"{_OWNER}{text}?" in similar:
+        similar = ""
+    reasons = []
+    for name in [text] if os.path.exists(text) else [text, _OWNER + text]:
+        with without_network(bool(similar)):  # a mistyped name of ours is not asked for
+            try:
+                return read_model(name)
+            except NotFoundError as error:
+                reasons.append(str(error).partition(";")[0])
+    why = f"{similar} {hub_remedy(text)}" if similar else f" ({reasons[0]})"
     first = ", ".join([*registry.names(), *RECIPES][:_NAMED])
     listed = "`promptcli models list`, `promptcli models list --recipes`"
     raise NotFoundError(
@@ -230,14 +251,22 @@ def _entry_named(registry: Registry, text: str) -> Entry:
     )
 
 
-def _similar(registry: Registry, text: str) -> str:
-    """Return the end of a message that suggests the known name that is meant.
-
-    Nothing if the hub is worth asking.
-    """
-    similar = similar_name(text, [*registry.names(), *RECIPES, *BACKBONES])
-    is_known = {"/", "@"} & set(text) or similar == f"; did you mean {_OWNER}{text}?"
-    return "" if is_known else similar
+def _recipe_named(text: str) -> Entry | None:
+    """Return the recipe of a name, of JSON or TOML, or of a file of it; None for any other text."""
+    if text in RECIPES:
+        return Entry(text, RECIPES[text])
+    if text in BACKBONES:
+        return Entry(text, Recipe(text))
+    if words_only(text):
+        return Entry(text, RECIPES["static-avg"].replace(backbone=text))
+    if parse_ditto(text) is not None:
+        return Entry(text, Recipe(pooling=text))
+    path = Path(text)
+    if path.suffix in (".json", ".toml") and "{" not in text:
+        hint = "give JSON or TOML text, a file of it, or a name: `promptcli models list --recipes`"
+        values = read_document(path, dict[str, Any], hint=hint, error=UsageError)
+        return Entry(path.stem, Recipe.from_dict(values))
+    return Entry("recipe", Recipe.from_text(text)) if {"{", "="} & set(text) else None
 
 
 def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
@@ -269,91 +298,40 @@ def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
     )
 
 
-def _recipe_named(text: str) -> Entry | None:
-    """Return the recipe of a name, of JSON or TOML, or of a file of it; None for any other text."""
-    if text in RECIPES:
-        return Entry(text, RECIPES[text])
-    if parse_ditto(text) is not None:
-        return Entry(text, Recipe(pooling=text))
-    path = Path(text)
-    if "{" in text or ("=" in text and path.suffix not in (".json", ".toml")):
-        return Entry("recipe", Recipe.from_text(text))
-    if path.suffix not in (".json", ".toml"):
-        return None
-    if not os.path.isfile(path):
-        near = did_you_mean(text, RECIPES)
-        raise UsageError(
-            f"unknown recipe {text!r}{near or ';'} give JSON or TOML text, an existing .json or"
-            " .toml file, or a name: `promptcli models list --recipes`"
-        )
-    try:
-        return Entry(path.stem, Recipe.from_text(path.read_text(encoding="utf-8-sig")))
-    except (UnicodeDecodeError, PermissionError) as error:
-        raise UsageError(f"recipe file {text!r} cannot be read: {error}") from None
-
-
-def backbone_model(model: Model) -> Model:
-    """Return a model for work on its backbone: an unknown name is taken as a backbone with the
-    plain recipe.
-    """
-    name = model.model if isinstance(model, Choice) else model
-    if not isinstance(name, str | Path):
-        return model
-    registry = open_registry()
-    name = str(name)
-    if name in registry.names() or (not os.path.isdir(name) and _recipe_named(name)):
-        return model
-    if similar := _similar(registry, name):
-        with without_network():
-            try:
-                locate(name)
-            except NotFoundError:
-                raise NotFoundError(f"no model {name!r}{similar} {hub_remedy(name)}") from None
-    if isinstance(model, Choice):
-        return dataclasses.replace(model, model=None, changes={**model.changes, "backbone": name})
-    return Recipe(backbone=name)
-
-
 def open_encoder(
     model: Model,
     *,
     device: str = "auto",
     dtype: str = "auto",
-    backend: str = "torch",
     rows: int | None = None,
     calibration: Iterable[str] = (),
     peers: Iterable[Encoder] = (),
 ) -> Encoder:
     """Return what encodes with a model, without torch if it is static; see ``load``.
 
-    The dtype of a ``Choice`` is taken before ``dtype``. Its device and backend are taken if the
-    arguments leave them at their defaults. The encoder shares the backbone of one of its ``peers``,
-    unless that one tuned it.
+    The dtype of a ``Choice`` is taken before ``dtype``, its device if no other is given. The
+    encoder shares the backbone of one of its ``peers``, unless that one tuned it.
     """
     if isinstance(model, Encoder):
         return model
-    if isinstance(model, Choice):
-        device = model.device if device == "auto" else device
-        dtype = model.dtype or dtype
-        backend = model.backend if backend == "torch" else backend
+    choice = model if isinstance(model, Choice) else Choice(model)
     entry = entry_of(model)
     recipe = entry.recipe
+    device = choice.device if device == "auto" else device
+    dtype = choice.dtype or dtype
     # an average of rows is not faster in fewer bits, and is the same on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
         dtype = "float32"
     how: dict[str, Any] = {"device": device, "dtype": dtype, "leading": entry.prompts}
-    loaded = [peer.loaded_backbone for peer in peers]
-    shared = {backbone.name: backbone for backbone in reversed(loaded) if backbone is not None}
+    loaded = [peer.loaded_backbone for peer in peers if peer.loaded_backbone is not None]
 
     def on_torch() -> "TorchEncoder":
-        from promptcli.models.backend_table import BACKENDS
-
-        made = look_up("backend", backend, BACKENDS)(
+        made = look_up("backend", choice.backend, BACKENDS)(
             recipe,
             folder=home_folder() / "cache" / "graphs",
             rows=rows,
             calibration=calibration,
-            backbone=shared.get(recipe.backbone),
+            backbone=next((each for each in loaded if each.name == recipe.backbone), None),
             tensors=entry.tensors,
             **how,
         )
@@ -361,12 +339,11 @@ def open_encoder(
         return made
 
     encoder: Encoder | None = None
-    if backend == "torch":
+    if choice.backend == "torch":
         encoder = static_encoder(recipe, entry.tensors, on_torch=on_torch, **how)
     encoder = encoder or on_torch()
     encoder.name = entry.name
-    if isinstance(model, Choice):
-        _note_choice(model, entry)
+    _note_choice(choice, entry)
     return encoder
 
 

@@ -22,7 +22,7 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, score_encoders
 from promptcli.evaluation.scores import Label, SpearmanScore, rounded
 from promptcli.models.entries import Entry
-from promptcli.models.loading import Model, backbone_model, open_model, open_registry
+from promptcli.models.loading import Model, open_model, open_registry
 from promptcli.notes import note
 from promptcli.recipe import RECIPES, SLOT, Recipe
 from promptcli.select.head_pass import HEAD_WEIGHTS, HeadCosines, head_cosines
@@ -150,7 +150,7 @@ class Search:
 
 def open_backbone(model: Model) -> TorchEncoder:
     """Return the plain encoder of a backbone, or the encoder whose backbone is searched."""
-    return open_model(backbone_model(model), dtype="stored")  # scores are not of fewer bits
+    return open_model(model, dtype="stored")  # scores are not of fewer bits
 
 
 def development(on: str | Path | STSTask | None) -> STSTask:

@@ -1,5 +1,6 @@
 """Stored JSON and TOML documents, read as a dataclass; a malformed one is a message of one line."""
 
+import codecs
 import dataclasses
 import json
 import math
@@ -60,7 +61,8 @@ def _parse(content: bytes | str, decode: Callable[[bytes], Any], language: str) 
     import msgspec
 
     try:
-        value = decode(content if isinstance(content, bytes) else content.encode("utf-8"))
+        data = content if isinstance(content, bytes) else content.encode("utf-8")
+        value = decode(data.removeprefix(codecs.BOM_UTF8))
     except UnicodeError as problem:
         raise ValueError(f"not UTF-8 at byte {problem.start}") from None  # type: ignore[attr-defined]
     except RecursionError:

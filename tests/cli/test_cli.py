@@ -154,7 +154,7 @@ def test_python_dash_m_runs_it_and_imports_nothing_from_the_current_folder(tmp_p
 
 #: A choice of a model that cannot be met.
 CHOICES = [
-    ("--model nosuch.toml", 2, "unknown recipe 'nosuch.toml'"),
+    ("--model nosuch.toml", 2, "nosuch.toml cannot be read"),
     ('--model {"poling":1}', 2, "unknown key 'poling'"),
     ("--model minni", 3, "mean mini"),
     ("--pooling last/averge", 2, "mean avg"),

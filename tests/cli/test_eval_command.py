@@ -31,7 +31,8 @@ def fake(monkeypatch):
     """
     seen = {"opened": [], "encoded": count_letters(monkeypatch)}
 
-    def open_model(entry, **_):
+    def open_model(choice, **_):
+        entry = choice.model
         fitted = "tfidf" in entry.recipe.pooling or {"whitening", "flow"} & set(
             entry.recipe.transforms
         )

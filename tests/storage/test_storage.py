@@ -475,5 +475,5 @@ def test_a_number_that_is_not_finite_is_found_among_any_others(kind, tmp_path):
     for bad in (np.inf, -np.inf, np.nan, -np.nan):
         for numbers in (most, abs(most), -abs(most)):
             save_file(fine | {"bad": np.append(numbers, bad).astype(kind)}, path)
-            with pytest.raises(CheckFailedError, match="its bad holds numbers .*; HINT"):
+            with pytest.raises(CheckFailedError, match=r"its bad holds numbers .*; HINT"):
                 open_tensors(path, hint="HINT")

@@ -176,7 +176,7 @@ def analyze(
         module, _, function = analysis.run.partition(":")
         run = getattr(importlib.import_module(f"promptcli.plugins.analyze.{module}"), function)
         inputs = [] if content is None else [content]
-        encoders = [encoder for _, encoder in opened.values()]
+        encoders = [candidate.encoder for candidate in opened.values()]
         if analysis.of_backbone:
             results = [run(encoder.backbone, *inputs, **values) for encoder in encoders]
         else:

@@ -19,7 +19,7 @@ from promptcli.backbones import checking, devices
 from promptcli.encoder.encoder import Graph, TorchEncoder, build_encoder
 from promptcli.errors import UsageError
 from promptcli.models import parity
-from promptcli.models.backend_table import build_torch
+from promptcli.models.loading import build_torch
 from promptcli.notes import note
 from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, RunGraph, batch_of
 from promptcli.recipe import Recipe

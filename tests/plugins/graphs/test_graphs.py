@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 import promptcli as pc
 from promptcli.errors import CheckFailedError, UsageError, look_up
-from promptcli.models.backend_table import BACKENDS
 from promptcli.models.exporting import TARGETS
+from promptcli.models.loading import BACKENDS
 from promptcli.models.parity import PROBES, lowest_cosine
 from promptcli.plugins.graphs import backends, graph_files
 from promptcli.plugins.graphs.backends import WORTHWHILE, choose_backend
