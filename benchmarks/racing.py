@@ -7,7 +7,7 @@ In one run.
 
 Every candidate of the packaged grammar's draw is scored on all pairs (exhaustive), without any
 cache. Then one race per order of the candidates, each with its own seed for the order of the pairs,
-also without cache. Printed for each: its cost as a share of the exhaustive search's, in tokens
+also without cache. Printed for each: its cost as a share of the exhaustive search's, in sentences
 encoded and in seconds, and the loss: the exhaustive search's best figure minus that of the race's
 winner, in points (Spearman x 100). The last lines are the largest of each.
 """
@@ -25,9 +25,13 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task
 from promptcli.evaluation import statistics
-from promptcli.select.racing import race
-from promptcli.select.template_scorer import TemplateScorer
-from promptcli.select.template_search import draw, grammar_templates, published_templates
+from promptcli.select.racing import TemplateScorer, race
+from promptcli.select.template_search import (
+    PROTOCOL,
+    draw,
+    grammar_templates,
+    published_templates,
+)
 
 
 def main() -> None:
@@ -48,18 +52,18 @@ def main() -> None:
     backbone = load_backbone(options.backbone)
     templates = draw(grammar_templates(), options.candidates, 0, published_templates())
 
-    scorer = TemplateScorer(backbone, task)
+    scorer = TemplateScorer(backbone, task, PROTOCOL)
     start = time.perf_counter()
     values = {}
     for number, template in enumerate(templates, 1):
         values[template] = 100 * statistics.spearman(scorer.cosines(template), scorer.gold)
         if number % 32 == 0:
             print(f"exhaustive: {number} of {len(templates)}", file=sys.stderr)
-    seconds, tokens = time.perf_counter() - start, scorer.tokens
+    seconds, encoded = time.perf_counter() - start, scorer.encoded
     best = max(values, key=values.__getitem__)
     ranked = sorted(values.values(), reverse=True)
     print(f"{options.backbone} on {task.label}, {scorer.size} pairs, {len(templates)} candidates")
-    print(f"exhaustive: {values[best]:.2f} {best}   {seconds:.1f} s, {tokens:,} tokens")
+    print(f"exhaustive: {values[best]:.2f} {best}   {seconds:.1f} s, {encoded:,} sentences")
     print(
         f"figures: best {ranked[0]:.2f}, tenth {ranked[9]:.2f}, median"
         f" {ranked[len(ranked) // 2]:.2f}"
@@ -68,25 +72,27 @@ def main() -> None:
     rows = []
     for order in range(options.orders):
         shuffled = random.Random(order).sample(templates, len(templates))
-        racer = TemplateScorer(backbone, task)
+        racer = TemplateScorer(backbone, task, PROTOCOL)
         start = time.perf_counter()
         finalists, _ = race(shuffled, racer, seed=order)
         spent = time.perf_counter() - start
         winner = finalists[0]
         row = {
             "order": order,
-            "cost_tokens": racer.tokens / tokens,
+            "cost_sentences": racer.encoded / encoded,
             "cost_seconds": spent / seconds,
             "loss": values[best] - values[winner.choice],
         }
         rows.append(row)
         print(
-            f"order {order}: {winner.value:.2f} {winner.choice}   cost {row['cost_tokens']:.1%} of"
-            f" tokens, {row['cost_seconds']:.1%} of seconds; loss {row['loss']:.2f}"
+            f"order {order}: {winner.value:.2f} {winner.choice}   cost {row['cost_sentences']:.1%}"
+            f" of sentences, {row['cost_seconds']:.1%} of seconds; loss {row['loss']:.2f}"
         )
-    worst = {key: max(row[key] for row in rows) for key in ("cost_tokens", "cost_seconds", "loss")}
+    worst = {
+        key: max(row[key] for row in rows) for key in ("cost_sentences", "cost_seconds", "loss")
+    }
     print(
-        f"largest: cost {worst['cost_tokens']:.1%} of tokens, {worst['cost_seconds']:.1%} of"
+        f"largest: cost {worst['cost_sentences']:.1%} of sentences, {worst['cost_seconds']:.1%} of"
         f" seconds; loss {worst['loss']:.2f}"
     )
     print(

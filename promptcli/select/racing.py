@@ -1,11 +1,12 @@
-"""Racing many templates: all on few pairs, the better ones on more, the last ten on all (successive
+"""Scoring many templates on one development set as ``eval`` scores, and racing them (successive
 halving).
 
-The method is that of Jamieson and Talwalkar (2016). The pairs of a rung are among those of the
-next, so nothing is encoded twice on the way, and the result does not depend on the order of the
-candidates.
+In a race all are compared on few pairs, the better ones on more, the last ten on all (Jamieson and
+Talwalkar, 2016). The pairs of a rung are among those of the next, so nothing is encoded twice on
+the way, and the result does not depend on the order of the candidates.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,16 +14,93 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.tasks import STSTask
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation import statistics
-from promptcli.notes import stage
-from promptcli.select.search import Ranked
-from promptcli.select.template_scorer import TemplateScorer
+from promptcli.evaluation.evaluator import check_rankable, row_of_sentences
+from promptcli.notes import Advance, stage
+from promptcli.recipe import Recipe
+from promptcli.select.search import Ranked, rank
+from promptcli.storage.cache import Cache
 
+#: Sentences of a subset in one pass. Sorted by length and in small batches they are hardly padded;
+#: the 150 or so of a rung under the full token budget would be one or two batches, a third of them
+#: padding (STS-B dev).
+_TOGETHER = 32
 #: How fast a race narrows; about 12% of what scoring every candidate on every pair costs.
 _FIRST = 1 / 20  # share of the pairs in the first rung
 _LEAST = 48  # pairs of the first rung at least: on fewer a correlation says too little
 _GROWTH = 2.0  # pairs of a rung over those of the one before
 _CUT = 2.5  # candidates of a rung over those of the next
+
+
+class TemplateScorer:
+    """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe``
+    without its prompt).
+
+    ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``encoded`` counts the sentences
+    encoded so far.
+    """
+
+    def __init__(
+        self, backbone: Backbone, task: STSTask, recipe: Recipe, cache: Cache | None = None
+    ) -> None:
+        check_rankable(task)
+        pairs = task.pairs()
+        self.backbone = backbone
+        self.task = task
+        self.recipe = recipe
+        self.gold = pairs.gold
+        self.size = len(pairs)
+        self.encoded = 0
+        row_of = row_of_sentences([task])
+        self._sentences = list(row_of)
+        sides = (pairs.first, pairs.second)
+        self._sides = np.array([[row_of[sentence] for sentence in side] for side in sides])
+        self._cache = cache
+
+    def encoder(self, template: str) -> TorchEncoder:
+        """Return the encoder of a template."""
+        return TorchEncoder(self.recipe.replace(prompt=template), self.backbone, {})
+
+    def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all.
+
+        The sentences of all pairs are encoded in the same batches as ``eval``'s, those of some in
+        small ones. On a GPU these have large batches too: a wait costs more than padding there.
+        """
+        wanted = np.arange(self.size) if pairs is None else pairs
+        encoder = self.encoder(template)
+        key = {
+            "fingerprint": encoder.fingerprint,
+            "dtype": str(self.backbone.dtype),
+            "data": self.task.sha256(),
+            "pairs": wanted.tolist(),
+        }
+        cached = self._cache.get(key) if self._cache is not None else None
+        if cached is not None:
+            return np.array(cached)
+        rows, (first, second) = np.unique(self._sides[:, wanted], return_inverse=True)
+        is_small = pairs is not None and self.backbone.device.type != "cuda"
+        sentences = [self._sentences[row] for row in rows]
+        vectors = encoder.encode(sentences, batch_size=_TOGETHER if is_small else None)
+        self.encoded += len(rows)
+        cosines = statistics.cosine(vectors[first], vectors[second])
+        if self._cache is not None:
+            self._cache.put(key, cosines.tolist())
+        return cosines
+
+    def score(self, templates: Sequence[str], stage: str, advance: Advance) -> list[Ranked]:
+        """Score templates on all pairs, in their order.
+
+        ``advance`` takes the number of pairs newly done.
+        """
+        cosines = []
+        for template in templates:
+            cosines.append(self.cosines(template))
+            advance(self.size)
+        return rank(templates, np.stack(cosines), self.gold, stage)
 
 
 class Rung(NamedTuple):
@@ -53,12 +131,12 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
     Sorted by gold score, equal ones shuffled, they are taken at the points of a shifted van der
     Corput sequence.
     """
+    from scipy.stats import qmc  # slow to import, and not every search races
+
     generator = np.random.default_rng(seed)
     size = len(gold)
     by_gold = np.lexsort((generator.random(size), gold))
     count = 2 ** max(1, math.ceil(math.log2(size)))
-    from scipy.stats import qmc  # slow to import, and not every search races
-
     sequence = qmc.Halton(1, scramble=False).random(count)[:, 0]  # of base 2: van der Corput's
     shifted = (sequence + generator.random()) % 1.0
     points = np.floor(shifted * size).astype(np.intp)
@@ -79,20 +157,21 @@ def race(
     alive = sorted(set(templates))
     order = spread_order(scorer.gold, seed)
     rungs = plan_rungs(len(alive), scorer.size, finalists)
-    sizes = [*(rung.candidates for rung in rungs[1:]), finalists]
+    final = Rung(finalists, scorer.size)
     seen: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in alive}
     done = 0
     with stage("race", None) as advance:
-        for rung, keep in zip(rungs, sizes, strict=False):
+        for rung, following in itertools.pairwise([*rungs, final]):
             added = order[done : rung.pairs]
             gold = scorer.gold[order[: rung.pairs]]
             values: dict[str, float] = {}
             for template in alive:
                 seen[template] = np.concatenate([seen[template], scorer.cosines(template, added)])
-                values[template] = 100 * statistics.spearman(seen[template], gold)
+                values[template] = statistics.spearman(seen[template], gold)
                 advance(len(added))
             # equal ones in the order of their texts
-            alive = sorted(values, key=lambda template: (-values[template], template))[:keep]
+            alive = sorted(values, key=lambda template: (-values[template], template))
+            alive = alive[: following.candidates]
             done = rung.pairs
-        final = scorer.score(alive, "final", advance)
-    return sorted(final, key=lambda item: (-item.value, item.choice)), rungs
+        scored = scorer.score(alive, "final", advance)
+    return sorted(scored, key=lambda item: (-item.value, item.choice)), rungs

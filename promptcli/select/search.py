@@ -58,6 +58,27 @@ class Ranked:
         return {name: value for name, value in figures.items() if value not in (None, "")}
 
 
+def rank(
+    choices: Sequence[str],
+    cosines: NDArray[np.float64],
+    gold: NDArray[np.float64],
+    stage: str = "",
+) -> list[Ranked]:
+    """Return choices with their figures, in their order.
+
+    Args:
+        choices: k choices in a recipe's notation.
+        cosines: (k, p), of the pairs by each choice.
+        gold: (p,) gold scores.
+        stage: The stage of the search.
+    """
+    intervals = statistics.bootstrap_intervals(cosines, gold)
+    return [
+        Ranked(choice, 100 * statistics.spearman(row, gold), (100 * low, 100 * high), stage)
+        for choice, row, (low, high) in zip(choices, cosines, intervals, strict=True)
+    ]
+
+
 @dataclass(frozen=True)
 class CrossValidation:
     """Choices made on one half of the pairs and scored on the other half.
@@ -285,44 +306,32 @@ def search_heads(
     idf = corpus_idf(encoder, corpus)
     cosines = head_cosines(encoder, pairs.first, pairs.second, states, weights)
     flat = cosines.heads.reshape(-1, len(pairs))
-    once = np.ones((len(pairs), 1))
-    values = 100 * correlations(flat, pairs.gold, once)[:, 0]
-    plain = 100 * correlations(cosines.plain, pairs.gold, once)[:, 0]
-    best = np.argsort(-values, kind="stable")[:top]
-    rows = np.concatenate([flat[best], cosines.plain])
-    intervals = [
-        (100 * low, 100 * high) for low, high in statistics.bootstrap_intervals(rows, pairs.gold)
+    values = 100 * correlations(flat, pairs.gold, np.ones((len(pairs), 1)))[:, 0]
+    best = np.argsort(-values, kind="stable")[:top].tolist()
+    shape = (len(states), backbone.n_layers, backbone.n_heads)
+    names = [
+        f"{states[of_states]}/{weights}:{layer + 1}-{head + 1}{kind_of_weights.suffix}"
+        for of_states, layer, head in np.ndindex(shape)
     ]
-    count = cosines.heads.shape[1]
-    tfidf = _tfidf(encoder, cosines, best % count, idf)
+    count = backbone.n_layers * backbone.n_heads
+    averages = rank([f"{kind}/avg" for kind in states], cosines.plain, pairs.gold)
+    tfidf = _tfidf(encoder, cosines, [place % count for place in best], idf)
     ranked = []
-    for rank, place in enumerate(best.tolist()):
-        of_states, head = divmod(place, count)
-        layer, number = divmod(head, backbone.n_heads)
-        head_name = f"{weights}:{layer + 1}-{number + 1}{kind_of_weights.suffix}"
-        value = float(values[place])
-        ranked.append(
-            Ranked(
-                f"{states[of_states]}/{head_name}",
-                value,
-                intervals[rank],
-                gain=value - float(plain[of_states]),
-                tfidf=tfidf[rank],
-            )
-        )
-    averages = zip(states, plain.tolist(), intervals[len(best) :], strict=True)
+    chosen = rank([names[place] for place in best], flat[best], pairs.gold)
+    for place, item, correlation in zip(best, chosen, tfidf, strict=True):
+        gain = item.value - averages[place // count].value
+        ranked.append(dataclasses.replace(item, gain=gain, tfidf=correlation))
     compared = f"{count} heads"
     if len(states) > 1:
         compared = f"{len(values)} pairs of a head ({count}) and states ({len(states)})"
-    maps = values.reshape(len(states), backbone.n_layers, backbone.n_heads)
     about = {"weights": weights, "states": states, "compared": compared, "idf": len(corpus)}
     search = Search(
         encoder=TorchEncoder(recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()),
         task=task,
         ranked=ranked,
         about=about,
-        baseline={kind: Ranked(f"{kind}/avg", *figures) for kind, *figures in averages},
-        maps=dict(zip(states, maps, strict=True)),
+        baseline=dict(zip(states, averages, strict=True)),
+        maps=dict(zip(states, values.reshape(shape), strict=True)),
         cross_validation=cross_validate(cosines.heads, cosines.plain, pairs.gold),
     )
     return save(search)
@@ -336,7 +345,7 @@ def _with_slot(encoder: TorchEncoder) -> str:
 
 
 def _tfidf(
-    encoder: TorchEncoder, cosines: HeadCosines, heads: NDArray[np.int64], idf: NDArray[np.float32]
+    encoder: TorchEncoder, cosines: HeadCosines, heads: list[int], idf: NDArray[np.float32]
 ) -> list[Correlation]:
     words = slice(len(encoder.template.left), -len(encoder.template.right) or None)
     attention = np.concatenate([rows[words, heads] for rows in cosines.attention])

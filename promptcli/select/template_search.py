@@ -8,7 +8,6 @@ import random
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import check_template
 from promptcli.encoder.text_rules import text_rule, with_period
-from promptcli.errors import UsageError, counted, if_stopped, unknown
+from promptcli.errors import UsageError, counted, if_stopped, look_up
 from promptcli.evaluation.evaluator import score_encoders
 from promptcli.models.loading import Model
 from promptcli.named_templates import templates_folder
-from promptcli.notes import note, stage
+from promptcli.notes import Advance, note, stage
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
 from promptcli.select.generate_t5 import (
     Definition,
@@ -33,56 +32,22 @@ from promptcli.select.generate_t5 import (
     generate_templates,
     read_definitions,
 )
-from promptcli.select.racing import race
+from promptcli.select.racing import TemplateScorer, race
 from promptcli.select.search import Ranked, Search, development, open_backbone, saving
-from promptcli.select.template_scorer import DEMONSTRATIONS, PROTOCOL, TemplateScorer
 from promptcli.settings import BARE, home_folder
 from promptcli.storage.cache import Cache
 
+#: A template read at its mask (PromptBERT eq. 2), period rule on as in its evaluation.
+PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", period=True, pooling="last/mask")
+#: Examples in front of PromptEOL's template, read at the last token.
+DEMONSTRATIONS = RECIPES["prompteol"].replace(period=True)
 #: By mode: how its templates are read.
 PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATIONS}
+HEADINGS = {"free": "Free search", "demonstrations": "Search for a demonstration"}  #: of a race
 DRAWN = 600  #: templates drawn from the packaged grammar by default
 AVERAGES = ("last-avg", "first-last-avg")  #: what templates compete with
 FINALISTS = 10  #: templates that are scored on all pairs in the end, at least
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
-#: heading of a stage -> its templates; and the comparisons, in words
-Outcome = tuple[dict[str, list[Ranked]], str]
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """The candidates and how they are scored, see ``search_templates``."""
-
-    candidates: str | Path | None
-    t5: str | None
-    pairs: str | Path | None
-    beam: int
-    limit: int | None
-    top: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class GreedySpace:
-    """The pieces of the greedy search (PromptBERT, section 4.2).
-
-    A template is prefix, relation, ending.
-    """
-
-    start: str  #: the prefix of the first stage, ``[X]`` alone
-    #: candidates of the first stage, without any prefix; empty is a candidate
-    relations: tuple[str, ...]
-    prefixes: tuple[str, ...]  #: candidates of the second stage, with [X]
-    ending: str  #: after the relation, with [MASK]
-
-    def template(self, prefix: str, relation: str) -> str:
-        """Return the template of a prefix and a relation, one space between its parts."""
-        return " ".join(part for part in (prefix, relation, self.ending) if part)
-
-
-def greedy_space() -> GreedySpace:
-    """Return the paper's candidates, in its order."""
-    return GreedySpace(**_packaged()["greedy"])
 
 
 def published_scores(backbone: str, task: str) -> Mapping[str, float]:
@@ -108,14 +73,13 @@ def grammar_templates() -> list[str]:
     ``<name>``.
     """
     patterns, slots = _packaged()["grammar"].values()
-    templates: dict[str, None] = {}
+    templates = []
     for pattern in patterns:
-        names = list(dict.fromkeys(_SLOT_NAME.findall(pattern)))
-        for fillings in itertools.product(*(slots[name] for name in names)):
-            chosen = dict(zip(names, fillings, strict=True))
-            filled = _SLOT_NAME.sub(lambda match: chosen[match[1]], pattern)  # noqa: B023 - called at once
-            templates[" ".join(filled.split())] = None
-    return list(templates)
+        filled = [pattern]
+        for name in dict.fromkeys(_SLOT_NAME.findall(pattern)):
+            filled = [text.replace(f"<{name}>", word) for text in filled for word in slots[name]]
+        templates += [" ".join(text.split()) for text in filled]
+    return list(dict.fromkeys(templates))
 
 
 def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] = ()) -> list[str]:
@@ -227,111 +191,105 @@ def search_templates(
     if candidates and t5:
         raise UsageError("excludes t5; leave one of them out", parameter="candidates")
     mode = mode or ("free" if candidates or t5 else "greedy")
-    if mode not in PROTOCOLS:
-        raise unknown("mode", mode, PROTOCOLS)
-    settings = SearchSettings(candidates, t5, pairs, beam, limit, top, seed)
+    protocol = look_up("mode", mode, PROTOCOLS)
     with tasks_from(data_dir):
         save = saving(name, force)
-        texts = None if candidates is None else read_candidates(Path(candidates))
+        listed = None if candidates is None else read_candidates(Path(candidates))
         task = development(on)
         backbone = open_backbone(model).backbone
-        with if_stopped("scored templates are kept; run the same command to continue"):
-            return save(_rank_templates(backbone, task, mode, settings, texts))
-
-
-def _rank_templates(
-    backbone: Backbone,
-    task: STSTask,
-    mode: str,
-    settings: SearchSettings,
-    candidates: Sequence[str] | None,
-) -> Search:
-    """Score the templates of a mode; ``candidates`` are those of the settings' file."""
-    recipe = PROTOCOLS[mode].replace(backbone=backbone.name)
-    scorer = TemplateScorer(
-        backbone, task, recipe=recipe, cache=Cache(home_folder() / "cache" / "search")
-    )
     if backbone.provenance.family == "electra":
         note(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
-    if mode == "greedy":
-        space = greedy_space()
-        count = len(space.relations) + len(space.prefixes)
-        with stage(f"search {backbone.name}", count * scorer.size) as advance:
-            stages, compared = search_greedily(
-                lambda texts, stage: scorer.score(texts, stage, advance), space
-            )
-    elif mode == "free":
-        stages, compared = _race(
-            scorer, settings, "Free search", _candidates(settings, candidates, backbone)
+    cache = Cache(home_folder() / "cache" / "search")
+    scorer = TemplateScorer(backbone, task, protocol.replace(backbone=backbone.name), cache)
+    with if_stopped("scored templates are kept; run the same command to continue"):
+        if mode == "greedy":
+            stages, compared = search_greedily(scorer.score, scorer.size)
+        else:
+            if mode == "demonstrations":  # an example in front of the template, and none
+                examples = demonstrations(_definitions(pairs), DEMONSTRATIONS)
+                drawn = draw(examples, limit or len(examples), seed)
+                templates = [DEMONSTRATIONS.prompt, *drawn]
+            elif t5 is not None:
+                written = _written_by_t5(t5, _definitions(pairs), beam, backbone)
+                templates = _drawn(written, "that t5 wrote", limit, seed)
+            elif listed is not None:
+                templates = _drawn(listed, f"of {candidates}", limit, seed)
+            else:
+                always = published_templates()
+                grammar = grammar_templates()
+                templates = _drawn(grammar, "of the grammar", limit or DRAWN, seed, always)
+            finalists, rungs = race(templates, scorer, seed=seed, finalists=max(FINALISTS, top))
+            steps = [f"{tried} templates were scored on {seen:,} pairs" for tried, seen in rungs]
+            steps.append(f"{counted(len(finalists), 'finalist')} on all {scorer.size:,} pairs")
+            stages = {HEADINGS[mode]: finalists}
+            compared = "; ".join(steps)
+        # of equals the one tried first
+        ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)
+        best = scorer.encoder(ranked[0].choice)
+        averages = [
+            TorchEncoder(RECIPES[name].replace(backbone=backbone.name), backbone, {})
+            for name in AVERAGES
+        ]
+        score, *others = score_encoders([best, *averages], [task])
+    return save(
+        Search(
+            encoder=best,
+            task=task,
+            ranked=ranked if mode == "greedy" else ranked[:top],
+            about={"mode": mode, "compared": compared, "seed": seed},
+            stages=stages,
+            baseline={
+                name: Ranked(name, other.value, other.ci95)
+                for name, other in zip(AVERAGES, others, strict=True)
+            },
+            score=score,
         )
-    # one (text, word) example in front of the template, and none (PromptEOL, in-context learning)
-    else:
-        plain = DEMONSTRATIONS.prompt
-        examples = demonstrations(_definitions(settings), DEMONSTRATIONS)
-        drawn = draw(examples, settings.limit or len(examples), settings.seed)
-        stages, compared = _race(scorer, settings, "Search for a demonstration", [plain, *drawn])
-    # of equals the one tried first
-    ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)
-    best = scorer.encoder(ranked[0].choice)
-    averages = [
-        TorchEncoder(RECIPES[name].replace(backbone=backbone.name), backbone, {})
-        for name in AVERAGES
-    ]
-    score, *others = score_encoders([best, *averages], [task])
-    return Search(
-        encoder=best,
-        task=task,
-        ranked=ranked if len(stages) > 1 else ranked[: settings.top],
-        about={"mode": mode, "compared": compared, "seed": settings.seed},
-        stages=stages,
-        baseline={
-            name: Ranked(name, other.value, other.ci95)
-            for name, other in zip(AVERAGES, others, strict=True)
-        },
-        score=score,
     )
 
 
 def search_greedily(
-    score: Callable[[Sequence[str], str], list[Ranked]], space: GreedySpace
-) -> Outcome:
+    score: Callable[[Sequence[str], str, Advance], list[Ranked]], size: int
+) -> tuple[dict[str, list[Ranked]], str]:
     """Find the best relation, then the best prefix around it.
 
-    ``score`` takes templates and the name of the stage.
+    ``score`` takes templates, the name of the stage, and what takes the pairs that are done, of
+    ``size``. Return the templates by the heading of their stage, and the comparisons in words.
     """
-    relations = score([space.template(space.start, each) for each in space.relations], "relation")
-    values = [scored.value for scored in relations]
-    relation = space.relations[values.index(max(values))]
-    prefixes = score([space.template(each, relation) for each in space.prefixes], "prefix")
+    space = _packaged()["greedy"]
+
+    def template(prefix: str, relation: str) -> str:
+        return " ".join(filter(None, (prefix, relation, space["ending"])))
+
+    count = len(space["relations"]) + len(space["prefixes"])
+    with stage("search", count * size) as advance:
+        tried = [template(space["start"], relation) for relation in space["relations"]]
+        relations = score(tried, "relation", advance)
+        values = [scored.value for scored in relations]
+        best = space["relations"][values.index(max(values))]
+        tried = [template(prefix, best) for prefix in space["prefixes"]]
+        prefixes = score(tried, "prefix", advance)
     stages = {
         "Searching for relationship tokens": relations,
         "Searching for prefix tokens": prefixes,
     }
-    return stages, f"{len(relations) + len(prefixes)} templates were scored, each on all pairs"
+    return stages, f"{count} templates were scored, each on all pairs"
 
 
-def _candidates(
-    settings: SearchSettings, candidates: Sequence[str] | None, backbone: Backbone
+def _written_by_t5(
+    name: str, definitions: Sequence[Definition], beam: int, backbone: Backbone
 ) -> list[str]:
-    """Return the templates of a free race: of a grammar or a file, or written by a T5."""
-    always: list[str] = []
-    limit = settings.limit
-    if settings.t5 is not None:
-        from promptcli.backbones.t5 import load_t5
+    from promptcli.backbones.t5 import load_t5
 
-        definitions = choose_definitions(_definitions(settings), backbone.tokenizer)
-        t5 = load_t5(settings.t5, device=str(backbone.device))
-        templates = generate_templates(t5, definitions, beam=settings.beam)
-        source = "that t5 wrote"
-    elif candidates is not None:
-        templates = list(candidates)
-        source = f"of {settings.candidates}"
-    else:
-        templates = grammar_templates()
-        source = "of the grammar"
-        always = published_templates()
-        limit = limit or DRAWN
-    drawn = draw(templates, limit or len(templates), settings.seed, always)
+    fitting = choose_definitions(definitions, backbone.tokenizer)
+    t5 = load_t5(name, device=str(backbone.device))
+    return generate_templates(t5, fitting, beam=beam)
+
+
+def _drawn(
+    templates: Sequence[str], source: str, limit: int | None, seed: int, always: Sequence[str] = ()
+) -> list[str]:
+    """Draw the templates of a race, and say how many are tried if not all."""
+    drawn = draw(templates, limit or len(templates), seed, always)
     if len(drawn) < len(templates):
         note(
             f"{len(drawn):,} of the {len(templates):,} templates {source} are tried; a higher limit"
@@ -340,20 +298,9 @@ def _candidates(
     return drawn
 
 
-def _race(
-    scorer: TemplateScorer, settings: SearchSettings, heading: str, templates: Sequence[str]
-) -> Outcome:
-    finalists, rungs = race(
-        templates, scorer, seed=settings.seed, finalists=max(FINALISTS, settings.top)
-    )
-    steps = [f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in rungs]
-    last = f"{counted(len(finalists), 'finalist')} on all {scorer.size:,} pairs"
-    return {heading: finalists}, "; ".join([*steps, last])
-
-
-def _definitions(settings: SearchSettings) -> list[Definition]:
-    definitions = read_definitions(Path(settings.pairs or demo.DEFINITIONS_FILE))
-    if settings.pairs is None:
+def _definitions(pairs: str | Path | None) -> list[Definition]:
+    definitions = read_definitions(Path(pairs or demo.DEFINITIONS_FILE))
+    if pairs is None:
         note(f"using the {len(definitions)} shipped words and definitions")
     return definitions
 

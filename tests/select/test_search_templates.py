@@ -22,10 +22,10 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import score_encoders
 from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.select import racing, template_scorer, template_search
+from promptcli.select import racing, template_search
+from promptcli.select.racing import TemplateScorer
 from promptcli.select.search import Ranked
-from promptcli.select.template_scorer import PROTOCOL, TemplateScorer
-from promptcli.select.template_search import demonstrations, search_greedily
+from promptcli.select.template_search import PROTOCOL, demonstrations, search_greedily
 from promptcli.storage.cache import Cache
 from tests.select.pairs import EVERY_PAIR
 from tests.tiny import SENTENCES
@@ -77,21 +77,20 @@ def test_a_template_has_the_figure_that_eval_prints(family, changes, tiny_backbo
     backbone = tiny_backbone(family)
     recipe = PROTOCOL.replace(**{"period": True, **changes})
     scorer = TemplateScorer(backbone, task, recipe=recipe)
-    for text, item in zip(TEXTS, scorer.score(TEXTS), strict=True):
+    for text, item in zip(TEXTS, scorer.score(TEXTS, "all", lambda done: None), strict=True):
         encoder = build_encoder(recipe.replace(prompt=text), backbone=backbone)
-        assert scorer.encoder(text).inputs(SENTENCES).ids == encoder.inputs(SENTENCES).ids
         (expected,) = score_encoders([encoder], [task])
         assert (item.choice, item.value, item.ci95) == (text, expected.value, expected.ci95)
 
 
 def test_cosines_of_a_subset_are_those_of_the_whole(tiny_backbone, task, monkeypatch):
-    monkeypatch.setattr(template_scorer, "_TOGETHER", 2)
-    scorer = TemplateScorer(tiny_backbone("roberta"), task)
+    monkeypatch.setattr(racing, "_TOGETHER", 2)
+    scorer = TemplateScorer(tiny_backbone("roberta"), task, PROTOCOL)
     whole = scorer.cosines(TEXTS[1])
-    before = scorer.tokens
+    before = scorer.encoded
     some = np.array([20, 3, 3, 7])
     assert np.abs(scorer.cosines(TEXTS[1], some) - whole[some]).max() < 1e-5
-    assert 0 < scorer.tokens - before < before
+    assert 0 < scorer.encoded - before < before
 
 
 # --- cache ---
@@ -99,24 +98,24 @@ def test_cosines_of_a_subset_are_those_of_the_whole(tiny_backbone, task, monkeyp
 
 def test_the_cache_gives_back_what_it_was_given(tiny_backbone, task, tmp_path):
     cache, bert = Cache(tmp_path / "new" / "cache"), tiny_backbone("bert")
-    first = TemplateScorer(bert, task, cache=cache)
+    first = TemplateScorer(bert, task, PROTOCOL, cache)
     plain, some = first.cosines(TEXTS[0]), first.cosines(TEXTS[0], np.array([4, 2]))
-    again = TemplateScorer(bert, task, cache=cache)
+    again = TemplateScorer(bert, task, PROTOCOL, cache)
     assert (again.cosines(TEXTS[0]) == plain).all() and (
         again.cosines(TEXTS[0], np.array([4, 2])) == some
     ).all()
-    assert again.tokens == 0
+    assert again.encoded == 0
     again.cosines(TEXTS[0], np.array([2, 4]))
-    assert again.tokens > 0  # other pairs
+    assert again.encoded > 0  # other pairs
     for other in (
-        TemplateScorer(tiny_backbone("roberta"), task, cache=cache),
-        TemplateScorer(bert, task, recipe=PROTOCOL.replace(denoise="hidden"), cache=cache),
+        TemplateScorer(tiny_backbone("roberta"), task, PROTOCOL, cache),
+        TemplateScorer(bert, task, PROTOCOL.replace(denoise="hidden"), cache),
         TemplateScorer(
-            bert, STSTask("demo", "dev", "", "", {"x": task.subsets["one"]}), cache=cache
+            bert, STSTask("demo", "dev", "", "", {"x": task.subsets["one"]}), PROTOCOL, cache
         ),
     ):
         other.cosines(TEXTS[0])
-        assert other.tokens > 0
+        assert other.encoded > 0
 
 
 # --- racing ---
@@ -207,11 +206,11 @@ def test_greedy_builds_on_the_relation_that_won():
     liked = {"[X] is [MASK] .": 9.0, "This [X] is [MASK] .": 10.0}
     asked = []
 
-    def score(templates, stage):
+    def score(templates, stage, advance):
         asked.append(list(templates))
         return [Ranked(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
 
-    stages, _ = search_greedily(score, template_search.greedy_space())
+    stages, _ = search_greedily(score, 1)
     relations = ("", "is ", "mean ", "means ")
     prefixes = (
         "This [X]",
@@ -227,11 +226,16 @@ def test_greedy_builds_on_the_relation_that_won():
 
 
 def test_greedy_tries_the_papers_templates_in_its_order():
-    space, scores = template_search.greedy_space(), template_search.published_scores
-    first = [space.template(space.start, relation) for relation in space.relations]
-    second = [space.template(prefix, "means") for prefix in space.prefixes]
+    scores = template_search.published_scores
+    asked = []
+
+    def score(templates, stage, advance):
+        asked.extend(templates)
+        return [Ranked(text, " means " in text, (0.0, 1.0), stage) for text in templates]
+
+    search_greedily(score, 1)
     published = scores("google-bert/bert-base-uncased", "STS-B:dev")
-    assert [*first, *second] == list(published) == template_search.published_templates()
+    assert asked == list(published) == template_search.published_templates()
     assert (published["[X] [MASK] ."], published['This sentence : "[X]" means [MASK] .']) == (
         39.34,
         73.44,
