@@ -33,7 +33,6 @@ from promptcli.evaluation.evaluator import embed_tasks, row_of_sentences
 from promptcli.plugins.papers.classifier import (
     DECAYS,
     FULL,
-    ClassifierSetting,
     classify,
     stratified_folds,
 )
@@ -99,7 +98,7 @@ def main() -> None:
         )
 
     start = time.process_time()
-    found = classify(splits, ClassifierSetting(FULL, classes, SEED))
+    found = classify(splits, FULL)
     told("side by side", start, test=found.test, dev=found.dev, decay=found.decays[0])
     if arguments.plain:
         start = time.process_time()

@@ -17,7 +17,7 @@ from promptcli.backbones.devices import choose_device
 from promptcli.data.sources import examples_of
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.plugins.papers.classifier import FAST, ClassifierSetting, classify
+from promptcli.plugins.papers.classifier import FAST, classify
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import METHODS
@@ -277,9 +277,7 @@ def test_the_transfer_classifier_is_the_processors(cuda):
     labels = draws.integers(0, 2, 90)
     features = (draws.normal(size=(90, 8)) + labels[:, None]).astype(np.float32)
     splits = {"train": (features[:60], labels[:60]), "test": (features[60:], labels[60:])}
-    cpu, gpu = (
-        classify(splits, ClassifierSetting(FAST, 2, device=device)) for device in ("cpu", "cuda")
-    )
+    cpu, gpu = (classify(splits, FAST, device=device) for device in ("cpu", "cuda"))
     assert (cpu.test, cpu.dev, cpu.decays) == (gpu.test, gpu.dev, gpu.decays)
     assert np.array_equal(cpu.right, gpu.right)
 

@@ -9,8 +9,7 @@ SentEval's; of equally good weight decays the first is taken.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -50,21 +49,17 @@ class ClassifierTraining:
     #: does)
     tenacity: int
     max_passes: int = 200  #: training ends after the first look beyond this many passes
+    seed: int = SENTEVAL_SEED  #: of folds, first weights and order of examples
 
     def facts(self) -> dict[str, Any]:
         """Return all that an accuracy depends on beside the data, JSON-ready."""
-        return {
-            **asdict(self),
-            "weight_decays": list(DECAYS),
-            "held_out": HELD_OUT,
-            "seed": SENTEVAL_SEED,
-        }
+        return {**asdict(self), "weight_decays": list(DECAYS), "held_out": HELD_OUT}
 
     def caption(self) -> str:
         """Return the line that tables print about the classifier and its seed."""
         return (
             f"SentEval's linear classifier, {self.folds} folds, {self.optimizer},"
-            f" seed {SENTEVAL_SEED}; accuracy x 100"
+            f" seed {self.seed}; accuracy x 100"
         )
 
 
@@ -96,135 +91,125 @@ class ClassifierFit:
     train: RowNumbers  #: row numbers of the training examples
     held_out: RowNumbers  #: row numbers of the examples that end the training
     #: weight decays, one classifier each; the same number in every fit of a call
-    decay: Sequence[float]
+    decays: Sequence[float]
     generator: np.random.RandomState  #: draws the order of the examples
 
 
-@dataclass(frozen=True)
-class ClassifierSetting:
-    """Settings that all classifiers of a task share."""
+class Classifiers:
+    """The classifiers of one task, which share its examples."""
 
-    training: ClassifierTraining
-    classes: int
-    seed: int = SENTEVAL_SEED  #: of folds, first weights and order of examples
-    device: str = "cpu"
-    task: str = ""  #: named by the progress
+    def __init__(
+        self, splits: Iterable[Examples], training: ClassifierTraining, device: str = "cpu"
+    ) -> None:
+        features, labels = map(np.concatenate, zip(*splits, strict=True))
+        with_ones = np.pad(features, ((0, 0), (0, 1)), constant_values=1)
+        self.features = torch.from_numpy(with_ones).to(device)  # (n, d + 1), ones last
+        self.labels = torch.from_numpy(labels).to(device)  # (n,)
+        self.training = training
 
     def fit(
-        self, rows: RowNumbers, held_out: RowNumbers | None, decays: Sequence[float]
+        self, rows: RowNumbers, decays: Sequence[float], held_out: RowNumbers | None = None
     ) -> ClassifierFit:
         """Return a training run on ``rows``.
 
         Without ``held_out`` a share of them is drawn and held out.
         """
-        generator = np.random.RandomState(self.seed)
+        generator = np.random.RandomState(self.training.seed)
         if held_out is None:
             shuffled = rows[generator.permutation(len(rows))]
             held_out, rows = np.split(shuffled, [int(HELD_OUT * len(rows))])
         return ClassifierFit(rows, held_out, decays, generator)
 
-    def tensors(self, *examples: Examples) -> tuple[Tensor, Tensor]:
-        """Return the features of all examples (n, d) with a last column of ones, (n, d + 1), and
-        the labels (n,).
+    def train(
+        self, fits: Sequence[ClassifierFit], advance: Advance = lambda done: None
+    ) -> tuple[Tensor, Tensor]:
+        """Train the classifiers of f fits of similar length with r weight decays each, side by
+        side.
+
+        ``advance`` is called with the number of fits that have ended. Returned are the weights
+        (f, r, c, d + 1), the bias last, and the accuracies (f, r) of the held-out examples, 0 to 1.
         """
-        features = np.concatenate([of_split for of_split, _ in examples])
-        labels = np.concatenate([of_split for _, of_split in examples])
-        values = torch.ones(len(features), features.shape[1] + 1)
-        values[:, :-1] = torch.from_numpy(features)
-        return values.to(self.device), torch.from_numpy(labels).to(self.device)
+        training = self.training
+        features, labels = self.features, self.labels
+        with torch.random.fork_rng(devices=[]):  # a linear layer as PyTorch makes it from a seed
+            torch.manual_seed(training.seed)
+            layer = torch.nn.Linear(features.shape[1] - 1, int(labels.max()) + 1)
+        first = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach().to(features.device)
+        decays = torch.tensor([list(fit.decays) for fit in fits], device=features.device)  # (f, r)
+        # one for each fit: an optimiser leaves alone what has no gradient
+        parameters = [first.repeat(decays.shape[1], 1, 1).requires_grad_() for _ in fits]
+        optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
+        best = torch.stack(parameters).detach()
+        accuracy = torch.full(decays.shape, -1.0, dtype=torch.float64)
+        futile = torch.zeros(decays.shape, dtype=torch.int64)
+        # the fits that still train, the longest first
+        going = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
+        passes = 0
+        while going and passes <= training.max_passes:
+            for _ in range(training.epoch_size):
+                for rows in self._batches([fits[number] for number in going]):
+                    active = going[: len(rows)]
+                    weights = torch.stack([parameters[number] for number in active])
+                    optimizer.zero_grad()
+                    loss = self._loss(rows, weights, decays[active])
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+            passes += training.epoch_size
+            left = []
+            for number in going:
+                found = parameters[number].detach()
+                held_out = fits[number].held_out
+                scores = torch.einsum("hd,rcd->hrc", features[held_out], found)
+                hits = scores.argmax(-1) == labels[held_out][:, None]
+                reached = hits.double().mean(0).cpu()
+                trains = futile[number] <= training.tenacity
+                is_better = trains & (reached > accuracy[number])
+                accuracy[number, is_better] = reached[is_better]
+                best[number, is_better] = found[is_better]
+                futile[number] += trains & ~is_better
+                if (futile[number] <= training.tenacity).any():
+                    left.append(number)
+            advance(len(going) - len(left))
+            going = left
+        advance(len(going))
+        return best, accuracy
 
-    def stage(self, fits: int) -> AbstractContextManager[Advance]:
-        return stage(f"classify {self.task}".strip(), fits)
+    def _batches(self, fits: Sequence[ClassifierFit]) -> Iterator[Tensor]:
+        """Yield the rows (f, b) of each step of a pass over the fits' examples, in a new order.
 
+        The longest fits are the first, and the only ones of the last steps. -1 is padding.
+        """
+        batch = self.training.batch
+        steps = [math.ceil(len(fit.train) / batch) for fit in fits]
+        rows = np.full((len(fits), steps[0] * batch), -1)
+        for row, fit in zip(rows, fits, strict=True):
+            row[: len(fit.train)] = fit.generator.permutation(fit.train)
+        drawn = torch.from_numpy(rows).to(self.features.device)  # the one copy of a pass
+        for step in range(steps[0]):
+            active = sum(of_fit > step for of_fit in steps)
+            yield drawn[:active, step * batch : (step + 1) * batch]
 
-def train(
-    features: Tensor,
-    labels: Tensor,
-    fits: Sequence[ClassifierFit],
-    setting: ClassifierSetting,
-    advance: Advance = lambda done: None,
-) -> tuple[Tensor, Tensor]:
-    """Train the classifiers of f fits of similar length with r weight decays each, side by side.
+    def _loss(self, rows: Tensor, weights: Tensor, decays: Tensor) -> Tensor:
+        """Return the sum of the losses of f fits with r weight decays (f, r) each, whose weights
+        are (f, r, c, d + 1): the mean cross-entropy of the fit's rows (f, b), and decay / 2 |W|^2.
+        """
+        fits, tried, classes, width = weights.shape
+        scores = torch.bmm(self.features[rows], weights.view(fits, -1, width).transpose(1, 2))
+        wanted = self.labels[rows].where(rows >= 0, _PADDING).repeat_interleave(tried)
+        errors = functional.cross_entropy(
+            scores.view(-1, classes), wanted, ignore_index=_PADDING, reduction="none"
+        )
+        means = errors.view(fits, -1).sum(1) / (rows >= 0).sum(1)
+        return means.sum() + (decays * weights.square().sum((2, 3))).sum() / 2
 
-    Features are (n, d + 1), labels (n,). ``advance`` is called with the number of fits that have
-    ended. Returned are the weights (f, r, c, d + 1), the bias last, and the accuracies (f, r) of
-    the held-out examples, 0 to 1.
-    """
-    training = setting.training
-    with torch.random.fork_rng(devices=[]):  # a linear layer as PyTorch makes it from a seed
-        torch.manual_seed(setting.seed)
-        layer = torch.nn.Linear(features.shape[1] - 1, setting.classes)
-    first = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach().to(features.device)
-    decays = torch.tensor([list(fit.decay) for fit in fits], device=features.device)  # (f, r)
-    # one for each fit: an optimiser leaves alone what has no gradient
-    parameters = [first.repeat(decays.shape[1], 1, 1).requires_grad_() for _ in fits]
-    optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
-    best = torch.stack(parameters).detach()
-    accuracy = torch.full(decays.shape, -1.0, dtype=torch.float64)
-    futile = torch.zeros(decays.shape, dtype=torch.int64)
-    # the fits that still train, the longest first
-    going = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
-    passes = 0
-    while going and passes <= training.max_passes:
-        for _ in range(training.epoch_size):
-            for rows in _batches([fits[number] for number in going], setting):
-                active = going[: len(rows)]
-                weights = torch.stack([parameters[number] for number in active])
-                optimizer.zero_grad()
-                loss = _loss(features, labels, rows, weights, decays[active])
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-        passes += training.epoch_size
-        left = []
-        for number in going:
-            found = parameters[number].detach()
-            held_out = fits[number].held_out
-            scores = torch.einsum("hd,rcd->hrc", features[held_out], found)
-            hits = scores.argmax(-1) == labels[held_out][:, None]
-            reached = hits.double().mean(0).cpu()
-            trains = futile[number] <= training.tenacity
-            is_better = trains & (reached > accuracy[number])
-            accuracy[number, is_better] = reached[is_better]
-            best[number, is_better] = found[is_better]
-            futile[number] += trains & ~is_better
-            if (futile[number] <= training.tenacity).any():
-                left.append(number)
-        advance(len(going) - len(left))
-        going = left
-    advance(len(going))
-    return best, accuracy
-
-
-def _batches(fits: Sequence[ClassifierFit], setting: ClassifierSetting) -> Iterator[Tensor]:
-    """Yield the rows (f, b) of each step of a pass over the fits' examples, in a new order.
-
-    The longest fits are the first, and the only ones of the last steps. -1 is padding.
-    """
-    batch = setting.training.batch
-    steps = [math.ceil(len(fit.train) / batch) for fit in fits]
-    rows = np.full((len(fits), steps[0] * batch), -1)
-    for row, fit in zip(rows, fits, strict=True):
-        row[: len(fit.train)] = fit.generator.permutation(fit.train)
-    drawn = torch.from_numpy(rows).to(setting.device)  # the one copy of a pass
-    for step in range(steps[0]):
-        active = sum(of_fit > step for of_fit in steps)
-        yield drawn[:active, step * batch : (step + 1) * batch]
-
-
-def _loss(
-    features: Tensor, labels: Tensor, rows: Tensor, weights: Tensor, decays: Tensor
-) -> Tensor:
-    """Return the sum of the losses of f fits with r weight decays (f, r) each, whose weights are
-    (f, r, c, d + 1): the mean cross-entropy of the fit's rows (f, b), and decay / 2 |W|^2.
-    """
-    fits, tried, classes, width = weights.shape
-    scores = torch.bmm(features[rows], weights.view(fits, -1, width).transpose(1, 2))
-    wanted = labels[rows].where(rows >= 0, _PADDING).repeat_interleave(tried)
-    errors = functional.cross_entropy(
-        scores.view(-1, classes), wanted, ignore_index=_PADDING, reduction="none"
-    )
-    means = errors.view(fits, -1).sum(1) / (rows >= 0).sum(1)
-    return means.sum() + (decays * weights.square().sum((2, 3))).sum() / 2
+    def best(self, fits: Sequence[ClassifierFit], advance: Advance) -> tuple[int, float, Tensor]:
+        """Return which of ``DECAYS`` is best over fits that try all of them, its mean accuracy
+        x 100, and the weights (f, c, d + 1).
+        """
+        weights, accuracy = self.train(fits, advance)
+        scores = [round(100 * float(value), 2) for value in accuracy.mean(0)]
+        best = int(np.argmax(scores))
+        return best, scores[best], weights[:, best]
 
 
 def stratified_folds(labels: Labels, folds: int, seed: int) -> list[tuple[RowNumbers, RowNumbers]]:
@@ -277,44 +262,50 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTr
         )
 
 
-def classify(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
+def classify(
+    splits: Mapping[str, Examples],
+    training: ClassifierTraining,
+    *,
+    device: str = "cpu",
+    task: str = "",
+) -> Outcome:
     """Test classifiers by SentEval's protocol for these splits.
 
     ``all``: each fold is tested by a classifier whose weight decay folds of the other examples
     chose; all folds are drawn by 1111, the seed decides first weights and order alone
     (InnerKFoldClassifier). ``train`` and ``test``: folds of ``train`` choose the weight decay
     (KFoldClassifier). If there is ``dev`` too, it chooses the weight decay and the end
-    (SplitClassifier).
+    (SplitClassifier). ``task`` is named by the progress.
     """
-    features, labels = setting.tensors(*splits.values())
+    classifiers = Classifiers(splits.values(), training, device)
+    labels = classifiers.labels.cpu().numpy()
     ends = np.cumsum([len(of_split) for _, of_split in splits.values()])
     rows = dict(zip(splits, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
-    seed = setting.seed
+    folds, seed = training.folds, training.seed
     if "all" in splits:
         seed = SENTEVAL_SEED
-        outer = stratified_folds(splits["all"][1], setting.training.folds, seed)
+        outer = stratified_folds(labels, folds, seed)
     else:
         outer = [(rows["train"], rows["test"])]
-    if "dev" in splits:
-        with setting.stage(1) as advance:
-            fit = setting.fit(rows["train"], rows["dev"], DECAYS)
-            weights, accuracy = train(features, labels, [fit], setting, advance)
-        best, dev = _best(accuracy)
-        chosen = [(DECAYS[best], dev)]
-        trained = weights[:, best]
-    else:
-        with setting.stage((setting.training.folds + 1) * len(outer)) as advance:
-            chosen = [
-                _by_folds(features, labels, learned, setting, seed, advance) for learned, _ in outer
-            ]
-            fits = [
-                setting.fit(learned, None, [decay])
-                for (learned, _), (decay, _) in zip(outer, chosen, strict=True)
-            ]
-            trained = train(features, labels, fits, setting, advance)[0][:, 0]
+    count = 1 if "dev" in splits else (folds + 1) * len(outer)
+    chosen = []
+    with stage(f"classify {task}".strip(), count) as advance:
+        if "dev" in splits:
+            fits = [classifiers.fit(rows["train"], DECAYS, rows["dev"])]
+            best, score, trained = classifiers.best(fits, advance)
+            chosen.append((DECAYS[best], score))
+        else:
+            last = []
+            for learned, _ in outer:
+                inner = stratified_folds(labels[learned], folds, seed)
+                fits = [classifiers.fit(learned[kept], DECAYS, learned[out]) for kept, out in inner]
+                best, score, _ = classifiers.best(fits, advance)
+                chosen.append((DECAYS[best], score))
+                last.append(classifiers.fit(learned, [DECAYS[best]]))
+            trained = classifiers.train(last, advance)[0][:, 0]
     right = np.zeros(len(labels))
     for (_, tested), weights in zip(outer, trained, strict=True):
-        hits = (features[tested] @ weights.T).argmax(1) == labels[tested]
+        hits = (classifiers.features[tested] @ weights.T).argmax(1) == classifiers.labels[tested]
         right[tested] = hits.cpu().numpy()
     test = [round(100 * float(right[tested].mean()), 2) for _, tested in outer]
     decays, dev_scores = zip(*chosen, strict=True)
@@ -324,24 +315,3 @@ def classify(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outc
         round(float(np.mean(dev_scores)), 2),
         [*decays],
     )
-
-
-def _by_folds(
-    features: Tensor,
-    labels: Tensor,
-    rows: RowNumbers,
-    setting: ClassifierSetting,
-    seed: int,
-    advance: Advance,
-) -> tuple[float, float]:
-    """Return the best weight decay over folds of the rows, and its mean accuracy x 100."""
-    folds = stratified_folds(labels.cpu().numpy()[rows], setting.training.folds, seed)
-    fits = [setting.fit(rows[kept], rows[held_out], DECAYS) for kept, held_out in folds]
-    _, accuracy = train(features, labels, fits, setting, advance)
-    best, score = _best(accuracy)
-    return DECAYS[best], score
-
-
-def _best(accuracy: Tensor) -> tuple[int, float]:
-    scores = [round(100 * float(value), 2) for value in accuracy.mean(0)]
-    return int(np.argmax(scores)), max(scores)

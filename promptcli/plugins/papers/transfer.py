@@ -113,12 +113,7 @@ class TransferTask(OtherTask):
     def scores(
         self, embedded: "Sequence[TaskVectors]", rows: Mapping[str, int], settings: "EvalSettings"
     ) -> list[AccuracyScore]:
-        from promptcli.plugins.papers.classifier import (
-            SENTEVAL_SEED,
-            ClassifierSetting,
-            classify,
-            training_of,
-        )
+        from promptcli.plugins.papers.classifier import classify, training_of
 
         training = training_of(settings)
         scores = []
@@ -128,10 +123,8 @@ class TransferTask(OtherTask):
             splits = {}
             for split, part in self.splits.items():
                 splits[split] = (features(each.vectors, part, rows), part.labels)
-            classes = 1 + max(int(labels.max()) for _, labels in splits.values())
             device = "cpu" if each.encoder is None else str(each.encoder.device)
-            setting = ClassifierSetting(training, classes, device=device, task=self.name)
-            outcome = classify(splits, setting)
+            outcome = classify(splits, training, device=device, task=self.name)
             low, high = statistics.mean_interval(outcome.right)
             scores.append(
                 AccuracyScore(
@@ -146,7 +139,7 @@ class TransferTask(OtherTask):
                     setting={
                         "folds": training.folds,
                         "optimizer": training.optimizer,
-                        "seed": SENTEVAL_SEED,
+                        "seed": training.seed,
                     },
                     caption=training.caption(),
                     ci95=(100 * low, 100 * high),

@@ -1,5 +1,6 @@
 """Transfer tasks: the readers, the folds, the classifier next to a plain one, and the command."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -23,7 +24,7 @@ from promptcli.plugins.papers.classifier import (
     DECAYS,
     FAST,
     FULL,
-    ClassifierSetting,
+    Classifiers,
     classify,
 )
 from promptcli.plugins.papers.transfer import NAMES, pair_features, treebank, visible_bytes
@@ -203,8 +204,8 @@ def test_fits_side_by_side_are_the_plain_fits(training):
     fits = [
         classifier.ClassifierFit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts
     ]
-    setting = ClassifierSetting(training, 3, 7)
-    weights, accuracy = classifier.train(*setting.tensors((features, labels)), fits, setting)
+    classifiers = Classifiers([(features, labels)], dataclasses.replace(training, seed=7))
+    weights, accuracy = classifiers.train(fits)
     for number, (left, out) in enumerate(cuts):
         for place, decay in enumerate(DECAYS):
             held_out = features[out], labels[out]
@@ -218,11 +219,11 @@ def test_fits_side_by_side_are_the_plain_fits(training):
 
 
 def test_the_three_ways_are_the_plain_ones():
-    setting = ClassifierSetting(SMALL, 2, seed=5)
+    training = dataclasses.replace(SMALL, seed=5)
     features, labels = points(75)
     done = []
     with stages_shown(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
-        found = classify({"all": (features, labels)}, setting)
+        found = classify({"all": (features, labels)}, training)
     # whatever the seed, as in SentEval
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=1111)
     assert (found.test, found.dev) == plain.plain_nested(features, labels, drawn, SMALL, 2, 5)
@@ -230,13 +231,13 @@ def test_the_three_ways_are_the_plain_ones():
     assert len(done) > 3  # a step of the progress is a classifier, not a fold
     assert len(found.right) == 75 and 100 * found.right.mean() == pytest.approx(found.test, abs=1)
     learn, dev, test = points(75), points(30), points(60)
-    found = classify({"train": learn, "test": test}, setting)
+    found = classify({"train": learn, "test": test}, training)
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=5)
     assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, drawn, SMALL, 2, 5)
     assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
         found.test, abs=0.01
     )
-    found = classify({"train": learn, "dev": dev, "test": test}, setting)
+    found = classify({"train": learn, "dev": dev, "test": test}, training)
     assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
         found.test, abs=0.01
     )
@@ -269,10 +270,8 @@ def test_accuracies_are_the_official_ones(case):
     for split, stop in cuts.get(way, {"train": 220, "test": 300}).items():
         splits[split], start = (features[start:stop], labels[start:stop]), stop
     seed = expected.get("seed", 1111)
-    setting = ClassifierSetting(
-        {"fast": FAST, "full": FULL}[size], int(labels.max()) + 1, seed=seed
-    )
-    found = classify(splits, setting)
+    training = dataclasses.replace({"fast": FAST, "full": FULL}[size], seed=seed)
+    found = classify(splits, training)
     assert (found.test, found.dev) == (expected["accuracy"], expected["dev"])
 
 
