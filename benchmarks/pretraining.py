@@ -16,7 +16,7 @@ import torch
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.dropout import install_fast_dropout
-from promptcli.plugins.pretrain.batches import Step, chunks_of_phase, masked_batch
+from promptcli.plugins.pretrain.batches import Step, batch_of_step, chunks_of_phase
 from promptcli.plugins.pretrain.corpus import Corpus
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.start import new_model
@@ -64,7 +64,7 @@ def steps_of(plan, corpus, phase, count, dropout):
 def differences(plan, corpus):
     """Return how far loss and gradients are apart, relative to the largest, in float32."""
     [step] = steps_of(plan, corpus, 0, 1, 0.0)
-    batch = masked_batch(step, plan, corpus)
+    batch = batch_of_step(step, plan, corpus)
     found = []
     for ours in (True, False):
         trainer = trainer_of(plan, torch.float32, ours=ours)
@@ -81,7 +81,7 @@ def measure(plan, corpus, phase, count, dtype):
     trainers = [trainer_of(plan, dtype, ours=True), trainer_of(plan, dtype, ours=False)]
     rates = [[], []]
     for step in steps_of(plan, corpus, phase, count + 1, DROPOUT):
-        batch = masked_batch(step, plan, corpus)
+        batch = batch_of_step(step, plan, corpus)
         for trainer, found in zip(trainers, rates, strict=True):
             began = time.perf_counter()
             used = time.process_time()

@@ -7,7 +7,7 @@ for.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,58 +92,105 @@ def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
 
 def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarray]:
     """Yield the spans of each batch of a phase, (n, 2), without end."""
-    for epoch in itertools.count():
+
+    def spans(epoch: int) -> np.ndarray:
         cuts = np.random.default_rng([plan.seed, _CUT, index, epoch])
-        spans = corpus.chunks(plan.phases[index].lengths, plan.positions - 2, cuts)
-        yield from _batches(plan, spans, [index, epoch])
+        return corpus.chunks(plan.phases[index].lengths, plan.positions - 2, cuts)
+
+    return _batches(plan, spans, index)
 
 
 def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
     """Yield the spans of each batch of lines, (n, 2), without end."""
     extra = max(len(before) + len(after) for before, after in corpus.templates)
     spans = corpus.lines(min(LONGEST_LINE, plan.positions - 2 - extra))
-    for epoch in itertools.count():
-        yield from _batches(plan, spans, [_LINES, epoch], extra)
+    return _batches(plan, lambda epoch: spans, _LINES, extra)
 
 
 def _batches(
-    plan: Plan, spans: np.ndarray, seed: Sequence[int], extra: int = 0
+    plan: Plan, spans_of: Callable[[int], np.ndarray], seed: int, extra: int = 0
 ) -> Iterator[np.ndarray]:
-    """Yield the batches of one pass over spans, of similar lengths; each holds at most
-    ``batch_tokens``, padding included.
+    """Yield the batches of one pass after another over spans, of similar lengths; each holds at
+    most ``batch_tokens``, padding included.
 
     Every span gets ``extra`` more tokens.
     """
-    rng = np.random.default_rng([plan.seed, _ORDER, *seed])
-    spans = spans[rng.permutation(len(spans))]
-    for begin in range(0, len(spans), _POOL):
-        pool = spans[begin : begin + _POOL]
-        lengths = pool[:, 1] - pool[:, 0] + 2 + extra
-        batches = [pool[rows] for rows in group_by_length(lengths, plan.batch_tokens)]
-        for index in rng.permutation(len(batches)):
-            yield batches[index]
+    for epoch in itertools.count():
+        spans = spans_of(epoch)
+        rng = np.random.default_rng([plan.seed, _ORDER, seed, epoch])
+        spans = spans[rng.permutation(len(spans))]
+        for begin in range(0, len(spans), _POOL):
+            pool = spans[begin : begin + _POOL]
+            lengths = pool[:, 1] - pool[:, 0] + 2 + extra
+            batches = [pool[rows] for rows in group_by_length(lengths, plan.batch_tokens)]
+            for index in rng.permutation(len(batches)):
+                yield batches[index]
 
 
-def masked_batch(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
-    """Return a step's inputs: a share of the real tokens is predicted, at least one."""
-    vocabulary = corpus.vocabulary
-    chunks = [corpus.tokens[start:end] for start, end in step.spans.tolist()]
-    ids, real = padded_inputs(chunks, vocabulary)
-    words = np.flatnonzero(vocabulary.are_ordinary[ids.ravel()])
-    if not len(words):  # a line of unknown characters only
-        words = np.flatnonzero(real.ravel())
-    places, gold = mask_tokens(ids, words, step, plan, vocabulary)
-    starts = first_positions(step, plan, real.sum(axis=1))
-    return MaskedBatch(ids, real, starts, places, gold, _NONE, _NONE, _NONE.astype(np.float32))
+def batch_of_step(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
+    """Return a step's inputs: chunks, or lines in templates whose masks predict their words.
 
-
-def mask_tokens(
-    ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan, vocabulary: Vocabulary
-) -> tuple[np.ndarray, np.ndarray]:
-    """Hide a share of the places ``words`` of the flattened ids, in place.
-
-    Return places and right ids, (k,) each.
+    A share of the chunks' and the lines' own tokens is predicted, at least one.
     """
+    vocabulary = corpus.vocabulary
+    lines = [np.asarray(corpus.tokens[start:end]) for start, end in step.spans.tolist()]
+    around: list[Template] = [([], [])] * len(lines)
+    if step.templated:
+        rng = np.random.default_rng([plan.seed, _TEMPLATES, step.number])
+        drawn = rng.integers(len(corpus.templates), size=len(lines))
+        around = [corpus.templates[number] for number in drawn.tolist()]
+    rows = []
+    for line, (before, after) in zip(lines, around, strict=True):
+        rows.append([vocabulary.start, *before, *line.tolist(), *after, vocabulary.end])
+    lengths = np.array(list(map(len, rows)))
+    ids = np.full((len(rows), int(lengths.max())), vocabulary.pad, np.int64)
+    for row, tokens in zip(ids, rows, strict=True):
+        row[: len(tokens)] = tokens
+    columns = np.arange(ids.shape[1])
+    starts = np.array([1 + len(before) for before, _ in around])[:, None]
+    in_line = (columns >= starts) & (columns < starts + np.array(list(map(len, lines)))[:, None])
+    contents = []
+    weights = []
+    masks = []
+    if step.templated:
+        masks_of_rows = np.flatnonzero((ids == vocabulary.mask) & ~in_line)
+        for mask, line in zip(masks_of_rows, lines, strict=True):
+            words, shares = _weighed(corpus, line)
+            if len(words):  # a line without content teaches nothing
+                contents.append(words)
+                weights.append(shares)
+                masks.append(mask)
+    places, gold = _mask_tokens(ids, in_line, step, plan, vocabulary)
+    return MaskedBatch(
+        ids=ids,
+        real=columns < lengths[:, None],
+        begins=_first_positions(step, plan, lengths),
+        places=np.concatenate([places, np.array(masks, np.int64)]),
+        gold=gold,
+        owners=np.repeat(np.arange(len(masks)), list(map(len, contents))),
+        words=np.concatenate([_NONE, *contents]),
+        weights=(np.concatenate([_NONE, *weights]) / max(len(masks), 1)).astype(np.float32),
+    )
+
+
+def _weighed(corpus: Corpus, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct content pieces of a line and their weights: information over its sum."""
+    words = np.unique(ids).astype(np.int64)
+    words = words[corpus.information[words] > 0]
+    information = corpus.information[words]
+    return words, information / max(information.sum(), 1e-9)
+
+
+def _mask_tokens(
+    ids: np.ndarray, in_line: np.ndarray, step: Step, plan: Plan, vocabulary: Vocabulary
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hide a share of the lines' tokens, (n, t) bool, that are ordinary, in place.
+
+    Return places in the flattened ids and right ids, (k,) each.
+    """
+    words = np.flatnonzero(in_line & vocabulary.are_ordinary[ids])
+    if not len(words):  # unknown characters only
+        words = np.flatnonzero(in_line)
     rng = np.random.default_rng([plan.seed, _MASKS, step.number])
     flat = ids.ravel()
     chosen = rng.random(len(words)) < plan.masking
@@ -159,22 +206,7 @@ def mask_tokens(
     return places, gold
 
 
-def padded_inputs(
-    chunks: Sequence[Sequence[int] | np.ndarray], vocabulary: Vocabulary
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return chunks between [CLS] and [SEP], padded at the end, (n, t), and which tokens are real,
-    (n, t) bool.
-    """
-    lengths = np.array([len(chunk) + 2 for chunk in chunks])
-    ids = np.full((len(chunks), int(lengths.max())), vocabulary.pad, np.int64)
-    ids[:, 0] = vocabulary.start
-    for row, chunk in zip(ids, chunks, strict=True):
-        row[1 : len(chunk) + 1] = chunk
-        row[len(chunk) + 1] = vocabulary.end
-    return ids, np.arange(ids.shape[1]) < lengths[:, None]
-
-
-def first_positions(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
+def _first_positions(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
     """Return the position of each chunk's first token, (n,): 0, or anywhere it fits, so that all
     positions learn.
     """
@@ -196,55 +228,3 @@ def read_templates(file: CorpusFile, vocabulary: Vocabulary) -> tuple[Template, 
             )
         templates.append((before, after[0]))
     return tuple(templates)
-
-
-def batch_of_step(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
-    """Return a step's inputs: lines in templates whose masks predict their words, or chunks by
-    plain masking.
-    """
-    if not step.templated:
-        return masked_batch(step, plan, corpus)
-    rng = np.random.default_rng([plan.seed, _TEMPLATES, step.number])
-    drawn = rng.integers(len(corpus.templates), size=len(step.spans))
-    lines = [np.asarray(corpus.tokens[start:end]) for start, end in step.spans.tolist()]
-    rows = []
-    sentences = []  # the places of each line in its row
-    masks = []  # that of its template's mask
-    for line, number in zip(lines, drawn.tolist(), strict=True):
-        before, after = corpus.templates[number]
-        rows.append(np.concatenate([before, line, after]).astype(np.int64))
-        sentences.append(1 + len(before) + np.arange(len(line)))
-        if MASK in before:
-            masks.append(1 + before.index(MASK))
-        else:
-            masks.append(1 + len(before) + len(line) + after.index(MASK))
-    ids, real = padded_inputs(rows, corpus.vocabulary)
-    starts = np.arange(len(ids)) * ids.shape[1]
-    words = np.concatenate(
-        [begin + places for begin, places in zip(starts, sentences, strict=True)]
-    )
-    known = words[corpus.vocabulary.are_ordinary[ids.ravel()[words]]]
-    places, gold = mask_tokens(ids, known if len(known) else words, step, plan, corpus.vocabulary)
-    weighed = [_weighed(corpus, line) for line in lines]
-    filled = [row for row, (content, _) in enumerate(weighed) if len(content)]
-    contents = [weighed[row][0] for row in filled]
-    weights = np.concatenate([_NONE, *(weighed[row][1] for row in filled)])
-    return MaskedBatch(
-        ids=ids,
-        real=real,
-        begins=first_positions(step, plan, real.sum(axis=1)),
-        # lines without content teach nothing
-        places=np.concatenate([places, (starts + masks)[filled]]),
-        gold=gold,
-        owners=np.repeat(np.arange(len(filled)), list(map(len, contents))),
-        words=np.concatenate([_NONE, *contents]),
-        weights=(weights / max(len(filled), 1)).astype(np.float32),
-    )
-
-
-def _weighed(corpus: Corpus, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct content pieces of a line and their weights: information over its sum."""
-    words = np.unique(ids).astype(np.int64)
-    words = words[corpus.information[words] > 0]
-    information = corpus.information[words]
-    return words, information / max(information.sum(), 1e-9)

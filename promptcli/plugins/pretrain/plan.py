@@ -14,7 +14,6 @@ SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
 BAGS = "bag-of-words"
 _HEAD_WIDTH = 32  # if the number of heads is not given
-_LEARNING_RATE = 1e-3  # if none is given
 #: Defaults of a run from a model that others made. Learning rate and masking: as the published code
 #: of Gururangan et al. 2020 (arXiv 2004.10964) for task-adaptive pre-training. Warm-up: our choice.
 CONTINUED = {"learning_rate": 1e-4, "warmup": 0.06, "masking": 0.15}
@@ -53,8 +52,8 @@ class Plan:
     )
     tokens: int = setting(0, "Token budget, specials included.", min=0)
     batch_tokens: int = setting(4096, "Tokens a step, padding included. On a GPU: 65536.")
-    learning_rate: float | None = setting(
-        None,
+    learning_rate: float = setting(
+        1e-3,
         "Peak learning rate. Default: 0.001, and 0.0001 from a model that others made.",
         min=0,
         max=1_000_000,
@@ -92,8 +91,6 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        if self.learning_rate is None:
-            object.__setattr__(self, "learning_rate", _LEARNING_RATE)
         if not self.heads:
             object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:
@@ -107,12 +104,6 @@ class Plan:
                 f"{self.batch_tokens} is less than the {self.positions} positions; give more",
                 parameter="batch_tokens",
             )
-
-    @property
-    def peak_learning_rate(self) -> float:
-        """The learning rate at its highest."""
-        assert self.learning_rate is not None
-        return self.learning_rate
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -136,4 +127,4 @@ class Plan:
             rise = min(1.0, share / self.warmup)
         else:
             rise = 1.0
-        return self.peak_learning_rate * rise * min(1.0, max(0.0, 1 - share) / self.decay)
+        return self.learning_rate * rise * min(1.0, max(0.0, 1 - share) / self.decay)

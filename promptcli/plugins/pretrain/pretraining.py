@@ -2,8 +2,9 @@
 record.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator
 from promptcli.notes import note
 from promptcli.plugins.pretrain.batches import DEFAULT_TEMPLATES, read_templates
-from promptcli.plugins.pretrain.corpus import (
-    Corpus,
-    CorpusFile,
-    Template,
-    make_corpus,
-)
+from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, make_corpus
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.plugins.pretrain.start import NewBert, open_start
 from promptcli.plugins.pretrain.trainer import Pretrainer
@@ -89,10 +85,9 @@ def pretrain(
         >>> made = pc.pretrain("sentences.txt", "my-bert", tokens=10**7)  # doctest: +SKIP
         >>> made.figures["parameters"]  # doctest: +SKIP
     """
-    known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
+    known = {item.name: item for item in dataclasses.fields(Plan) if "help" in item.metadata}
     for name in settings:
-        if name not in known:
-            raise errors.unknown("setting", name, known)
+        errors.look_up("setting", name, known)
     if not settings.get("tokens"):
         raise UsageError("must be given: the budget of the run", parameter="tokens")
     with notes.without_network(offline), evaluator.keep_random_states():
@@ -100,16 +95,43 @@ def pretrain(
         plan = begun.plan(settings)
         if templates and plan.objective != BAGS:
             raise UsageError(f"needs the objective {BAGS}", parameter="templates")
-        corpus = [CorpusFile(Path(file)) for file in list_of_names(files)]
-        corpus += [CorpusFile(Path(file), True) for file in unrelated]
-        hashes = [_identity(file) + (" unrelated" if file.unrelated else "") for file in corpus]
+        sources = [CorpusFile(Path(file)) for file in list_of_names(files)]
+        sources += [CorpusFile(Path(file), True) for file in unrelated]
+        hashes = [_identity(file) + (" unrelated" if file.unrelated else "") for file in sources]
         plan = dataclasses.replace(plan, files=tuple(hashes))
         taught = None
         if plan.objective == BAGS:
             taught = CorpusFile(Path(templates or DEFAULT_TEMPLATES))
             plan = dataclasses.replace(plan, templates=_identity(taught))
-        run = PretrainingRun(corpus, Path(output), plan, begun, taught)
-        return Pretrained(run.output, run.run(device, command=command, resume=resume))
+        output = Path(output)
+        device = devices.choose_device(device)
+        with _run_folder(output, plan, resume=resume) as work:
+            corpus = _corpus(work, begun, sources, plan, taught)
+            state = work / "state.safetensors"
+            model = begun.model(plan, corpus, device, resumed=state.exists())
+            trainer = Pretrainer(plan, device, model)
+            with (
+                errors.if_stopped("resume continues the run from its last checkpoint"),
+                notes.stage("pretrain", plan.tokens) as advance,
+            ):
+                end = trainer.train(corpus, state, output / "log.jsonl", advance)
+            begun.save_tokenizer(work, output, plan)
+            model.save(output, dropout=plan.dropout)
+            figures: dict[str, object] = {
+                "parameters": sum(map(torch.numel, trainer.parameters.values())),
+                "steps": end.step,
+                "tokens": end.seen,
+                "minutes": round(end.seconds / 60, 1),
+                "tokens_per_second": round(end.seen / end.seconds) if end.seconds else None,
+            }
+            record = {
+                "command": command,
+                "versions": library_versions(),
+                "figures": figures,
+                "settings": dataclasses.asdict(plan),
+            }
+            storage.write_text(output / _RECORD, to_json(record))
+    return Pretrained(output, figures)
 
 
 def _identity(file: CorpusFile) -> str:
@@ -118,86 +140,42 @@ def _identity(file: CorpusFile) -> str:
     return storage.sha256(file.path)
 
 
-@dataclass(frozen=True)
-class PretrainingRun:
-    """The text, the settings and the folder of a run."""
+@contextlib.contextmanager
+def _run_folder(output: Path, plan: Plan, *, resume: bool) -> Iterator[Path]:
+    """Yield the folder of a run's work, begun or resumed, which no other process enters."""
+    folder = runs.RunFolder(output / "work")
+    if output.exists() and not folder.has_begun:
+        if not output.is_dir() or set(output.iterdir()) - {folder.folder, folder.lock}:
+            raise UsageError(f"{output} is not empty; give another folder", parameter="output")
+    with folder.claim(f"the pre-training of {output}", "give another output"):
+        folder.open(
+            dataclasses.asdict(plan),
+            resume=resume,
+            name=output,
+            elsewhere="delete it, or give another output",
+        )
+        yield folder.folder
 
-    files: Sequence[CorpusFile]
-    output: Path
-    plan: Plan
-    start: NewBert
-    templates: CorpusFile | None = None
 
-    def run(self, device: str, *, command: str, resume: bool) -> dict[str, object]:
-        """Train to the end of the budget and write the model; return its figures."""
-        device = devices.choose_device(device)
-        folder = runs.RunFolder(self.output / "work")
-        others = {folder.folder, folder.lock}
-        if not folder.has_begun and self.output.exists():
-            if not self.output.is_dir() or set(self.output.iterdir()) - others:
-                raise UsageError(
-                    f"{self.output} is not empty; give another folder", parameter="output"
-                )
-        with folder.claim(f"the pre-training of {self.output}", "give another output"):
-            folder.open(
-                dataclasses.asdict(self.plan),
-                resume=resume,
-                name=self.output,
-                elsewhere="delete it, or give another output",
-            )
-            trainer, position = self._train(folder.folder, device)
-            return self._finish(trainer, position, command)
-
-    def _train(self, work: Path, device: str) -> tuple[Pretrainer, runs.Position]:
-        """Train from the state in the run's folder, if there is one; return where it ended."""
-        plan = self.plan
-        state = work / "state.safetensors"
-        corpus = self._corpus(work)
-        model = self.start.model(plan, corpus, device, resumed=state.exists())
-        trainer = Pretrainer(plan, device, model)
-        with (
-            errors.if_stopped("resume continues the run from its last checkpoint"),
-            notes.stage("pretrain", plan.tokens) as advance,
-        ):
-            return trainer, trainer.train(corpus, state, self.output / "log.jsonl", advance)
-
-    def _corpus(self, work: Path) -> Corpus:
-        vocabulary = self.start.vocabulary(work, self.files, self.plan.vocab_size)
-        templates: tuple[Template, ...] = ()
-        if self.templates:
-            templates = read_templates(self.templates, vocabulary)
-        corpus = make_corpus(work, self.files, vocabulary, templates)
-        if len(corpus.tokens) < self.plan.batch_tokens:
-            raise UsageError(
-                f"{self.plan.batch_tokens:,} are more than the {len(corpus.tokens):,} tokens of the"
-                " corpus; give more text",
-                parameter="batch_tokens",
-            )
-        note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
-        if corpus.unknown > _MUCH_UNKNOWN:
-            reason = "the vocabulary was made from other text or another script"
-            note(f"{corpus.unknown:.0%} of the tokens are [UNK]: {reason}")
-        return corpus
-
-    def _finish(
-        self, trainer: Pretrainer, position: runs.Position, command: str
-    ) -> dict[str, object]:
-        output = self.output
-        self.start.save_tokenizer(output / "work", output, self.plan)
-        trainer.model.save(output, dropout=self.plan.dropout)
-        speed = round(position.seen / position.seconds) if position.seconds else None
-        figures: dict[str, Any] = {
-            "parameters": sum(map(torch.numel, trainer.parameters.values())),
-            "steps": position.step,
-            "tokens": position.seen,
-            "minutes": round(position.seconds / 60, 1),
-            "tokens_per_second": speed,
-        }
-        record = {
-            "command": command,
-            "versions": library_versions(),
-            "figures": figures,
-            "settings": dataclasses.asdict(self.plan),
-        }
-        storage.write_text(output / _RECORD, to_json(record))
-        return figures
+def _corpus(
+    work: Path,
+    begun: NewBert,
+    sources: Sequence[CorpusFile],
+    plan: Plan,
+    templates: CorpusFile | None,
+) -> Corpus:
+    """Return the tokenised corpus with its vocabulary and templates, made unless it is there."""
+    vocabulary = begun.vocabulary(work, sources, plan.vocab_size)
+    read = () if templates is None else read_templates(templates, vocabulary)
+    corpus = make_corpus(work, sources, vocabulary, read)
+    if len(corpus.tokens) < plan.batch_tokens:
+        raise UsageError(
+            f"{plan.batch_tokens:,} are more than the {len(corpus.tokens):,} tokens of the corpus;"
+            " give more text",
+            parameter="batch_tokens",
+        )
+    note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
+    if corpus.unknown > _MUCH_UNKNOWN:
+        reason = "the vocabulary was made from other text or another script"
+        note(f"{corpus.unknown:.0%} of the tokens are [UNK]: {reason}")
+    return corpus

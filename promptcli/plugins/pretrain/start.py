@@ -6,7 +6,6 @@ of similar contexts are close. Positions start from sinusoids: equal distances l
 everywhere.
 """
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,13 @@ from scipy.sparse.linalg import svds
 from torch import Tensor
 
 from promptcli import notes
-from promptcli.backbones import checking, devices, locating
+from promptcli.backbones import checking, devices
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.language_models import ContinuedMaskedLM, MaskedCheckpoint, MaskedLM
-from promptcli.backbones.names import words_only
 from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, make_vocabulary
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
 from promptcli.plugins.pretrain.vocabulary import SPECIALS, Vocabulary, save_own_tokenizer
-from promptcli.storage import files, tensors
 
 _ENCODER = "mini"  # the shipped encoder, which is no language model
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
@@ -36,15 +34,6 @@ _SLICE = 4_000_000  # tokens counted at a time
 _SPREAD = 0.04  # standard deviation of the start vectors
 _WAVELENGTH = 10_000.0  # of the slowest pair, in units of 2 pi tokens
 _PLAIN_SPREAD = 0.02  # BERT's own, for dimensions without data
-#: Fields of a plan -> names in a BERT's ``config.json``.
-_SHAPE = {
-    "layers": "num_hidden_layers",
-    "width": "hidden_size",
-    "heads": "num_attention_heads",
-    "positions": "max_position_embeddings",
-    "vocab_size": "vocab_size",
-    "tied": "tie_word_embeddings",
-}
 
 
 class NewBert:
@@ -70,48 +59,6 @@ class NewBert:
 
 
 @dataclass(frozen=True)
-class OwnBert(NewBert):
-    """A BERT that ``promptcli pretrain`` made."""
-
-    name: str  #: as given
-    folder: Path
-
-    def _other(self) -> UsageError:
-        made = "not a BERT made by `promptcli pretrain`; give `mini-bert` or a folder of one"
-        return UsageError(f"{self.name} is {made}", parameter="start")
-
-    def _weights(self) -> list[Path]:
-        return locating.weight_files(f"backbone {self.name!r}", self.folder)
-
-    def plan(self, settings: Mapping[str, Any]) -> Plan:
-        """Return the plan of a run that starts from it: its shape and the weights' hashes."""
-        config = checking.read_config(f"backbone {self.name!r}", self.folder)
-        config = {"tie_word_embeddings": True} | config
-        shape = {field: config.get(key) for field, key in _SHAPE.items()}
-        if not all(type(value) in (int, bool) for value in shape.values()):
-            raise self._other()
-        begun_from = " ".join(map(files.sha256, self._weights()))
-        return _plan_of(self.name, {**settings, "begun_from": begun_from}, shape)
-
-    def vocabulary(self, work: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
-        with files.atomic_path(work / "vocab.txt") as temporary:
-            shutil.copyfile(self.folder / "vocab.txt", temporary)
-        return super().vocabulary(work, sources, size)
-
-    def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
-        model = new_model(plan, device)
-        stored: dict[str, Tensor] = {}
-        for path in self._weights():
-            stored |= tensors.load_tensors(path, hint="start from another", error=UsageError)
-        with torch.no_grad():
-            for field, parameter in model.parameters.items():
-                if field not in stored or stored[field].shape != parameter.shape:
-                    raise self._other()
-                parameter.copy_(stored[field])
-        return model
-
-
-@dataclass(frozen=True)
 class OthersModel(NewBert):
     """A masked language model that others made."""
 
@@ -121,20 +68,36 @@ class OthersModel(NewBert):
         """Return the plan of a run that starts from it, with the settings given."""
         backbone = self.checkpoint.backbone
         fixed = {
-            "layers": backbone.n_layers,
-            "width": backbone.width,
-            "heads": backbone.n_heads,
             "positions": min(backbone.max_tokens, LONG[-1] + 2),
-            "vocab_size": backbone.tokenizer.highest + 1,
             "tied": True,
             "objective": Plan.objective,
             "at_start": 1.0,
             "dropout": 0.0,
             "dropout_from": 0.0,
         }
+        return self._plan({**CONTINUED, **settings}, fixed)
+
+    def _plan(self, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> Plan:
+        """Return the plan of a run from the model, which fixes its shape and further settings."""
+        backbone = self.checkpoint.backbone
+        fixed = {
+            "layers": backbone.n_layers,
+            "width": backbone.width,
+            "heads": backbone.n_heads,
+            "vocab_size": backbone.tokenizer.highest + 1,
+            **fixed,
+        }
+        for field, value in fixed.items():
+            default = getattr(Plan, field)
+            asked = settings.get(field, default)
+            if asked not in (value, default):
+                raise UsageError(
+                    f"{asked} does not go with {self.checkpoint.name}, which has its own; leave it"
+                    " out",
+                    parameter=field,
+                )
         begun_from = backbone.provenance.weights_sha256
-        wanted = {**CONTINUED, **settings, "begun_from": begun_from}
-        return _plan_of(self.checkpoint.name, wanted, fixed)
+        return Plan(**{**settings, **fixed, "begun_from": begun_from})
 
     def vocabulary(self, work: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
         return Vocabulary.of(self.checkpoint)
@@ -146,26 +109,41 @@ class OthersModel(NewBert):
         self.checkpoint.copy_tokenizer(folder)
 
 
+class OwnBert(OthersModel):
+    """A BERT that ``promptcli pretrain`` made, with the settings of a new one."""
+
+    def plan(self, settings: Mapping[str, Any]) -> Plan:
+        backbone = self.checkpoint.backbone
+        tied = "cls.predictions.decoder.weight" not in backbone.tensor_names
+        return self._plan(settings, {"positions": backbone.max_tokens, "tied": tied})
+
+    def vocabulary(self, work: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
+        return Vocabulary.load(self.checkpoint.backbone.folder / "vocab.txt")
+
+    def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
+        model = new_model(plan, device)
+        stored = super().model(plan, corpus, device, resumed=resumed).parameters
+        with torch.no_grad():
+            for name, parameter in model.parameters.items():
+                parameter.copy_(stored[name])
+        return model
+
+
 def new_model(plan: Plan, device: str, dtype: torch.dtype | None = None) -> MaskedLM:
     """Return a BERT of a plan's shape, from random weights and sinusoids."""
-    shape = {name: getattr(plan, name) for name in _SHAPE}
-    dtype = dtype or devices.choose_dtype("auto", device)
-    model = MaskedLM(**shape, seed=plan.seed, device=device, dtype=dtype)
+    model = MaskedLM(
+        layers=plan.layers,
+        width=plan.width,
+        heads=plan.heads,
+        positions=plan.positions,
+        vocab_size=plan.vocab_size,
+        tied=plan.tied,
+        seed=plan.seed,
+        device=device,
+        dtype=dtype or devices.choose_dtype("auto", device),
+    )
     model.position_rows.data.copy_(sinusoids(plan.positions, plan.width))
     return model
-
-
-def _plan_of(name: str, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> Plan:
-    """Return the plan of a run from a model, which fixes some of the settings."""
-    for field, value in fixed.items():
-        default = getattr(Plan, field)
-        asked = settings.get(field, default)
-        if asked not in (value, default):
-            raise UsageError(
-                f"{asked} does not go with {name}, which has its own; leave it out",
-                parameter=field,
-            )
-    return Plan(**{**settings, **fixed})
 
 
 def open_start(name: str) -> NewBert:
@@ -174,25 +152,20 @@ def open_start(name: str) -> NewBert:
     """
     if name == _ENCODER:
         raise UsageError(f"{name} is an encoder; give mini-bert, its backbone", parameter="start")
-    if words_only(name):
-        MaskedCheckpoint.open(name)  # which says what it is
-    folder, _ = locating.locate(name)
-    if _is_own(folder):
-        return OwnBert(name, folder)
-    return OthersModel(MaskedCheckpoint.open(name))
+    checkpoint = MaskedCheckpoint.open(name)
+    return OwnBert(checkpoint) if _is_own(checkpoint.backbone) else OthersModel(checkpoint)
 
 
-def _is_own(folder: Path) -> bool:
-    """Return whether a folder has the files of a BERT that this command made."""
-    settings = folder / "tokenizer_config.json"
-    vocabulary = folder / "vocab.txt"
-    if (folder / "tokenizer.json").is_file() or not (settings.is_file() and vocabulary.is_file()):
-        return False
-    text = vocabulary.read_text(encoding="utf-8", errors="replace")
-    lower_cases = checking.json_field(settings, "do_lower_case") is True
-    family = checking.json_field(folder / "config.json", "model_type")
-    has_specials = tuple(text.split("\n")[: len(SPECIALS)]) == SPECIALS
-    return family == "bert" and lower_cases and has_specials
+def _is_own(backbone: Backbone) -> bool:
+    """Return whether a backbone is a BERT that this command made, by its tokenizer."""
+    first = tuple(map(backbone.tokenizer.text, range(len(SPECIALS))))
+    folder = backbone.folder
+    return (
+        backbone.provenance.family == "bert"
+        and first == SPECIALS
+        and checking.json_field(folder / "tokenizer_config.json", "do_lower_case") is True
+        and not (folder / "tokenizer.json").is_file()
+    )
 
 
 def sinusoids(positions: int, width: int) -> Tensor:

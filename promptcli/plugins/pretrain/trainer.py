@@ -49,7 +49,7 @@ class Pretrainer:
         ]
         self.optimizer = torch.optim.AdamW(
             groups,
-            lr=plan.peak_learning_rate,
+            lr=plan.learning_rate,
             betas=_BETAS,
             eps=_EPSILON,
             weight_decay=plan.weight_decay,

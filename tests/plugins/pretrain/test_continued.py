@@ -16,7 +16,7 @@ import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.plugins.pretrain import trainer
-from promptcli.plugins.pretrain.batches import masked_batch, steps
+from promptcli.plugins.pretrain.batches import batch_of_step, steps
 from promptcli.plugins.pretrain.corpus import CorpusFile, make_corpus
 from promptcli.plugins.pretrain.start import OthersModel
 from promptcli.plugins.pretrain.trainer import Pretrainer
@@ -41,7 +41,7 @@ def padded_batch(checkpoint, text, folder):
     files = [CorpusFile(text, True)]
     corpus = make_corpus(folder, files, vocabulary)
     for step in steps(plan, corpus):
-        batch = masked_batch(step, plan, corpus)
+        batch = batch_of_step(step, plan, corpus)
         if not batch.real.all():
             return batch, step, corpus
     raise AssertionError("no batch is padded")

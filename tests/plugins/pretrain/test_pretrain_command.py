@@ -191,8 +191,8 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
         ({}, ["--set", "tied=false"], "--set tied: False does not go with"),
         ({"vocab.txt": "[PAD]\n[unused0]\n" * 300}, [], "vocabulary"),
         ({"model_type": "roberta"}, [], "not a whole checkpoint"),
-        ({"hidden_size": "wide"}, [], "not a BERT"),
-        ({"num_hidden_layers": 2}, [], "not a BERT"),
+        ({"hidden_size": "wide"}, [], "hidden_size"),
+        ({"num_hidden_layers": 2}, [], "not a whole checkpoint"),
     ],
 )
 def test_models_that_cannot_be_begun_from(

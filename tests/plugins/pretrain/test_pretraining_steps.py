@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.errors import OutOfMemoryError, UsageError
-from promptcli.plugins.pretrain.batches import masked_batch, steps
+from promptcli.plugins.pretrain.batches import batch_of_step, steps
 from promptcli.plugins.pretrain.corpus import Corpus, make_corpus
 from promptcli.plugins.pretrain.plan import LONG, SHORT, Plan
 from promptcli.plugins.pretrain.start import new_model, ppmi_svd
@@ -97,7 +97,7 @@ def test_masks_are_berts():
     plan = Plan(tokens=60_000, batch_tokens=4096, positions=128, vocab_size=500, width=16, heads=1)
     masked = kept = predicted = total = 0
     for step in itertools.islice(steps(plan, corpus), 12):
-        batch, again = masked_batch(step, plan, corpus), masked_batch(step, plan, corpus)
+        batch, again = batch_of_step(step, plan, corpus), batch_of_step(step, plan, corpus)
         assert np.array_equal(batch.ids, again.ids) and np.array_equal(batch.begins, again.begins)
         restored, hidden = batch.ids.copy(), batch.ids.ravel()[batch.places]
         restored.ravel()[batch.places] = batch.gold
@@ -128,7 +128,7 @@ def test_chunks_begin_anywhere_in_the_position_table():
     )
     begins, used = [], set()
     for step in itertools.islice(steps(plan, corpus), 30):
-        batch = masked_batch(step, plan, corpus)
+        batch = batch_of_step(step, plan, corpus)
         ends = batch.begins + batch.real.sum(axis=1)
         assert (batch.begins >= 0).all() and (ends <= 96).all()
         begins += batch.begins.tolist()
@@ -136,7 +136,7 @@ def test_chunks_begin_anywhere_in_the_position_table():
     assert np.mean(np.array(begins) == 0) == pytest.approx(0.25 + 0.75 / 60, abs=0.05)
     assert len(set(begins)) > 60 and 95 in used
     still = replace(plan, at_start=1.0)
-    assert not masked_batch(next(steps(still, corpus)), still, corpus).begins.any()
+    assert not batch_of_step(next(steps(still, corpus)), still, corpus).begins.any()
 
 
 def test_vectors_have_no_weight_decay():
@@ -158,7 +158,7 @@ def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
         trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )
     with pytest.raises(OutOfMemoryError, match="fewer tokens a step"):
-        trainer.gradients(step, masked_batch(step, plan, corpus))
+        trainer.gradients(step, batch_of_step(step, plan, corpus))
 
 
 @pytest.mark.parametrize("file", ["lines.npz", "tokens.bin"])
