@@ -81,8 +81,8 @@ def reproduce(
     """
     from promptcli.data import senteval
     from promptcli.plugins.papers.contexts import (
+        FiguresCache,
         MeasurementContext,
-        figures_cache,
         head_of,
         open_backbone,
     )
@@ -101,7 +101,7 @@ def reproduce(
             contexts[name] = MeasurementContext(
                 name,
                 partial(open_backbone, dataclasses.replace(choice, model=name)),
-                figures_cache(fresh=force),
+                FiguresCache(fresh=force),
                 texts=texts,
                 seeds=runs,
                 head=head,

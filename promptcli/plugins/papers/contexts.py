@@ -1,11 +1,16 @@
 """One backbone and the data that tables are measured on."""
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.names import words_only
@@ -18,10 +23,13 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.evaluation.scores import Score
 from promptcli.grammar import parse_ditto
 from promptcli.models import loading
-from promptcli.plugins.papers.figures_cache import FiguresCache
 from promptcli.plugins.papers.published import Facts, Texts, short_name
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import home_folder
+from promptcli.storage.cache import Cache, digest
+from promptcli.storage.files import atomic_path
+from promptcli.storage.runs import RunFolder
+from promptcli.storage.tensors import save_tensors
 
 PROTOCOL = "senteval"  #: the papers' pairs and text
 
@@ -44,9 +52,58 @@ class MeasureData:
     content: Any = None  #: for the measure alone
 
 
-def figures_cache(*, fresh: bool) -> FiguresCache:
-    """Return the cache of figures; a ``fresh`` one returns nothing of earlier runs."""
-    return FiguresCache(home_folder() / "cache" / "figures", fresh=fresh)
+class FiguresCache(Cache):
+    """Figures, and the tensors of trained rows, kept on disk by everything that determines them.
+
+    A ``fresh`` one returns only what was put into it.
+    """
+
+    def __init__(self, folder: Path | None = None, *, fresh: bool = False) -> None:
+        super().__init__(folder or home_folder() / "cache" / "figures")
+        self._fresh = fresh
+        self._written: set[str] = set()
+
+    def get(self, key: Mapping[str, Any]) -> Any:
+        return None if self._is_hidden(digest(key)) else super().get(key)
+
+    def put(self, key: Mapping[str, Any], value: Any) -> None:
+        super().put(key, value)
+        self._written.add(digest(key))
+
+    def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
+        path = self._path(key, ".safetensors")
+        if not self._is_hidden(path.name):
+            with contextlib.suppress(OSError, SafetensorError):
+                return load_file(path)
+        return None
+
+    def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        path = self._path(key, ".safetensors")
+        with atomic_path(path) as temporary:
+            save_tensors(tensors, temporary)
+        self._written.add(path.name)
+
+    @contextlib.contextmanager
+    def unfinished(self, key: Mapping[str, Any]) -> Iterator[Path]:
+        """Yield the folder of a training, as the one that was stopped has left it.
+
+        It is deleted once the block ends well. Refuse if another process works there.
+        """
+        run = RunFolder(self._path(key, ".run"))
+        with run.claim("the same work", "leave it out"):
+            if self._is_hidden(run.folder.name):
+                run.discard()
+            run.folder.mkdir(exist_ok=True)
+            self._written.add(run.folder.name)
+            yield run.folder
+            run.discard()
+
+    def _is_hidden(self, name: str) -> bool:
+        """Return whether what has a name is of an earlier time, which a fresh cache hides."""
+        return self._fresh and name not in self._written
+
+    def _path(self, key: Mapping[str, Any], suffix: str) -> Path:
+        return self.folder / f"{digest(key)}{suffix}"
 
 
 def _data_folder() -> Path | None:
@@ -63,7 +120,7 @@ class MeasurementContext:
     backbone_name: str  #: a shipped name, a folder, a hub id, or a file of word vectors
     open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
     #: of measured values and trained weights
-    cache: FiguresCache = field(default_factory=lambda: figures_cache(fresh=False))
+    cache: FiguresCache = field(default_factory=FiguresCache)
     #: SentEval folder, or None for the hub
     data_dir: Path | None = field(default_factory=_data_folder)
     #: data that rows are fitted, counted and trained on
@@ -239,26 +296,14 @@ Draw = Callable[[str, MeasurementContext], str]
 
 def head_of(text: str, backbone: str) -> str:
     """Return a head of a backbone, given as LAYER-HEAD or by a model that reads it."""
-    written = parse_ditto(text) or parse_ditto(f"ditto:{text}")
-    if written is not None:
-        return str(written.head)
-    registry = loading.open_registry()
-    if text not in registry.names():
-        raise NotFoundError(
-            f"{text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are:"
-            f" {', '.join(registry.names())}",
-            parameter="head",
-        )
-    recipe = registry.card(text).recipe
-    read = parse_ditto(recipe.pooling)
+    read = parse_ditto(text) or parse_ditto(f"ditto:{text}")
     if read is None:
-        raise UsageError(
-            f"model {text!r} reads {recipe.pooling}, no head; `promptcli ditto-search --name NAME`"
-            " saves one",
-            parameter="head",
-        )
-    if recipe.backbone != backbone:
-        raise UsageError(
-            f"model {text!r} is on {recipe.backbone}; give that backbone", parameter="head"
-        )
+        recipe = loading.open_registry().card(text).recipe
+        read = parse_ditto(recipe.pooling)
+        if read is None or recipe.backbone != backbone:
+            raise UsageError(
+                f"model {text!r} reads {recipe.pooling} of {recipe.backbone}, no head of"
+                f" {backbone}; `promptcli ditto-search --name NAME` saves one",
+                parameter="head",
+            )
     return str(read.head)

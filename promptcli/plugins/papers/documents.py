@@ -9,7 +9,7 @@ import numpy as np
 
 import promptcli
 from promptcli.backbones.names import words_only
-from promptcli.errors import NotFoundError, PromptcliError
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.plugins.papers.contexts import EXAMPLES, PROTOCOL, MeasureData, MeasurementContext
 from promptcli.plugins.papers.measures import (
@@ -66,19 +66,19 @@ def plan_table(
     for: those rows have no system.
     """
     reasons = {column: _reason_of_column(column, context) for column in table.columns}
-    columns = {column: reason for column, reason in reasons.items() if reason}
+    obstacles = {column: reason for column, reason in reasons.items() if reason}
     planned = []
     for row in table.rows:
         kind = SYSTEMS[row.kind]
         system = None
-        reason = _reason_of_row(row, table, context)
-        is_built = len(columns) < len(table.columns) and (search or not kind.searches)
-        if reason is None and kind.make is not None and is_built:
-            try:
+        not_measured = obstacles
+        try:
+            _check_row(row, table, context)
+            is_built = len(obstacles) < len(table.columns) and (search or not kind.searches)
+            if kind.make is not None and is_built:
                 system = kind.make(row, context)
-            except PromptcliError as error:
-                reason = str(error)
-        not_measured = dict.fromkeys(table.columns, reason) if reason else dict(columns)
+        except PromptcliError as error:
+            not_measured = dict.fromkeys(table.columns, str(error))
         planned.append(PlannedRow(row, not_measured, system))
     return planned
 
@@ -102,35 +102,24 @@ def wanted_tables(
     return pairs
 
 
-def _reason_of_row(
-    row: PublishedRow, table: PublishedTable, context: MeasurementContext
-) -> str | None:
-    """Return why no column of a row can be measured, if so."""
+def _check_row(row: PublishedRow, table: PublishedTable, context: MeasurementContext) -> None:
+    """Refuse a row of which no column can be measured."""
     kind = SYSTEMS[row.kind]
-    if kind.make is None or (kind.trains and not context.seeds):
-        return kind.absent.format(row.argument)
-    own = context.is_on(row.backbone)
-    on_published = any(context.is_on(name) for name in table.backbones)
+    if not kind.on_backbone(train=bool(context.seeds)):
+        raise UsageError(kind.absent.format(row.argument))
     if kind.backbone == "words":
         takes = words_only(context.backbone_name)
     elif words_only(context.backbone_name):
         takes = row.backbone == ANY_MODEL and row.argument == "static-avg"
     else:
-        takes = own or not (on_published or kind.backbone == "own")
+        on_published = any(context.is_on(name) for name in table.backbones)
+        takes = context.is_on(row.backbone) or not (on_published or kind.backbone == "own")
+    if not takes and row.backbone == ANY_MODEL:
+        raise UsageError("needs the layers of a language model")
     if not takes:
-        needed = row.backbone
-        if needed == ANY_MODEL:
-            return "needs the layers of a language model"
-        if needed in GIVEN_AS:
-            needed = f"{GIVEN_AS[needed]}FILE"
-        return f"needs backbone {needed}"
-    try:
-        _ = context.backbone
-    except NotFoundError:
-        return f"no weights here: {context.backbone_name}"
-    except PromptcliError as error:
-        return str(error)
-    return None
+        prefix = GIVEN_AS.get(row.backbone)
+        raise UsageError(f"needs backbone {f'{prefix}FILE' if prefix else row.backbone}")
+    _ = context.backbone  # it can be opened
 
 
 def _reason_of_column(column: str, context: MeasurementContext) -> str | None:

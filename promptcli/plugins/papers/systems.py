@@ -265,9 +265,9 @@ SystemFactory = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
 class RowKind:
     """One kind of row."""
 
-    make: SystemFactory | None = None  #: None: not measured
+    make: SystemFactory | None = None
     time: str = "minutes"  #: of a row on two CPU cores, once data and weights are local
-    #: why a row is not measured, as ``REASON: {}``; the braces are the row's argument
+    #: why a row is not measured, unless it is trained on request; braces are the row's argument
     absent: str = ""
     #: ``any`` language model; only the row's ``own``; or only ``words``, word vectors
     backbone: str = "any"
@@ -276,7 +276,7 @@ class RowKind:
 
     def on_backbone(self, *, train: bool) -> bool:
         """Return whether its rows are measured on a backbone, trained ones only with ``train``."""
-        return self.make is not None and (train or not self.trains)
+        return not self.absent or (self.trains and train)
 
 
 def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:

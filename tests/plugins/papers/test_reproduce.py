@@ -21,9 +21,8 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, score_encoders
 from promptcli.models.entries import Entry
 from promptcli.plugins.papers import measures, report, systems
-from promptcli.plugins.papers.contexts import MeasurementContext, head_of
+from promptcli.plugins.papers.contexts import FiguresCache, MeasurementContext, head_of
 from promptcli.plugins.papers.documents import measure_table, overview
-from promptcli.plugins.papers.figures_cache import FiguresCache
 from promptcli.plugins.papers.measures import MEASURE_OF
 from promptcli.plugins.papers.published import Texts, find_tables, published_tables
 from promptcli.plugins.papers.report import (
@@ -360,9 +359,9 @@ def test_a_head_that_does_not_exist_is_the_reason_of_its_rows(context):
         ("ditto:1-9", "x", "1-9"),
         ("last/ditto:1-9", "x", "1-9"),
         ("searched", "mini-bert", "3-2"),
-        ("searched", "x", "model 'searched' is on mini-bert"),
-        ("mini", "mini-bert", "model 'mini' reads last/mask, no head"),
-        ("nobody", "x", "'nobody' is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: mini"),
+        ("searched", "x", "of mini-bert, no head of x"),
+        ("mini", "mini-bert", "model 'mini' reads last/mask"),
+        ("nobody", "x", "'nobody'"),
     ],
 )
 def test_a_head_is_given_by_its_numbers_or_by_a_model(given, backbone, expected, registry):
