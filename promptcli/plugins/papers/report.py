@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.result_files import Part, Report, text_of
 from promptcli.errors import NotFoundError
+from promptcli.plugins.papers.contexts import EXAMPLES
 from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
 from promptcli.plugins.papers.published import published_tables
@@ -53,14 +54,10 @@ def records(document: Document) -> list[dict[str, Any]]:
         for name in document["columns"]:
             cell = row["figures"].get(name, {})
             value = published_value(printed, name)
-            tasks: int | str = ""
-            published_tasks: int | str = ""
-            if COLUMNS[name].mean_of and cell:
-                tasks = len(cell["on"])
-            if COLUMNS[name].mean_of and value is not None:
-                published_tasks = len(COLUMNS[name].mean_of)
-                if "average_of_same_tasks" in printed:
-                    published_tasks = _count_of_tasks(document, name)
+            all_tasks = len(COLUMNS[name].mean_of)
+            published_tasks = all_tasks if value is not None else 0
+            if published_tasks and "average_of_same_tasks" in printed:
+                published_tasks = _count_of_tasks(document, name)
             low, high = cell.get("ci95") or ("", "")
             rows.append(
                 {
@@ -70,12 +67,12 @@ def records(document: Document) -> list[dict[str, Any]]:
                     "setting": row["setting"],
                     "column": COLUMNS[name].head,
                     "measured": _plain(cell.get("value")),
-                    "tasks": tasks,
+                    "tasks": len(cell.get("on", ())) if all_tasks and cell else "",
                     "ci95_low": low,
                     "ci95_high": high,
                     "std": cell.get("std", ""),
                     "published": _plain(value),
-                    "published_tasks": published_tasks,
+                    "published_tasks": published_tasks or "",
                     "published_std": printed["std"].get(name, ""),
                     "published_backbone": printed["backbone"],
                     "difference": row["difference"].get(name, ""),
@@ -95,27 +92,26 @@ def _plain(value: Any) -> Any:
 def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
     """Yield the lines of one row.
 
-    They are the measured values, their intervals and standard deviations, then the published values
+    They are the measured values, their intervals or standard deviations, then the published values
     and the difference.
     """
     cells = {column: row["figures"][column] for column in columns if column in row["figures"]}
     if cells:
         measured = {column: cell["value"] for column, cell in cells.items()}
-        halves = {}
+        texts = [text or "-" for text in _texts(columns, measured)]
+        yield TableLine("measured", _label(row), texts)
+        label = f"recipe {row['recipe_id']}" if row["recipe_id"] else "±"
+        spreads = {}
         for column, cell in cells.items():
-            if cell["ci95"]:
+            if "std" in cell:
+                label = f"recipe {row['recipe_id']}, std"
+                spreads[column] = cell["std"]
+            elif cell["ci95"]:
                 low, high = cell["ci95"]
-                halves[column] = (high - low) / 2
-        deviations = {column: cell["std"] for column, cell in cells.items() if "std" in cell}
-        yield TableLine(
-            "measured", _label(row), [text or "-" for text in _texts(columns, measured)]
-        )
-        recipe = f"recipe {row['recipe_id']}"
-        spreads = [(recipe if row["recipe_id"] else "±", halves), (f"{recipe}, std", deviations)]
-        for label, spread in spreads:
-            if spread:
-                texts = [text and f"±{text}" for text in _texts(columns, spread)]
-                yield TableLine("interval", label, texts)
+                spreads[column] = (high - low) / 2
+        if spreads:
+            texts = [text and f"±{text}" for text in _texts(columns, spreads)]
+            yield TableLine("interval", label, texts)
     else:
         yield TableLine("missing", _label(row), ["-"] * len(columns))
     yield from _published(row["published"], columns)
@@ -268,24 +264,14 @@ def _about_backbone(backbone: Document) -> list[str]:
     return lines
 
 
-_EXAMPLES = {
-    "triplets": "trained (sup), or fitted (flow and whitening), on",
-    "labelled": "trained on labelled pairs, flow and whitening then fitted on their sentences:",
-    "definitions": "trained on definitions:",
-}
-
-
 def _about_texts(document: Document) -> Iterator[str]:
-    """Yield the texts that rows were fitted, trained and counted on, and the seeds of training."""
+    """Yield the texts that rows were measured, fitted and trained on, and the seeds of training."""
     trained = [row for row in document["rows"] if row["figures"] and _is_trained(row)]
-    corpus = document["corpus"]
-    if corpus is not None:
-        done = "fitted and counted on"
-        if "corpus" in document["data"]:
-            done = "measured on"
-        elif any(row["setting"] != "sup" for row in trained):
-            done = "trained, fitted and counted on"
-        yield f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}"
+    for kind in EXAMPLES:
+        facts = document.get(kind)
+        if facts is not None:
+            unit = "sentences" if "sentences" in facts else "examples"
+            yield f"{kind} {facts['name']}, {facts[unit]:,} {unit}, {facts['sha256'][:8]}"
     seeds = document["seeds"].get("training")
     if seeds is not None:
         listed = ", ".join(map(str, seeds))
@@ -294,11 +280,6 @@ def _about_texts(document: Document) -> Iterator[str]:
             runs = f"{len(seeds)} runs each, seeds {listed}, mean ± std"
         yield f"trained rows: {runs}; the notes say what the papers' are"
     yield from _about_settings(trained)
-    for kind, done in _EXAMPLES.items():
-        examples = document.get(kind)
-        if examples is not None:
-            count = f"{examples['examples']:,} examples"
-            yield f"{done} {examples['name']}, {count}, {examples['sha256'][:8]}"
 
 
 def _is_trained(row: Document) -> bool:

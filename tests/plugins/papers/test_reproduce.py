@@ -462,7 +462,7 @@ def test_anisotropy_is_that_of_the_corpus_and_of_token_rows(context, tiny_backbo
     found = pc.analyze("anisotropy", encoder, prepared, lower=False, words=0)
     assert figure["value"] == pytest.approx(found.value, abs=1e-4)
     assert figure["on"] == ["corpus"] and document["corpus"]["name"] == "few.txt"
-    assert "measured on few.txt, 40 sentences" in "\n".join(caption(document))
+    assert "corpus few.txt, 40 sentences" in "\n".join(caption(document))
     value = row_of(measure_table(table("ditto/5"), context()), "last avg")["figures"][
         "mean-cosine"
     ]["value"]
@@ -507,7 +507,7 @@ def test_trained_rows_are_those_of_training(
     document = measure_table(table(name), context(corpus=examples, seeds=(42,)))
     measured = row_of(document, row)
     assert measured["fitted"] and document["seeds"]["training"] == [42]
-    assert any("trained, fitted and counted on examples.txt" in line for line in caption(document))
+    assert any("corpus examples.txt" in line for line in caption(document))
     given = {
         "backbone": str(tiny_folder("bert")),
         "on": "STS-B:dev",
@@ -641,7 +641,7 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(
         average(pc.evaluate(fitted, THERE, data_dir=senteval)), abs=0.01
     )
     assert whitened != other and corpus["triplets"] is None
-    assert any("on triplets.tsv, 130 examples" in line for line in caption(document))
+    assert any("triplets triplets.tsv, 130 examples" in line for line in caption(document))
 
 
 @pytest.mark.usefixtures("as_mini")
