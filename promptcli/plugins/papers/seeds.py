@@ -176,30 +176,7 @@ def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = N
     if len(groups) < 2:
         raise UsageError(f"{len(groups)} group of runs; name a second one to compare it with")
     with tasks_from(data_dir):
-        return SeedTable(groups, compare_groups(groups, _over_pairs(groups)))
-
-
-def _over_pairs(groups: Sequence[SeedGroup]) -> dict[tuple[str, str, str], Comparison]:
-    """Return the comparisons of the best models of every two groups, by both names and task."""
-    comparisons = {}
-    for first, second in itertools.combinations(groups, 2):
-        best, other = first.best_model, second.best_model
-        tasks = [task for task in first.tasks if task in second.tasks]
-        if best == other or not tasks:
-            continue
-        try:
-            evaluation = evaluate([best], tasks, compare=other, skip_missing=True)
-        except PromptcliError as error:
-            note(f"no test over pairs of {best} and {other}: {error}")
-            continue
-        here = {score.column: getattr(score, "data_sha256", None) for score in evaluation}
-        for comparison in evaluation.comparisons:
-            [task] = comparison.tasks
-            if first.task_sha256(task) in ("", here.get(task)):
-                comparisons[first.name, second.name, task] = comparison
-            else:
-                note(f"no test over pairs of {task}: the data here are not those of the runs")
-    return comparisons
+        return SeedTable(groups, compare_groups(groups))
 
 
 def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
@@ -216,17 +193,10 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
     groups = []
     known_data: dict[str, tuple[str, str]] = {}
     for word in words:
-        runs: dict[str, list[SeedRun]] = {}
-        settings: dict[str, Facts] = {}
+        groups_of_word: dict[str, list[tuple[SeedRun, Facts]]] = {}
         for name in _names(registry, word):
-            for changed, run, of_run in _runs_of(registry.card(name)):
-                runs.setdefault(changed, []).append(run)
-                for setting, value in settings.setdefault(changed, of_run).items():
-                    if of_run.get(setting) != value:
-                        raise UsageError(
-                            f"the runs of {word!r} differ in {setting.replace('_', '-')}: {value}"
-                            f" and {of_run.get(setting)}; name those that differ in their seed only"
-                        )
+            for changed, run, shared in _runs_of(registry.card(name)):
+                groups_of_word.setdefault(changed, []).append((run, shared))
                 for task, sha256 in run.tasks_sha256.items():
                     model, other = known_data.setdefault(task, (run.model, sha256))
                     if other != sha256:
@@ -234,9 +204,9 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
                             f"{task} of {model} and of {run.model} are different data; compare"
                             " models that were scored on the same"
                         )
-        for changed, members in runs.items():
+        for changed, runs in groups_of_word.items():
             name = f"{word} ({changed})" if changed else word
-            groups.append(SeedGroup(name, _distinct_runs(name, members)))
+            groups.append(SeedGroup(name, _distinct_runs(name, runs)))
     return groups
 
 
@@ -287,10 +257,19 @@ def code_of(facts: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(str(Extension(**each)) for each in facts.get("extensions", [])))
 
 
-def _distinct_runs(name: str, runs: Sequence[SeedRun]) -> list[SeedRun]:
-    """Return a group's runs by seed; a run that two models record counts once."""
+def _distinct_runs(name: str, runs: Sequence[tuple[SeedRun, Facts]]) -> list[SeedRun]:
+    """Return a group's runs by seed, which share the same facts; a run that two models record
+    counts once.
+    """
     by_seed: dict[int, SeedRun] = {}
-    for run in runs:
+    _, of_all = runs[0]
+    for run, shared in runs:
+        for setting, value in of_all.items():
+            if shared.get(setting) != value:
+                raise UsageError(
+                    f"the runs of {name!r} differ in {setting.replace('_', '-')}: {value} and"
+                    f" {shared.get(setting)}; name those that differ in their seed only"
+                )
         known = by_seed.setdefault(run.seed, run)
         same = [round(value, 2) for value in known.scores.values()]
         if same != [round(value, 2) for value in run.scores.values()]:
@@ -300,28 +279,56 @@ def _distinct_runs(name: str, runs: Sequence[SeedRun]) -> list[SeedRun]:
     return [by_seed[seed] for seed in sorted(by_seed)]
 
 
-def compare_groups(
-    groups: Sequence[SeedGroup], over_pairs: Mapping[tuple[str, str, str], Comparison]
-) -> list[SeedComparison]:
+def compare_groups(groups: Sequence[SeedGroup]) -> list[SeedComparison]:
     """Compare every two groups on each task of both.
 
     Runs of the same seeds are paired (Student's t of their differences), others compared by Welch's
-    t; both two-sided. ``over_pairs``: names of both groups and task -> the comparison of their best
-    models.
+    t; both two-sided.
     """
     found = []
     for first, second in itertools.combinations(groups, 2):
-        for task in first.tasks:
-            if task in second.tasks:
-                one, other = first.values(task), second.values(task)
-                is_paired = first.seeds == second.seeds
-                test, count, p_value = _test_over_seeds(one, other, is_paired=is_paired)
-                names = (first.name, second.name, task)
-                difference = fmean(one) - fmean(other)
-                pairs = over_pairs.get(names)
-                found.append(SeedComparison(*names, difference, test, count, p_value, None, pairs))
+        tasks = [task for task in first.tasks if task in second.tasks]
+        pairs = _over_pairs(first, second, tasks)
+        for task in tasks:
+            one, other = first.values(task), second.values(task)
+            test, count, p_value = _test_over_seeds(
+                one, other, is_paired=first.seeds == second.seeds
+            )
+            found.append(
+                SeedComparison(
+                    first.name,
+                    second.name,
+                    task,
+                    difference=fmean(one) - fmean(other),
+                    test=test,
+                    seeds=count,
+                    p_value=p_value,
+                    over_pairs=pairs.get(task),
+                )
+            )
     corrected = iter(holm([row.p_value for row in found if row.p_value is not None]))
     return [row if row.p_value is None else replace(row, p_holm=next(corrected)) for row in found]
+
+
+def _over_pairs(first: SeedGroup, second: SeedGroup, tasks: Sequence[str]) -> dict[str, Comparison]:
+    """Return the comparisons of both groups' best models, by task."""
+    best, other = first.best_model, second.best_model
+    if best == other or not tasks:
+        return {}
+    try:
+        evaluation = evaluate([best], tasks, compare=other, skip_missing=True)
+    except PromptcliError as error:
+        note(f"no test over pairs of {best} and {other}: {error}")
+        return {}
+    here = {score.column: getattr(score, "data_sha256", None) for score in evaluation}
+    comparisons = {}
+    for comparison in evaluation.comparisons:
+        [task] = comparison.tasks
+        if first.task_sha256(task) in ("", here.get(task)):
+            comparisons[task] = comparison
+        else:
+            note(f"no test over pairs of {task}: the data here are not those of the runs")
+    return comparisons
 
 
 def _test_over_seeds(

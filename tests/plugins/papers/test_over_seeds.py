@@ -32,26 +32,26 @@ def group(name, values, seeds=(0, 1, 2)):
 
 
 def test_runs_of_the_same_seeds_are_paired_and_others_are_not():
-    (same, _) = compare_groups([group("a", ONE), group("b", OTHER)], {})
+    (same, _) = compare_groups([group("a", ONE), group("b", OTHER)])
     assert same.difference == pytest.approx(statistics.fmean(ONE) - statistics.fmean(OTHER))
     assert (same.test, same.seeds) == (PAIRED, 3)
     assert same.p_value == pytest.approx(stats.ttest_rel(ONE, OTHER).pvalue)
-    (others, _) = compare_groups([group("a", ONE), group("b", OTHER, (0, 1, 7))], {})
+    (others, _) = compare_groups([group("a", ONE), group("b", OTHER, (0, 1, 7))])
     assert (others.test, others.seeds) == (WELCH, 6)
     assert others.p_value == pytest.approx(stats.ttest_ind(ONE, OTHER, equal_var=False).pvalue)
-    (fewer, _) = compare_groups([group("a", ONE), group("b", OTHER[:1])], {})
+    (fewer, _) = compare_groups([group("a", ONE), group("b", OTHER[:1])])
     assert (fewer.test, fewer.p_value, fewer.p_holm) == ("", None, None)
     assert not fewer.beyond_seeds
 
 
 def test_p_values_are_corrected_for_their_number():
-    found = compare_groups([group("a", ONE), group("b", OTHER), group("c", ONE[::-1])], {})
+    found = compare_groups([group("a", ONE), group("b", OTHER), group("c", ONE[::-1])])
     smallest = min(row.p_value for row in found)
     assert min(row.p_holm for row in found) == pytest.approx(min(1, len(found) * smallest))
 
 
 def test_equal_runs_have_no_p_value():
-    (same, _) = compare_groups([group("a", ONE), group("b", ONE)], {})
+    (same, _) = compare_groups([group("a", ONE), group("b", ONE)])
     assert same.difference == 0
     assert same.p_value is None
 
