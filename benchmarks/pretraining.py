@@ -17,11 +17,10 @@ import torch
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.plugins.pretrain.batches import Step, batch_of_step, chunks_of_phase
-from promptcli.plugins.pretrain.corpus import Corpus
+from promptcli.plugins.pretrain.corpus import SPECIALS, Corpus, Vocabulary
 from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import new_model
-from promptcli.plugins.pretrain.trainer import Pretrainer
-from promptcli.plugins.pretrain.vocabulary import SPECIALS, Vocabulary
 
 DROPOUT = 0.1
 

@@ -10,13 +10,20 @@ from typing import Any
 
 import promptcli as pc
 from promptcli import errors, notes
+from promptcli.encoder.encoder import tuned_weights
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.plugins.domain.adapt_collection import Collection
-from promptcli.plugins.domain.pretrained_start import BATCH_TOKENS, add_change, pretrain_backbone
 from promptcli.recipe import Choice
-from promptcli.storage import runs
+from promptcli.storage import files, runs
+
+#: Tokens of a step: fewer than a new model's, whose runs are longer.
+BATCH_TOKENS = 1024
+#: Backbone -> settings of its pre-training other than the command's own: those that its page gives.
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "mini-bert": {"learning_rate": 5e-4, "dropout_from": 0.0},
+}
 
 
 @dataclass(frozen=True)
@@ -315,3 +322,65 @@ def plan_steps(
 def in_minutes(seconds: float) -> str:
     """Return a time in words: ``12 minutes``."""
     return errors.counted(max(1, round(seconds / 60)), "minute")
+
+
+def pretrain_backbone(
+    backbone: str, texts: Sequence[str], folder: Path, *, tokens: int, seed: int, device: str
+) -> float:
+    """Pre-train a backbone further on texts, or go on with it in that folder; return the seconds
+    that a token took.
+
+    Raises:
+        UsageError: The backbone has no masked-LM head, there is too little text, or pre-training is
+            not installed.
+    """
+    corpus = folder / "texts.txt"
+    if not corpus.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write_text(corpus, "".join(f"{' '.join(text.split())}\n" for text in texts))
+    output = _model_in(folder)
+    try:
+        pretrain = pc.pretrain
+    except ModuleNotFoundError:
+        raise UsageError("the plug-in pretrain is not installed") from None
+    made = pretrain(
+        corpus,
+        output,
+        start=backbone,
+        device=device,
+        resume=True,
+        tokens=tokens,
+        batch_tokens=BATCH_TOKENS,
+        seed=seed,
+        **_SETTINGS.get(backbone, {}),
+    )
+    speed = made.figures["tokens_per_second"]
+    assert isinstance(speed, int)
+    return 1 / max(1, speed)
+
+
+def add_change(entry: Entry, folder: Path, name: str) -> Entry:
+    """Return a model whose weights changed as those of its backbone did in the folder.
+
+    Masked language modelling needs a head that predicts words, which a model of sentences has left.
+    So its backbone is pre-trained on the texts, and the change of its weights is added to those of
+    the model (task arithmetic: Ilharco et al., 2023, "Editing Models with Task Arithmetic"). The
+    model keeps what it has learned of sentences.
+    """
+    before = _weights(entry.recipe.backbone)
+    after = _weights(str(_model_in(folder)))
+    tensors = dict(entry.tensors)
+    for key in tensors:
+        for own, weight in tuned_weights({key: tensors[key]}).items():
+            tensors[key] = weight.float() + after[own] - before[own]
+    return dataclasses.replace(entry, name=name, tensors=tensors, scores=[])
+
+
+def _model_in(folder: Path) -> Path:
+    return folder / "backbone"
+
+
+def _weights(backbone: str) -> dict[str, Any]:
+    """Return the weights of a backbone by its own names."""
+    encoder = loading.open_model(pc.Recipe(backbone=backbone), dtype="float32")
+    return {name: weight.detach() for name, weight in encoder.backbone.model.state_dict().items()}

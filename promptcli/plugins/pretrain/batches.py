@@ -17,9 +17,8 @@ import torch
 
 from promptcli.encoder import batching
 from promptcli.errors import UsageError
-from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, Template
+from promptcli.plugins.pretrain.corpus import MASK, Corpus, CorpusFile, Template, Vocabulary
 from promptcli.plugins.pretrain.plan import BAGS, Plan
-from promptcli.plugins.pretrain.vocabulary import MASK, Vocabulary
 from promptcli.training.trainable_encoder import MASKED, RANDOM, group_by_length
 
 LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut

@@ -22,9 +22,15 @@ from promptcli.backbones import checking, devices
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.language_models import ContinuedMaskedLM, MaskedCheckpoint, MaskedLM
 from promptcli.errors import UsageError
-from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, make_vocabulary
+from promptcli.plugins.pretrain.corpus import (
+    SPECIALS,
+    Corpus,
+    CorpusFile,
+    Vocabulary,
+    make_vocabulary,
+    save_own_tokenizer,
+)
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
-from promptcli.plugins.pretrain.vocabulary import SPECIALS, Vocabulary, save_own_tokenizer
 
 _ENCODER = "mini"  # the shipped encoder, which is no language model
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d

@@ -17,7 +17,7 @@ import promptcli as pc
 from promptcli import UsageError
 from promptcli.encoder.encoder import tuned_weights
 from promptcli.models import loading
-from promptcli.plugins.domain import adapt_runs, adapting, pretrained_start
+from promptcli.plugins.domain import adapt_runs, adapting
 from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
@@ -80,7 +80,7 @@ def quick_trials(*names, epochs=1, **settings):
 def quick(monkeypatch):
     """Try few ways with other settings; return the function that sets them."""
 
-    monkeypatch.setattr(pretrained_start, "BATCH_TOKENS", 128)
+    monkeypatch.setattr(adapt_runs, "BATCH_TOKENS", 128)
     monkeypatch.setattr(adapt_runs, "_FEWEST_TOKENS", 256)
 
     def change(*names, **settings):
@@ -199,12 +199,12 @@ def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(start, ho
     entry = loading.entry_of(start)
     texts = [" ".join(WORDS)] * 20
     backbone = entry.recipe.backbone
-    pretrain = partial(pretrained_start.pretrain_backbone, backbone, texts, seed=0, device="cpu")
+    pretrain = partial(adapt_runs.pretrain_backbone, backbone, texts, seed=0, device="cpu")
     (tmp_path / "run" / "backbone" / "work").mkdir(parents=True)  # as if killed as it began
-    tokens = 2 * pretrained_start.BATCH_TOKENS
+    tokens = 2 * adapt_runs.BATCH_TOKENS
     assert pretrain(tmp_path / "run", tokens=tokens) > 0
     assert pretrain(tmp_path / "run", tokens=tokens) > 0  # as if killed at its end
-    moved = pretrained_start.add_change(entry, tmp_path / "run", "moved")
+    moved = adapt_runs.add_change(entry, tmp_path / "run", "moved")
     before, after = (
         pc.load(pc.Recipe(backbone=each), dtype="float32").backbone.model.state_dict()
         for each in (backbone, str(tmp_path / "run" / "backbone"))

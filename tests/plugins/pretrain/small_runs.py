@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from promptcli.backbones.language_models import MaskedLM
-from promptcli.plugins.pretrain.corpus import Corpus
-from promptcli.plugins.pretrain.vocabulary import SPECIALS, Vocabulary
+from promptcli.plugins.pretrain.corpus import SPECIALS, Corpus, Vocabulary
 
 VOCABULARY = Vocabulary(lambda lines: [], size=500)
 

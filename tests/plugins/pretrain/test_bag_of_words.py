@@ -19,11 +19,10 @@ from promptcli.plugins.pretrain.batches import (
     read_templates,
     steps,
 )
-from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile
+from promptcli.plugins.pretrain.corpus import MASK, SPECIALS, Corpus, CorpusFile, Vocabulary
 from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import new_model
-from promptcli.plugins.pretrain.trainer import Pretrainer
-from promptcli.plugins.pretrain.vocabulary import MASK, SPECIALS, Vocabulary
 from tests.plugins.pretrain.small_runs import take_step, tiny_model
 from tests.reference.losses import bag_of_words
 

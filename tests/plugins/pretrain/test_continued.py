@@ -15,12 +15,11 @@ from safetensors.torch import load_file
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.language_models import MaskedCheckpoint
-from promptcli.plugins.pretrain import trainer
+from promptcli.plugins.pretrain import pretraining
 from promptcli.plugins.pretrain.batches import batch_of_step, steps
-from promptcli.plugins.pretrain.corpus import CorpusFile, make_corpus
+from promptcli.plugins.pretrain.corpus import CorpusFile, Vocabulary, make_corpus
+from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import OthersModel
-from promptcli.plugins.pretrain.trainer import Pretrainer
-from promptcli.plugins.pretrain.vocabulary import Vocabulary
 from tests.embed_running import refused
 from tests.tiny import FAMILIES, SENTENCES, save_tiny
 
@@ -124,8 +123,8 @@ def test_what_is_saved_is_a_backbone_with_its_own_trained_head(
 def test_a_stopped_run_goes_on_to_the_same_numbers(
     family, tiny_folder, text, tmp_path, run, monkeypatch
 ):
-    monkeypatch.setattr(trainer, "_SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(trainer, "_LOG_EVERY", 2)
+    monkeypatch.setattr(pretraining, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(pretraining, "_LOG_EVERY", 2)
     words = ["pretrain", text, *SMALL, "--from", tiny_folder(family)]
     with monkeypatch.context() as patched:
         saves = Mock(side_effect=[None, KeyboardInterrupt])

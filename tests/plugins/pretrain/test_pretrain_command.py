@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from promptcli.data.demo import SENTENCES_FILE
-from promptcli.plugins.pretrain import trainer
-from promptcli.plugins.pretrain.trainer import Pretrainer
+from promptcli.plugins.pretrain import pretraining
+from promptcli.plugins.pretrain.pretraining import Pretrainer
 from tests.embed_running import refused
 
 LINES = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
@@ -93,8 +93,8 @@ def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(
 
 
 def test_a_stopped_run_goes_on_to_the_same_numbers(run, model, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "_SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(trainer, "_LOG_EVERY", 2)
+    monkeypatch.setattr(pretraining, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(pretraining, "_LOG_EVERY", 2)
     begun, options = ("--from", model), [*SMALL, *BAGS, "--tokens", "4000"]
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     with monkeypatch.context() as patched:

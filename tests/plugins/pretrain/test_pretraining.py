@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.plugins.pretrain import trainer as training
+from promptcli.plugins.pretrain import pretraining as training
 from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import new_model, sinusoids
-from promptcli.plugins.pretrain.trainer import Pretrainer
 from tests.plugins.pretrain.small_runs import random_corpus, tiny_model
 
 NO_WORDS = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), torch.zeros(0))

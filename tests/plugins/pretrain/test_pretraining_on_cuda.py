@@ -7,8 +7,8 @@ import torch
 
 from promptcli.plugins.pretrain.batches import batch_of_step, steps
 from promptcli.plugins.pretrain.plan import Plan
+from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import new_model
-from promptcli.plugins.pretrain.trainer import Pretrainer
 from tests.plugins.pretrain.small_runs import random_corpus, take_step
 from tests.pretend_cuda import RealCuda
 

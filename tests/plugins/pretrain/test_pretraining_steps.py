@@ -15,20 +15,21 @@ from hypothesis import strategies as st
 
 from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.plugins.pretrain.batches import batch_of_step, steps
-from promptcli.plugins.pretrain.corpus import Corpus, make_corpus
-from promptcli.plugins.pretrain.plan import LONG, SHORT, Plan
-from promptcli.plugins.pretrain.start import new_model, ppmi_svd
-from promptcli.plugins.pretrain.trainer import Pretrainer
-from promptcli.plugins.pretrain.vocabulary import (
+from promptcli.plugins.pretrain.corpus import (
     CLS,
     MASK,
     PAD,
     SEP,
     SPECIALS,
+    Corpus,
     Vocabulary,
+    make_corpus,
     token_dtype,
     train_vocabulary,
 )
+from promptcli.plugins.pretrain.plan import LONG, SHORT, Plan
+from promptcli.plugins.pretrain.pretraining import Pretrainer
+from promptcli.plugins.pretrain.start import new_model, ppmi_svd
 from tests.plugins.pretrain.small_runs import VOCABULARY, random_corpus
 
 
