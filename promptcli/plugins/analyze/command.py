@@ -13,16 +13,12 @@ from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.options import Json
 from promptcli.errors import UsageError
 from promptcli.plugins import analyze as library
-from promptcli.plugins.analyze import ANALYSES, Analysis, maps, pictures
+from promptcli.plugins.analyze import ANALYSES, Analysis, pictures
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE, typed_value
 
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Label
-    from promptcli.plugins.analyze.mask_tokens import MaskTokens
-    from promptcli.plugins.analyze.sentence import Attention, Impact, ImpactStudy
-    from promptcli.plugins.analyze.sentence_map import SentenceMap
-    from promptcli.plugins.analyze.token_bias import TokenBias
 
 #: The default sentence.
 _SENTENCE = "A baker opens her shop before sunrise and lights the oven."
@@ -108,9 +104,9 @@ Shape = tuple[str, Sequence[str], Iterable[Sequence[str]]]
 class Display:
     """How an analysis is shown."""
 
-    row: Callable[[Any], dict[str, Any]]  #: result -> its JSON object
     table: Callable[[Shown], Shape]
     draw: Callable[[Path, Shown], None] | None = None
+    row: Callable[[Any], dict[str, Any]] = vars  #: result -> its JSON object
     models: Sequence[str | None] = _PLAIN  #: the default models; None: the library chooses one
 
 
@@ -291,7 +287,7 @@ def _uniformity(shown: Shown) -> Shape:
 
 
 def _token_bias(shown: Shown) -> Shape:
-    bias: TokenBias = shown.only
+    bias = shown.only
     first, second = (100 * share for share in bias.variance)
     axes = f"share of all variance: first axis {first:.1f}%, second {second:.1f}%"
     said = f"{shown.model}, {len(bias.points):,} tokens; {axes}"
@@ -302,16 +298,12 @@ def _token_bias(shown: Shown) -> Shape:
     return said, ("bias", "group", "tokens", "first", "second"), rows
 
 
-def _token_bias_row(bias: "TokenBias") -> dict[str, Any]:
-    return {
-        "tokens": len(bias.points),
-        "variance": bias.variance,
-        "groups": bias.groups,
-    }
+def _token_bias_row(bias: Any) -> dict[str, Any]:
+    return {"tokens": len(bias.points), "variance": bias.variance, "groups": bias.groups}
 
 
 def _map(shown: Shown) -> Shape:
-    plane: SentenceMap = shown.only
+    plane = shown.only
     if plane.truncated:
         note(f"{errors.counted(plane.truncated, 'sentence')} longer than the model's input: cut")
     rows = [
@@ -336,13 +328,21 @@ def _mask_tokens(shown: Shown) -> Shape:
     )
 
 
-def _mask_tokens_row(rows: "Sequence[MaskTokens]") -> dict[str, Any]:
-    fields = _fields("sentence", "truncated", tokens="plain", tokens_denoised="denoised")
-    return {"sentences": [fields(row) for row in rows]}
+def _mask_tokens_row(rows: Sequence[Any]) -> dict[str, Any]:
+    sentences = [
+        {
+            "sentence": row.sentence,
+            "tokens": row.plain,
+            "tokens_denoised": row.denoised,
+            "truncated": row.truncated,
+        }
+        for row in rows
+    ]
+    return {"sentences": sentences}
 
 
 def _impact(shown: Shown) -> Shape:
-    impact: Impact = shown.only
+    impact = shown.only
     said = (
         f"{shown.model}: impact of the token above on the token of the row, in % of"
         f" {impact.matrix.max():.3f}"
@@ -353,7 +353,7 @@ def _impact(shown: Shown) -> Shape:
 
 
 def _impact_study(shown: Shown) -> Shape:
-    study: ImpactStudy = shown.only
+    study = shown.only
     counts = f"{study.sentences:,} sentences, {len(study.means):,} tokens"
     rows = {"all tokens together": study.correlation, "mean of sentences": study.by_sentence}
     cells = [(name, f"{row.pearson:.4f}", f"{row.spearman:.4f}") for name, row in rows.items()]
@@ -361,13 +361,13 @@ def _impact_study(shown: Shown) -> Shape:
     return said, ("", "Pearson", "Spearman"), cells
 
 
-def _impact_study_row(study: "ImpactStudy") -> dict[str, Any]:
+def _impact_study_row(study: Any) -> dict[str, Any]:
     counts = {"sentences": study.sentences, "left_out": study.left_out, "tokens": len(study.means)}
     return {**counts, "correlation": study.correlation, "mean_of_sentences": study.by_sentence}
 
 
 def _attention(shown: Shown) -> Shape:
-    attention: Attention = shown.only
+    attention = shown.only
     said = (
         f"{shown.model}, head {attention.head}: attention of the token of the row to the token"
         f" above, in % of {attention.matrix.max():.3f}; below, the diagonal"
@@ -381,9 +381,8 @@ def _attention(shown: Shown) -> Shape:
     return said, ("", "token", "to itself", ""), cells
 
 
-def _fields(*names: str, **renamed: str) -> Callable[[Any], dict[str, Any]]:
-    keys = renamed | {name: name for name in names}
-    return lambda result: {key: getattr(result, name) for key, name in keys.items()}
+def _anisotropy_row(found: Any) -> dict[str, Any]:
+    return {"anisotropy": found.value, "vectors": found.vectors, "truncated": found.truncated}
 
 
 def _draw(path: Path, shown: Shown) -> None:
@@ -391,32 +390,26 @@ def _draw(path: Path, shown: Shown) -> None:
     shown.only.draw(path, shown.model)
 
 
-_anisotropy_row = _fields("vectors", "truncated", anisotropy="value")
+def _draw_uniformity(path: Path, shown: Shown) -> None:
+    title = f"{shown.models}: alignment and uniformity on {' + '.join(shown.on)}"
+    shown.only.draw(path, shown.by_name, title)
+
+
+def _draw_map(path: Path, shown: Shown) -> None:
+    from promptcli.plugins.analyze.sentence_map import draw_map
+
+    draw_map(path, shown.by_name, shown.color)
 
 
 #: By the names of ``analysis.ANALYSES``.
 DISPLAYS: dict[str, Display] = {
-    "anisotropy": Display(_anisotropy_row, _anisotropy, _draw_anisotropy, _ROWS),
-    "vocabulary": Display(_anisotropy_row, _anisotropy, _draw_anisotropy),
-    "uniformity": Display(
-        _fields("alignment", "uniformity", "positives", "sentences"),
-        _uniformity,
-        lambda path, shown: shown.only.draw(
-            path,
-            shown.by_name,
-            f"{shown.models}: alignment and uniformity on {' + '.join(shown.on)}",
-        ),
-        _ROWS,
-    ),
-    "token-bias": Display(_token_bias_row, _token_bias, _draw),
-    "map": Display(
-        _fields("method", "trustworthiness", "truncated", "sentences", "values", "points"),
-        _map,
-        lambda path, shown: maps.draw_map(path, shown.by_name, shown.color),
-        (None,),
-    ),
-    "mask-tokens": Display(_mask_tokens_row, _mask_tokens, models=("prompt-denoised",)),
-    "impact": Display(_fields("tokens", "matrix", "means"), _impact, _draw),
-    "impact-tfidf": Display(_impact_study_row, _impact_study, _draw),
-    "attention": Display(_fields("head", "tokens", "diagonal", "matrix"), _attention, _draw),
+    "anisotropy": Display(_anisotropy, _draw_anisotropy, _anisotropy_row, _ROWS),
+    "vocabulary": Display(_anisotropy, _draw_anisotropy, _anisotropy_row),
+    "uniformity": Display(_uniformity, _draw_uniformity, models=_ROWS),
+    "token-bias": Display(_token_bias, _draw, _token_bias_row),
+    "map": Display(_map, _draw_map, models=(None,)),
+    "mask-tokens": Display(_mask_tokens, row=_mask_tokens_row, models=("prompt-denoised",)),
+    "impact": Display(_impact, _draw),
+    "impact-tfidf": Display(_impact_study, _draw, _impact_study_row),
+    "attention": Display(_attention, _draw),
 }

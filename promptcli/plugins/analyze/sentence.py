@@ -67,11 +67,7 @@ class Attention:
     head: str  #: layer-head, 1-based
     tokens: list[str]  #: t vocabulary items, special ones included
     matrix: Doubles  #: (t, t), a_ij: attention of token i to token j; rows add up to 1
-
-    @property
-    def diagonal(self) -> Doubles:
-        """a_ii, (t,): the weights of Ditto pooling."""
-        return np.diagonal(self.matrix)
+    diagonal: Doubles  #: a_ii, (t,): the weights of Ditto pooling
 
     def draw(self, path: Path, backbone: str) -> None:
         """Draw the matrix and its diagonal into a picture, under the backbone's name."""
@@ -105,9 +101,9 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     batch = batching.make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
         hidden = backbone.run(batch, states.Needs(matrices=frozenset({layer})))
-    matrix = hidden.matrices[layer][0, number]
+    matrix = hidden.matrices[layer][0, number].double().cpu().numpy()
     tokens = [backbone.tokenizer.text(token) for token in ids]
-    return Attention(str(read), tokens, matrix.double().cpu().numpy())
+    return Attention(str(read), tokens, matrix, np.diagonal(matrix))
 
 
 # Perturbed masking (Ditto, section 2.3 and appendix A.1): F_ij, the impact of j on i, is the
@@ -122,12 +118,7 @@ class Impact:
     tokens: list[str]  #: N vocabulary items, without the special ones
     #: (N, N), F_ij: the impact of token j on token i; 0 on the diagonal
     matrix: Doubles
-
-    @property
-    def means(self) -> Doubles:
-        """(1/N) sum_i F_ij, (N,): the mean impact of token j."""
-        means: Doubles = self.matrix.mean(0)
-        return means
+    means: Doubles  #: (1/N) sum_i F_ij, (N,): the mean impact of token j
 
     def draw(self, path: Path, backbone: str) -> None:
         """Draw the matrix into a picture, under the backbone's name."""
@@ -183,8 +174,10 @@ def impact(backbone: Backbone, sentence: str) -> Impact:
     """
     ids = tokenize(plain_encoder(backbone), sentence)
     with notes.stage("impact", None) as advance:
-        matrix = _impact(backbone, torch.tensor(ids, device=backbone.device), advance)
-    return Impact([backbone.tokenizer.text(token) for token in ids[1:-1]], matrix.cpu().numpy())
+        impacts = _impact(backbone, torch.tensor(ids, device=backbone.device), advance)
+    matrix = impacts.cpu().numpy()
+    tokens = [backbone.tokenizer.text(token) for token in ids[1:-1]]
+    return Impact(tokens, matrix, matrix.mean(0))
 
 
 def _impact(backbone: Backbone, row: Tensor, advance: notes.Advance) -> Tensor:

@@ -12,10 +12,9 @@ import pytest
 import promptcli as pc
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
-from promptcli.plugins.analyze import maps, sentence_map
-from promptcli.plugins.analyze.maps import MOST_CLASSES, groups_of
+from promptcli.plugins.analyze import sentence_map
 from promptcli.plugins.analyze.pictures import COLOURS
-from promptcli.plugins.analyze.sentence_map import METHODS
+from promptcli.plugins.analyze.sentence_map import METHODS, MOST_CLASSES, groups_of
 from tests.embed_running import refused
 
 pytest.importorskip("sklearn")
@@ -200,10 +199,10 @@ def test_two_models_are_two_panels(tiny_backbone, table, tmp_path):
     ]
     found = pc.analyze("map", encoders, str(table), color="topic", method="pca")
     named = {str(number): plane for number, plane in enumerate(found.values())}
-    traces = page_data(maps.map_page(named, "topic"))
+    traces = page_data(sentence_map.map_page(named, "topic"))
     assert [trace["showlegend"] for trace in traces] == [True, True, False, False]
     assert [trace["xaxis"] for trace in traces] == ["x", "x", "x2", "x2"]
-    maps.draw_map(tmp_path / "two.png", named, "topic")
+    sentence_map.draw_map(tmp_path / "two.png", named, "topic")
 
 
 def test_equal_vectors_have_no_map(tiny_backbone):
