@@ -21,12 +21,11 @@ import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.locating import SHIPPED
 from promptcli.encoder.tensor_names import TUNED
-from promptcli.models.entries import Entry
+from promptcli.models.entries import Entry, Registry
 from promptcli.models.exporting import export
 from promptcli.models.importing import import_model
 from promptcli.models.loading import open_model
 from promptcli.models.parity import PROBES, lowest_cosine
-from promptcli.models.registry import Registry
 from tests.making import random_numbers
 
 _ST = """from sentence_transformers import SentenceTransformer

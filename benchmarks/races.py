@@ -28,8 +28,7 @@ class EntryThing:
         """Replace the entry."""
         import torch
 
-        from promptcli.models.entries import Entry
-        from promptcli.models.registry import Registry
+        from promptcli.models.entries import Entry, Registry
         from promptcli.recipe import Recipe
 
         recipe = Recipe(max_length=8 + number)
@@ -41,7 +40,7 @@ class EntryThing:
 
     def read(self, folder: Path) -> set[int]:
         """Return the versions that are found in the entry."""
-        from promptcli.models.registry import Registry
+        from promptcli.models.entries import Registry
 
         entry = Registry(folder).load("raced")
         numbers = {

@@ -11,9 +11,8 @@ import shutil
 from pathlib import Path
 
 import promptcli
-from promptcli.models.entries import CARD, write_entry
+from promptcli.models.entries import CARD, SHIPPED_MODELS, write_entry
 from promptcli.models.loading import open_registry
-from promptcli.models.registry import SHIPPED_MODELS
 from promptcli.storage.folders import write_folder
 
 

@@ -186,7 +186,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def registry(home: Path) -> Any:
     """Return the registry of the test's own home."""
-    from promptcli.models.registry import Registry
+    from promptcli.models.entries import Registry
 
     return Registry(home)
 

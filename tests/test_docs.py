@@ -172,7 +172,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
     shown = ("README.md", "python.md", "recipes.md", "serve.md")
     if page.name not in shown:
         monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
-        monkeypatch.setattr("promptcli.models.registry.SHIPPED_FOLDER", narrow_mini.parent)
+        monkeypatch.setattr("promptcli.models.entries.SHIPPED_FOLDER", narrow_mini.parent)
         take_few_steps(monkeypatch)
     if "--backbone my-llama" in page.read_text(encoding="utf-8"):
         save_tiny_causal("llama", tmp_path / "my-llama")
@@ -276,7 +276,7 @@ def files_of_people(tmp_path, monkeypatch, narrow_mini):
     """The files of ``your_files`` in the current folder, and narrow models."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
-    monkeypatch.setattr("promptcli.models.registry.SHIPPED_FOLDER", narrow_mini.parent)
+    monkeypatch.setattr("promptcli.models.entries.SHIPPED_FOLDER", narrow_mini.parent)
     for name, content in your_files().items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())

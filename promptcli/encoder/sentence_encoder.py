@@ -517,7 +517,7 @@ class Encoder(abc.ABC):
 
         See ``promptcli.save``.
         """
-        from promptcli.models.saving import save
+        from promptcli.models.exporting import save
 
         save(self, folder, force=force)
 

@@ -31,10 +31,9 @@ from promptcli.models.entries import (
     Entry,
     read_manifest,
 )
-from promptcli.models.exporting import open_whole
+from promptcli.models.exporting import open_whole, save_encoder
 from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import Model, entry_of, open_registry
-from promptcli.models.saving import save_encoder
 from promptcli.notes import bars_shown, is_offline, note
 from promptcli.storage.files import temporary_folder
 

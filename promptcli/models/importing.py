@@ -13,10 +13,10 @@ from promptcli.backbones.convert import convert_apart
 from promptcli.backbones.locating import FOLDER_FILES, locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
+from promptcli.models.exporting import copy_backbone
 from promptcli.models.foreign_formats import MODEL_MARKS, read_model_folder
 from promptcli.models.loading import open_model, open_registry
 from promptcli.models.parity import PROBES
-from promptcli.models.saving import copy_backbone
 from promptcli.notes import note, without_network
 from promptcli.storage.paths import is_below
 

@@ -17,9 +17,8 @@ from promptcli.encoder.static_encoder import StaticEncoder, averages_words, stat
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, look_up
 from promptcli.extensions import Table
 from promptcli.grammar import parse_ditto
-from promptcli.models.entries import Entry
+from promptcli.models.entries import Entry, Registry
 from promptcli.models.foreign_formats import read_model
-from promptcli.models.registry import Registry
 from promptcli.notes import note, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, home_folder

@@ -1,6 +1,6 @@
 """An encoder as modules of sentence-transformers, as a table, and as a ``tokenizer.json``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,8 +180,11 @@ def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
 IDENTITY = "torch.nn.modules.linear.Identity"
 #: What may follow a dense layer, by the name of its class.
 _CLASSES = {
-    f"torch.nn.modules.activation.{name}": ACTIVATIONS[name.lower()]
-    for name in ("Tanh", "GELU", "ReLU", "SiLU", "Sigmoid")
+    IDENTITY: ACTIVATIONS["identity"],
+    **{
+        f"torch.nn.modules.activation.{name}": ACTIVATIONS[name.lower()]
+        for name in ("Tanh", "GELU", "ReLU", "SiLU", "Sigmoid")
+    },
 }
 _PROBES = 16  # random vectors on which a map is compared with its affine form
 _FAR = 2.0**14  # length of the vectors that give the slope: the constant's rounding is negligible
@@ -218,10 +221,9 @@ def layers_of(encoder: TorchEncoder) -> list[Module]:
         if transform.network is not None:
             parts = _of_network(transform.network)
         elif isinstance(transform, Dense):
-            names = {path.rpartition(".")[2].lower(): path for path in _CLASSES}
-            activation = names.get(transform.activation, IDENTITY)
             weight, bias = transform.tensors().values()
-            parts = [_dense(weight, bias, activation)]
+            activation = _activation(ACTIVATIONS[transform.activation])
+            parts = [_dense(weight, bias, activation)] if activation else []
         else:
             parts = _of_map(transform, width)
         if not parts:
@@ -260,11 +262,11 @@ def _of_network(network: nn.Module) -> list[Module]:
     for module in network.modules():
         if any(module.children()) or isinstance(module, nn.Identity | nn.Dropout):
             continue
+        tensors = {name: tensor.cpu() for name, tensor in module.state_dict().items()}
         if isinstance(module, nn.Linear):
-            layers.append(_dense(module.weight.detach().cpu(), module.bias.detach().cpu()))
+            layers.append(_dense(tensors["weight"], tensors["bias"]))
         elif isinstance(module, nn.LayerNorm):
-            stored = {name: tensor.detach().cpu() for name, tensor in module.named_parameters()}
-            named = {f"norm.{name}": tensor for name, tensor in stored.items()}
+            named = {f"norm.{name}": tensor for name, tensor in tensors.items()}
             layers.append(Module("LayerNorm", {"dimension": len(module.bias)}, named))
         elif layers and layers[-1].kind == "Dense" and (name := _activation(module)):
             layers[-1].config["activation_function"] = name
@@ -273,9 +275,10 @@ def _of_network(network: nn.Module) -> list[Module]:
     return layers
 
 
-def _activation(module: nn.Module) -> str | None:
+def _activation(function: Callable[[Tensor], Tensor]) -> str | None:
+    """Return the class of an activation, None if sentence-transformers has none."""
     points = torch.linspace(-6, 6, 101)
-    values = module(points)
+    values = function(points)
     same = (
         name for name, curve in _CLASSES.items() if torch.allclose(curve(points), values, atol=1e-6)
     )
@@ -316,15 +319,11 @@ def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
         else backbone.head.output_embeddings
     )
     rows = rows.detach().float().cpu()
-    matrix = torch.eye(rows.size(1))
-    bias = torch.zeros(rows.size(1))
     for layer in layers_of(encoder):
         if layer.config.get("activation_function") != IDENTITY:
             raise InexactError("a table of words can only hold transforms that are affine maps")
-        weight, shift = layer.tensors.values()
-        matrix = matrix @ weight.T
-        bias = bias @ weight.T + shift
-    rows = rows @ matrix + bias
+        weight, bias = layer.tensors.values()
+        rows = rows @ weight.T + bias
     around = [*template.prefix, *template.suffix]
     definition = with_template(encoder, marks=len(around))
     definition["post_processor"] = None

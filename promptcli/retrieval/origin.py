@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli.data.vectors import Manifest, names_apart
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.models import loading
-from promptcli.models.entries import TENSORS, Entry
-from promptcli.models.registry import Registry, portable
+from promptcli.models.entries import TENSORS, Entry, Registry, portable
 from promptcli.notes import note
 from promptcli.recipe import Choice, LeadingTexts, Recipe, is_named
 

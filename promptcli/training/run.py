@@ -43,9 +43,8 @@ from promptcli.evaluation.evaluator import (
 )
 from promptcli.evaluation.scores import Label, Score
 from promptcli.extensions import used_extensions
-from promptcli.models.entries import Entry
+from promptcli.models.entries import Entry, portable
 from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
-from promptcli.models.registry import portable
 from promptcli.notes import note, silent, warn
 from promptcli.recipe import last_part
 from promptcli.settings import BARE

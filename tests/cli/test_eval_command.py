@@ -13,7 +13,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Comparison, Label, recipe_name
 from promptcli.models import loading
-from promptcli.models.registry import Entry
+from promptcli.models.entries import Entry
 from promptcli.plugins.papers.mteb_tasks import MtebTask
 from promptcli.recipe import COMPARED, RECIPES
 from tests.embed_running import refused

@@ -10,7 +10,7 @@ import pytest
 import promptcli as pc
 from promptcli.data.vectors import read_vectors
 from promptcli.errors import UsageError
-from promptcli.models.registry import Registry
+from promptcli.models.entries import Registry
 from tests.tiny import SENTENCES
 
 

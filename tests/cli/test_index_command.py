@@ -375,7 +375,7 @@ def test_parts_that_do_not_fit_together_are_one_line(run, fake, tmp_path):
 
 
 def test_an_index_of_a_fitted_model_finds_its_numbers_again(run, search, text, tmp_path, home):
-    from promptcli.models.registry import Registry
+    from promptcli.models.entries import Registry
 
     assert run("fit", "-m", "first-last-tfidf", "--on", text, "--name", "white").code == 0
     assert (

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from promptcli.cli.commands.models import method_line
-from promptcli.models.registry import SHIPPED_MODELS, Entry
+from promptcli.models.entries import SHIPPED_MODELS, Entry
 from promptcli.recipe import LISTED, RECIPES, Recipe
 from tests.embed_running import refused
 

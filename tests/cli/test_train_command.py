@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from promptcli.cli.commands.train import last_line
-from promptcli.models.registry import Registry
+from promptcli.models.entries import Registry
 from promptcli.training.trained import Trained
 from tests.embed_running import refused
 from tests.learning import figures_of, stopped_at

@@ -21,8 +21,8 @@ from promptcli.encoder.transforms.principal_axes import (
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.grammar import parse_transform
+from promptcli.models.entries import Entry, Registry
 from promptcli.models.loading import open_model
-from promptcli.models.registry import Entry, Registry
 from promptcli.notes import stages_shown
 from promptcli.recipe import Recipe
 from promptcli.training.fitting import CANDIDATES, fit_recipe

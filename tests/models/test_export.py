@@ -19,11 +19,11 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.card import write_card
+from promptcli.models.entries import Entry, Registry
 from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers
 from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import open_model, open_registry
 from promptcli.models.parity import PROBES, check_parity, lowest_cosine
-from promptcli.models.registry import Entry, Registry
 from promptcli.models.sentence_transformers_format import TYPED_SPECIAL
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import METHODS

@@ -13,8 +13,8 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import hub as publishing
+from promptcli.models.entries import SHIPPED_MODELS, Entry, Registry
 from promptcli.models.loading import open_model
-from promptcli.models.registry import SHIPPED_MODELS, Entry, Registry
 from promptcli.recipe import Recipe
 from tests.embed_running import refused
 from tests.hub_stand_in import READER, WRITER, Hub

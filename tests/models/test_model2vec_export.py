@@ -11,8 +11,8 @@ pytest.importorskip("model2vec", reason="model2vec is not installed")
 from model2vec import StaticModel
 
 import promptcli as pc
+from promptcli.models.entries import Entry, Registry
 from promptcli.models.exporting import export_model2vec
-from promptcli.models.registry import Entry, Registry
 from promptcli.models.sentence_transformers_format import InexactError
 from promptcli.recipe import Recipe
 from tests.embed_running import refused

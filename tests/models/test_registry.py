@@ -13,8 +13,8 @@ import torch
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import entries
+from promptcli.models.entries import SHIPPED_MODELS, Entry, Registry
 from promptcli.models.loading import entry_of
-from promptcli.models.registry import SHIPPED_MODELS, Entry, Registry
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import program_folder
 from promptcli.training.methods import METHODS

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from promptcli.models.entries import Entry
-from promptcli.models.registry import Registry
+from promptcli.models.entries import Entry, Registry
 from promptcli.recipe import Recipe
 from promptcli.storage.files import atomic_path, temporary_folder, write_text
 from promptcli.storage.folders import write_folder

@@ -20,7 +20,7 @@ from promptcli.models.entries import TENSORS, Entry
 from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
 
 if TYPE_CHECKING:
-    from promptcli.models.registry import Registry
+    from promptcli.models.entries import Registry
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a model.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository of the hub.")]
@@ -273,7 +273,7 @@ def _registry() -> "Registry":
 
 def _row(card: Entry) -> dict[str, Any]:
     """Return the fields of a model that are listed."""
-    from promptcli.models.registry import SHIPPED_MODELS
+    from promptcli.models.entries import SHIPPED_MODELS
 
     return {
         "name": card.name,

@@ -20,9 +20,8 @@ from promptcli.evaluation import evaluate
 from promptcli.evaluation.scores import SIGNIFICANT, Comparison
 from promptcli.evaluation.statistics import holm
 from promptcli.extensions import Extension
-from promptcli.models.entries import Entry
+from promptcli.models.entries import Entry, Registry
 from promptcli.models.loading import open_registry
-from promptcli.models.registry import Registry
 from promptcli.notes import note
 from promptcli.plugins.papers.published import Facts
 from promptcli.settings import typed_settings

@@ -20,9 +20,8 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.pool import NullPool
 
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, if_stopped
-from promptcli.models.entries import Entry
+from promptcli.models.entries import Entry, Registry
 from promptcli.models.loading import open_registry
-from promptcli.models.registry import Registry
 from promptcli.notes import note
 from promptcli.plugins.tune.trials import FAILED, FINISHED, PRUNED, Trial, Tuned
 from promptcli.settings import typed_settings

@@ -10,7 +10,7 @@ import pytest
 from promptcli.backbones.by_name import load_backbone
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.models.registry import portable
+from promptcli.models.entries import portable
 from promptcli.plugins.formats.word_files import read_word_vectors
 from promptcli.recipe import Recipe
 

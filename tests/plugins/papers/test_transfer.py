@@ -17,7 +17,7 @@ from promptcli.data.tasks import load_any
 from promptcli.encoder.encoder import Encoded
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
-from promptcli.models.registry import Entry, Registry
+from promptcli.models.entries import Entry, Registry
 from promptcli.notes import stages_shown
 from promptcli.plugins.papers import classifier
 from promptcli.plugins.papers.classifier import (
