@@ -13,6 +13,7 @@ from promptcli.backbones.locating import SHIPPED, SHIPPED_TABLES
 from promptcli.backbones.names import words_only
 from promptcli.data.hub_sets import FILE_OF_SET, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
+from promptcli.encoder.tensor_names import TUNED
 from promptcli.extensions import Extension
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
@@ -34,15 +35,14 @@ def write_card(
     *,
     use: str,
     library: str = "promptcli",
-    relation: str | None = None,
 ) -> None:
-    """Write a folder's README: name, recipe, Python that uses it.
-
-    ``library`` and ``relation`` are the hub's words.
-    """
-    base = None
+    """Write a folder's README: name, recipe, Python that uses it; ``library`` is the hub's word."""
+    base = relation = None
     if is_hub_id(recipe.backbone):
         base = recipe.backbone.partition("@")[0]
+        if entry.tensors:
+            tuned = any(name.startswith(TUNED) for name in entry.tensors)
+            relation = "finetune" if tuned and library != "peft" else "adapter"
     datasets = None
     learned = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
     if Path(str(learned.get("source"))).stem in FILE_OF_SET:
@@ -52,7 +52,7 @@ def write_card(
         library_name=library,
         pipeline_tag="sentence-similarity",
         base_model=base,
-        base_model_relation=relation if base else None,
+        base_model_relation=relation,
         tags=[*dict.fromkeys([library, *_TAGS])],
         datasets=datasets,
         eval_results=_results(entry.scores, learned.get("chosen_by")) or None,

@@ -54,7 +54,7 @@ from promptcli.models.sentence_transformers_format import (
 )
 from promptcli.notes import without_network
 from promptcli.storage.files import delete
-from promptcli.storage.folders import atomic_folder
+from promptcli.storage.folders import atomic_folder, list_files
 from promptcli.storage.tensors import save_tensors
 
 #: the files of a backbone besides weights and tokenizer
@@ -446,7 +446,6 @@ def export(
                 whole.recipe.replace(backbone=exported.base or whole.recipe.backbone),
                 use=exported.use.replace('"FOLDER"', "folder"),
                 library=target.library,
-                relation="adapter" if exported.base else None,
             )
         if not (made / MODEL_MANIFEST).is_file():
             placed = with_backbone(
@@ -456,7 +455,7 @@ def export(
                 made,
                 replace(publishable(placed), fingerprint=whole.fingerprint, target=to, backbone={}),
             )
-        size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
+        size = sum(file.size for file in list_files(made).values())
     load = exported.load.replace("FOLDER", str(path))
     return replace(exported, load=load, target=to, folder=path, bytes=size)
 

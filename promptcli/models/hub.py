@@ -20,7 +20,6 @@ from huggingface_hub.utils.tqdm import (
 
 from promptcli.backbones.checking import opening
 from promptcli.backbones.provenance import OWN_TOKENIZER
-from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.models.card import write_card
 from promptcli.models.entries import (
@@ -33,9 +32,10 @@ from promptcli.models.entries import (
 )
 from promptcli.models.exporting import open_whole, save_encoder
 from promptcli.models.foreign_formats import read_model_folder
-from promptcli.models.loading import Model, entry_of, open_registry
+from promptcli.models.loading import Model, entry_from, entry_of, open_registry
 from promptcli.notes import bars_shown, is_offline, note
 from promptcli.storage.files import temporary_folder
+from promptcli.storage.folders import list_files
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or
 #: deletes others.
@@ -90,8 +90,7 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
     with temporary_folder() as folder:
         fingerprint, backbone = _write(entry, repo, folder)
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+        sizes = {name: file.size for name, file in list_files(folder).items()}
         if odd := [name for name in sizes if not _FILE.fullmatch(name)]:
             raise UsageError(f"pull would refuse the file name {odd[0]!r}; rename it")
         named = f"; the backbone {backbone} is named, not sent" if backbone else ""
@@ -123,22 +122,14 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     backbone = None
     if source.revision:
         backbone = f"{source.backbone.partition('@')[0]}@{source.revision}"
-    provenance = {
-        **entry.provenance,
-        **encoder.provenance,
-        "backbone": backbone or BACKBONE,
-        "width": encoder.width,
-    }
+    about = {**entry_from(encoder).provenance, "backbone": backbone or BACKBONE}
+    provenance = {**entry.provenance, **about}
     provenance.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
     entry = replace(entry, name=repo.partition("/")[2], provenance=provenance)
     save_encoder(entry, encoder, folder, backbone=backbone)
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
-    tuned = any(tensor.startswith(TUNED) for tensor in entry.tensors)
     placed = encoder.recipe.replace(backbone=backbone or f"./{BACKBONE}")
-    relation = None
-    if entry.tensors:
-        relation = "finetune" if tuned else "adapter"
-    write_card(folder, entry, placed, use=use, relation=relation)
+    write_card(folder, entry, placed, use=use)
     return encoder.fingerprint, backbone
 
 

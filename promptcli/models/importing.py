@@ -15,7 +15,7 @@ from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.exporting import copy_backbone
 from promptcli.models.foreign_formats import MODEL_MARKS, read_model_folder
-from promptcli.models.loading import open_model, open_registry
+from promptcli.models.loading import entry_from, open_model, open_registry
 from promptcli.models.parity import PROBES
 from promptcli.notes import note, without_network
 from promptcli.storage.paths import is_below
@@ -82,16 +82,14 @@ def import_model(
             entry = with_backbone(entry, f"{source.partition('@')[0]}@{revision}")
         encoder = open_model(entry, device="cpu", dtype="float32")
         encoder.encode(PROBES[:2])
-        provenance = {
-            "imported": {"source": source, "revision": revision, "kind": kind},
-            "width": encoder.width,
-        }
+        opened = entry_from(encoder)
+        imported = {"source": source, "revision": revision, "kind": kind}
         entry = replace(
             entry,
             name=name,
-            recipe=encoder.recipe.replace(backbone=entry.recipe.backbone),
-            tensors=encoder.tensors(),
-            provenance={**encoder.provenance, **provenance},
+            recipe=opened.recipe.replace(backbone=entry.recipe.backbone),
+            tensors=opened.tensors,
+            provenance={**opened.provenance, "imported": imported},
         )
         return registry.save(entry, force=force)
 

@@ -7,8 +7,8 @@ import torch
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.locating import SHIPPED, SHIPPED_TABLES
+from promptcli.models.entries import Registry
 from promptcli.models.loading import open_model
-from promptcli.models.registry import Registry
 from promptcli.recipe import Recipe
 
 MINI = SHIPPED["mini-bert"]
