@@ -191,18 +191,13 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
     use += f"vectors = {load}.encode(sentences)"
 
     def encode(probes: list[str]) -> np.ndarray:
-        import sentence_transformers
-
-        if reason is None:
-            model = sentence_transformers.SentenceTransformer(
-                str(folder), device="cpu", local_files_only=True
-            )
-        else:
-            from promptcli.models.st_module import as_sentence_transformer
-
+        if reason is not None:  # there our module encodes
             with without_network():
                 written = read_model_folder(str(folder), folder)
-                model = as_sentence_transformer(open_model(written, device="cpu", dtype="stored"))
+                return open_model(written, device="cpu", dtype="stored").encode(probes)
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
         return vectors
 
