@@ -7,9 +7,10 @@ import contextlib
 import io
 import json
 import logging
+import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -122,27 +123,23 @@ def show(*parts: RenderableType) -> None:
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def result_marked(label: str, text: str, marked: Iterable[tuple[int, int]] = ()) -> None:
-    """Write a label and its text to stdout as one line, some places of the text ``marked``: in a
-    terminal with colours by their style, else by brackets. A terminal shows it folded between
-    words.
+def result_marked(label: str, text: str, after: str = "", *, marked: str = "") -> None:
+    """Write a label and its text to stdout as one line, and what comes after it.
+
+    What in the text matches the pattern ``marked`` has a style of its own in a terminal with
+    colours, else brackets. A terminal shows the line folded between words.
     """
-    shown = Text.assemble(visible(label), _with_marks(visible(text), marked))
+    shown = Text(visible(text))
+    pattern = re.compile(marked, re.I)
+    if marked and out.is_terminal and out.color_system is not None and not out.no_color:
+        shown.highlight_regex(pattern, _MARK)
+    elif marked:
+        shown = Text(pattern.sub(r"[\g<0>]", shown.plain))
+    line = Text.assemble(visible(label), shown, visible(after))
     if out.is_terminal:
-        show(shown)
+        show(line)
     else:
-        result(shown.plain.rstrip())
-
-
-def _with_marks(text: str, marked: Iterable[tuple[int, int]]) -> Text:
-    if out.is_terminal and out.color_system is not None and not out.no_color:
-        shown = Text(text)
-        for start, end in marked:
-            shown.stylize(_MARK, start, end)
-        return shown
-    for start, end in reversed(list(marked)):
-        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
-    return Text(text)
+        result(line.plain.rstrip())
 
 
 def result_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

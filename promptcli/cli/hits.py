@@ -1,18 +1,22 @@
-"""Hits of a search as lines that fit the terminal, CSV or JSON."""
+"""Hits of a search, groups of duplicates and leaks, as lines that fit the terminal, CSV or JSON."""
 
 import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli import console
 from promptcli.cli.options import format_name
 from promptcli.data.layouts import name_key
-from promptcli.errors import UsageError, unknown
-from promptcli.retrieval.ranking import Explanation, reaches
+from promptcli.errors import CheckFailedError, UsageError, counted, unknown
+
+if TYPE_CHECKING:
+    from promptcli.retrieval.file_search import Line
+    from promptcli.retrieval.pairs import Leak, Leaks
+    from promptcli.retrieval.ranking import Hit
 
 Format = Annotated[str | None, typer.Option(help="Output format: table (default), csv or json.")]
 Show = Annotated[
@@ -24,8 +28,14 @@ _BELOW_ONE = 0.9999
 _OTHER_ENDS = re.compile("\r\n?")
 #: Breaks of lines and pages, and tabs.
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
-_INDENT = " " * 8  # of what follows a hit
+_INDENT = " " * 8  # of what stands around a hit
 _LONGEST_TEXT = 1000  # characters of a text that are printed; `--json` prints all
+#: Kind of a leak -> how a row of the one set relates to a row of the other.
+_MEANS = {
+    "exact": "the same text",
+    "normalised": "the same but for case, spaces and forms of characters",
+    "near": "near by cosine",
+}
 
 
 class HitPrinter:
@@ -51,64 +61,180 @@ class HitPrinter:
         for name in self.missing([known]):
             raise unknown("column", name, known)
 
-    def columns(self, of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
+    def line(self, line: "Line") -> None:
+        """Print a passage of a file between the lines around it, as grep does."""
+        document = vars(line) | {"columns": self._columns(line.columns)}
+        if not document["columns"]:
+            del document["columns"]
+        if line.found_by is None:
+            for name in ("found_by", "bm25", "cosine_rank", "bm25_rank"):
+                del document[name]
+        place = f"{line.file}:{line.line}"
+        if line.end_line != line.line:
+            place += f"-{line.end_line}"
+        text = f"{line.heading}: {line.text}" if line.heading else line.text
+        self._around(line, line.line - len(line.before), line.before)
+        self._print(line, document, (f"{_figures(line)}  {place}: ", text))
+        self._around(line, line.end_line + 1, line.after)
+
+    def _around(self, line: "Line", first: int, texts: Sequence[str]) -> None:
+        if self.format == "table":
+            for number, text in enumerate(texts, first):
+                console.result_marked(f"{_INDENT}{line.file}-{number}- ", one_line(text))
+
+    def hits(self, hits: "Sequence[Hit]", about: Mapping[str, object]) -> None:
+        """Print rows of an index after what they have in common."""
+        width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
+        for hit in hits:
+            document = {
+                **about,
+                "rank": hit.rank,
+                "id": hit.id,
+                "text": hit.text,
+                "score": hit.score,
+                **hit.way(),
+            }
+            if hit.file is not None:
+                document["stale"] = hit.stale
+            if hit.columns is not None:
+                document["columns"] = hit.columns
+            stale = "" if hit.stale is None else f"[file {hit.stale}] "
+            name = one_line(str(hit.id))
+            label = f"{hit.rank:>4}  {_figures(hit, 7)}  {name:<{width}}  {stale}"
+            self._print(hit, document, (label, _with_heading(hit)))
+
+    def leaks(self, leaks: "Leaks", names: tuple[str, str], *, check: bool) -> None:
+        """Print the rows of a set that also occur in another, and their number; with ``check`` fail
+        if there are any. ``names`` are those of the set and of the other one.
+        """
+        if self.format == "json":
+            document = {
+                "rows": leaks.rows,
+                "source_rows": leaks.source_rows,
+                "found": len(leaks.found),
+                "share": round(leaks.share, 6),
+                "kinds": leaks.counts,
+                "threshold": leaks.threshold,
+                "leaks": [_record(leak) for leak in leaks.found],
+            }
+            console.result_json(document)
+        else:
+            for leak in leaks.found:
+                self._print(leak.source, _record(leak), *_lines(leak))
+        if self.format == "table":
+            rows = []
+            for kind, count in [*leaks.counts.items(), ("all", len(leaks.found))]:
+                share = f"{100 * count / leaks.rows:.2f}%" if leaks.rows else "-"
+                rows.append((kind, f"{count:,}", share, _MEANS.get(kind, "")))
+            console.result_table(("kind", "rows", "share", ""), rows)
+        verb = "occur in, or are near a row of," if leaks.counts["near"] else "occur in"
+        summary = (
+            f"{len(leaks.found):,} of {counted(leaks.rows, 'row')} of {names[0]} (left)"
+            f" {verb} the {leaks.source_rows:,} of {names[1]} (right)"
+        )
+        if check and leaks.found:
+            raise CheckFailedError(summary)
+        if self.format == "table":
+            console.note(summary)
+
+    def _columns(self, of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the columns to show of a hit; those that it lacks are None."""
         known = {name_key(name): value for name, value in (of_hit or {}).items()}
         return {name: known.get(name_key(name)) for name in self._names}
 
-    def hit(
-        self,
-        document: Mapping[str, Any],
-        columns: Mapping[str, Any],
-        *lines: tuple[str, str],
-        explanation: Mapping[str, Explanation] | None = None,
-    ) -> None:
+    def _print(self, hit: "Hit | Line", document: dict[str, Any], *lines: tuple[str, str]) -> None:
         """Print a hit as JSON, as a row of a CSV without the values of several parts, or as lines,
-        each a label and a text. The last line ends with the columns, and its words of an
-        explanation are marked; what this says follows.
+        each a label and a text.
+
+        The last line ends with the columns, and its words of an explanation are marked; what this
+        says follows.
         """
+        parts = hit.explanation or {}
+        columns = self._columns(hit.columns)
+        document = {
+            name: round(value, 6) if isinstance(value, float) else value
+            for name, value in document.items()
+            if name != "explanation"
+        }
         if self.format == "json":
-            if explanation is not None:
-                figures = {name: part.figures for name, part in explanation.items()}
-                document = {**document, "explanation": figures}
+            if hit.explanation is not None:
+                document["explanation"] = {name: part.figures for name, part in parts.items()}
             console.result_json(document)
         elif self.format == "csv":
-            record = {
-                name: value
-                for name, value in document.items()
-                if not isinstance(value, dict | tuple)
-            }
-            for name, value in columns.items():
-                record[f"column {name}" if name in record else name] = value
-            if not self._heads:
-                self._heads = list(record)
-                _print_cells(self._heads)
-            _print_cells([record[head] for head in self._heads])
+            self._print_cells(document, columns)
         else:
-            parts = list((explanation or {}).values())
-            words = {word for part in parts for word in part.marked}
             cells = [f"{name}: {'' if value is None else value}" for name, value in columns.items()]
-            for number, (label, text) in enumerate(lines, 1):
-                shown = one_line(text)
-                is_last = number == len(lines)
-                marked = _places(shown, words) if is_last else []
-                if cells and is_last:
-                    shown = f"{shown}  [{', '.join(cells)}]"
-                console.result_marked(label, shown, marked)
-            for part in parts:
+            after = f"  [{', '.join(cells)}]" if cells else ""
+            *above, (label, text) = lines
+            for other_label, other in above:
+                console.result_marked(other_label, one_line(other))
+            shown = one_line(text)
+            words = {word for part in parts.values() for word in part.marked}
+            console.result_marked(label, shown, after, marked=_pattern(words, shown))
+            for part in parts.values():
                 console.result_marked(_INDENT, part.line)
 
+    def _print_cells(self, document: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+        record = {
+            name: value for name, value in document.items() if not isinstance(value, dict | tuple)
+        }
+        for name, value in columns.items():
+            record[f"column {name}" if name in record else name] = value
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")  # which quotes cells of several lines
+        if not self._heads:
+            self._heads = list(record)
+            writer.writerow(self._heads)
+        cells = [record[head] for head in self._heads]
+        writer.writerow(
+            _OTHER_ENDS.sub("\n", cell) if isinstance(cell, str) else cell for cell in cells
+        )
+        console.result_document(text.getvalue().removesuffix("\n"))
 
-def _places(text: str, words: Collection[str]) -> list[tuple[int, int]]:
-    """Return where words begin and end in a text; one that is only found inside others, of a script
+
+def _pattern(words: Collection[str], text: str) -> str:
+    """Return the pattern of words in a text; one that is only found inside others, of a script
     without spaces, there.
     """
     patterns = []
     for word in sorted(words, key=len, reverse=True):
         alone = rf"\b{re.escape(word)}\b"
         patterns.append(alone if re.search(alone, text, re.I) else re.escape(word))
-    found = re.finditer("|".join(patterns), text, re.I) if patterns else ()
-    return [match.span() for match in found]
+    return "|".join(patterns)
+
+
+def _with_heading(hit: "Hit") -> str:
+    """Return the text of a hit, that of a passage with a colon between its headings and the rest.
+
+    The headings of a passage are its first line.
+    """
+    text = hit.text or ""
+    is_passage = {"heading", "end_line"} <= (hit.columns or {}).keys()
+    return text.replace("\n", ": ", 1) if is_passage else text
+
+
+def _record(leak: "Leak") -> dict[str, Any]:
+    return {
+        "kind": leak.kind,
+        "id": leak.id,
+        "text": leak.text,
+        "source_id": leak.source.id,
+        "source_text": leak.source.text,
+        "score": round(leak.source.score, 6) if leak.kind == "near" else None,
+    }
+
+
+def _lines(leak: "Leak") -> list[tuple[str, str]]:
+    """Return a row, and below it the row that it repeats if their texts differ."""
+    score, sign = "", "="
+    if leak.kind == "near":
+        score, sign = f"  {score_text(leak.source.score)}", "~"
+    ids = f"{one_line(str(leak.id))} {sign} {one_line(str(leak.source.id))}"
+    label = f"{leak.kind:<10}{score}  {ids}  "
+    lines = [(label, leak.text or "")]
+    if leak.kind != "exact":
+        lines.append((" " * len(label), leak.source.text or ""))
+    return lines
 
 
 def one_line(text: str) -> str:
@@ -120,10 +246,10 @@ def one_line(text: str) -> str:
 
 def score_text(score: float) -> str:
     """Return a score with four decimals; only that of an exact copy is 1.0000."""
-    return f"{score if reaches(score, 1) else min(score, _BELOW_ONE):.4f}"
+    return f"{score if round(score, 6) >= 1 else min(score, _BELOW_ONE):.4f}"
 
 
-def figures(hit: Any, width: int = 0) -> str:
+def _figures(hit: "Hit | Line", width: int = 0) -> str:
     """Return a hit's score and what found it, to be printed before it."""
     found_by = "" if hit.found_by is None else f"  {hit.found_by:<7}"
     return f"{score_text(hit.score):>{width}}{found_by}"
@@ -137,10 +263,3 @@ def nothing_found(query: str, min_score: float | None, where: str | None) -> str
         reason = f"no row scores at least {min_score} for {query!r}"
         return reason if where is None else f"{reason} among those that meet the condition"
     return "no row meets the condition" if where is not None else f"no row matches {query!r}"
-
-
-def _print_cells(cells: Sequence[Any]) -> None:
-    line = io.StringIO()
-    cells = [_OTHER_ENDS.sub("\n", cell) if isinstance(cell, str) else cell for cell in cells]
-    csv.writer(line, lineterminator="\n").writerow(cells)  # which quotes cells of several lines
-    console.result_document(line.getvalue().removesuffix("\n"))

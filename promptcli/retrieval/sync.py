@@ -46,7 +46,9 @@ class MostRowsError(UsageError):
     """More than half of the rows of an index would be removed, and the user has not agreed."""
 
     def __init__(self, question: str) -> None:
-        super().__init__(question, parameter="yes")
+        super().__init__(
+            f"{question}; index sync with --yes removes them, with --dry-run shows them"
+        )
         self.question = question
 
 
@@ -356,7 +358,7 @@ class _Sync:
             file, count = going.most_common(1)[0]
             raise MostRowsError(
                 f"{going.total():,} of {counted(rows, 'row')} of {folder} would be removed,"
-                f" {count:,} of them from {file}."
+                f" {count:,} of them from {file}"
             )
 
     def apply(self) -> None:

@@ -49,7 +49,6 @@ def dups(
     """Find rows of a test set that also occur in the training data: with the same text, with the
     same text except for case, spaces and forms of characters, or with a near cosine.
     """
-    from promptcli.cli.leak_lists import show_leaks
     from promptcli.retrieval.pairs import find_leaks
 
     printer = HitPrinter(format, None, json=json)
@@ -62,7 +61,7 @@ def dups(
         csv=csv_options(csv),
         skip_bad=skip_bad,
     )
-    show_leaks(leaks, (against, file), printer, check=check)
+    printer.leaks(leaks, (against, file), check=check)
 
 
 def stream_or_name(word: str) -> str | BinaryIO:

@@ -1,6 +1,5 @@
 """The commands of ``promptcli index``."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +24,6 @@ from promptcli.cli.hits import (
     Format,
     HitPrinter,
     Show,
-    figures,
     nothing_found,
     one_line,
     score_text,
@@ -46,7 +44,6 @@ from promptcli.errors import CheckFailedError, UsageError, counted
 from promptcli.recipe import Choice, Recipe
 
 if TYPE_CHECKING:
-    from promptcli.retrieval.ranking import Hit
     from promptcli.retrieval.sentence_index import SentenceIndex
 
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="Folder of the index.")]
@@ -294,10 +291,8 @@ def sync(
     try:
         result = synced(folder, files or None, yes=yes, dry_run=dry_run, **options)
     except MostRowsError as error:
-        if not console.agrees(f"{error.question} Remove them"):
-            raise UsageError(
-                f"{error.question} Agree with --yes, or look with --dry-run at what would change"
-            ) from None
+        if not console.agrees(f"{error.question}. Remove them"):
+            raise
         result = synced(folder, files or None, yes=True, **options)
     if dry_run:
         _show_changes(result, as_json=json)
@@ -357,39 +352,33 @@ def search(
     index = _open(folder, model)
     printer.check_columns(list(index.info().columns))
     if sync:
-        from promptcli.retrieval.sync import MostRowsError
-
-        try:
-            index = index.sync(folder).index
-        except MostRowsError as error:
-            raise UsageError(
-                f"{error.question} Agree with `promptcli index sync {folder} --yes`"
-            ) from None
+        index = index.sync(folder).index
     else:
         _note_stale(index, folder)
     if not query.strip():
         raise UsageError("the query is empty; give a sentence, or a file of them")
     many = query == "-" or names_file(query)
-    if not many:
+    if many:
+        blocks = queries_of(stream_or_name(query), text_field)
+    else:
         note_no_file(query)
-    texts = queries_of(stream_or_name(query), text_field) if many else iter([[query]])
-    if index.way(by) != "words":
-        index.encoder.in_role("query", report=True)
-    for number, window in enumerate(texts):
-        if not number and index.way(by) != "words":
-            note_unread(index.encoder, window)
+        blocks = iter([[query]])
+    encoder = None if index.way(by) == "words" else index.encoder.in_role("query", report=True)
+    for number, texts in enumerate(blocks):
+        if encoder is not None and number == 0:
+            note_unread(encoder, texts)
         answers = index.answers(
-            window,
+            texts,
             k,
             by=by,  # type: ignore[arg-type]
             where=where,
             min_score=min_score,
             explain=explain,
         )
-        for text, hits in zip(window, answers, strict=True):
+        for text, hits in zip(texts, answers, strict=True):
             if printer.format == "table" and many:
                 console.result(f"query: {one_line(text)}")
-            _print_found(printer, hits, {"query": text})
+            printer.hits(hits, {"query": text})
             if not hits:
                 console.note(nothing_found(text, min_score, where))
 
@@ -461,12 +450,10 @@ def dups(
     index = _open(folder, model)
     printer.check_columns(list(index.info().columns))
     if against is not None:
-        from promptcli.cli.leak_lists import show_leaks
-
         leaks = index.leaks(
             stream_or_name(against), threshold, csv=csv_options(csv), skip_bad=skip_bad
         )
-        show_leaks(leaks, (against, folder), printer, check=check)
+        printer.leaks(leaks, (against, folder), check=check)
         return
     if (keep is None) != (output is None):
         raise UsageError("--keep and --output FILE belong together; give both")
@@ -475,8 +462,8 @@ def dups(
         if printer.format == "table":
             rows = counted(len(group), "row")
             console.result(f"{rows}, lowest cosine {score_text(group.lowest)}")
-        about = {"cluster": number, "size": len(group), "lowest": round(group.lowest, 6)}
-        _print_found(printer, group, about)
+        about = {"cluster": number, "size": len(group), "lowest": group.lowest}
+        printer.hits(group, about)
     if keep is not None and output is not None:
         from promptcli.retrieval.pairs import write_without_duplicates
 
@@ -490,45 +477,6 @@ def dups(
     if check and spare:
         raise CheckFailedError(summary)
     console.note(summary)
-
-
-def _json(hit: "Hit") -> dict[str, object]:
-    document: dict[str, object] = {
-        "rank": hit.rank,
-        "id": hit.id,
-        "text": hit.text,
-        "score": round(hit.score, 6),
-        **hit.way(),
-    }
-    if hit.bm25 is not None:
-        document["bm25"] = round(hit.bm25, 6)
-    if hit.file is not None:
-        document["stale"] = hit.stale
-    if hit.columns is not None:
-        document["columns"] = hit.columns
-    return document
-
-
-def _print_found(printer: HitPrinter, hits: "Sequence[Hit]", about: Mapping[str, object]) -> None:
-    """Print hits after what they have in common."""
-    width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
-    for hit in hits:
-        stale = "" if hit.stale is None else f"[file {hit.stale}] "
-        label = f"{hit.rank:>4}  {figures(hit, 7)}  {one_line(str(hit.id)):<{width}}  {stale}"
-        columns = printer.columns(hit.columns)
-        shown = label, _with_heading(hit)
-        printer.hit({**about, **_json(hit)}, columns, shown, explanation=hit.explanation)
-
-
-def _with_heading(hit: "Hit") -> str:
-    """Return the text of a hit, that of a passage with a colon between its headings and the rest.
-
-    The headings of a passage are its first line.
-    """
-    text = hit.text or ""
-    columns = hit.columns or {}
-    is_passage = "heading" in columns and "end_line" in columns
-    return text.replace("\n", ": ", 1) if is_passage else text
 
 
 def _open(folder: str, model: str | None = None) -> "SentenceIndex":

@@ -1,18 +1,14 @@
 """The command ``search``, which searches files without an index."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.hits import Format, HitPrinter, Show, figures, nothing_found, one_line
+from promptcli.cli.hits import Format, HitPrinter, Show, nothing_found
 from promptcli.cli.options import Csv, Json, Model, SkipBad, chosen_model
 from promptcli.data.csv_options import csv_options
-from promptcli.retrieval.file_search import Line
-from promptcli.retrieval.ranking import WAY_FIELDS
 
 By = Annotated[
     str | None,
@@ -132,7 +128,7 @@ def search_files(
         explain=explain,
     )
     for line in lines:
-        _print_line(printer, line)
+        printer.line(line)
         if context and printer.format == "table":
             console.result("")
     if lines:
@@ -140,32 +136,3 @@ def search_files(
             console.note(f"no hit has a column {name!r}")
     else:
         console.note(nothing_found(query, min_score, where))
-
-
-def _print_line(printer: HitPrinter, line: Line) -> None:
-    """Print a line that was found between those around it, as grep does."""
-    columns = printer.columns(line.columns)
-    record = {**asdict(line), "score": round(line.score, 6), "columns": columns}
-    del record["explanation"]
-    if not columns:
-        del record["columns"]
-    if line.bm25 is None:
-        for name in WAY_FIELDS:
-            del record[name]
-    else:
-        record["bm25"] = round(line.bm25, 6)
-    place = f"{line.file}:{line.line}"
-    if line.end_line != line.line:
-        place += f"-{line.end_line}"
-    text = f"{line.heading}: {line.text}" if line.heading else line.text
-    if printer.format == "table":
-        _print_around(line, line.line - len(line.before), line.before)
-    found = (f"{figures(line)}  {place}: ", text)
-    printer.hit(record, columns, found, explanation=line.explanation)
-    if printer.format == "table":
-        _print_around(line, line.end_line + 1, line.after)
-
-
-def _print_around(line: Line, first: int, texts: Sequence[str]) -> None:
-    for number, text in enumerate(texts, first):
-        console.result_marked(f"        {line.file}-{number}- ", one_line(text))
