@@ -70,19 +70,19 @@ def section(called: Any, shared: Iterable[Row]) -> Iterator[str]:
     if isinstance(called, Commands):
         yield f"### `promptcli {called.name}`\n\n{prose(str(called.help))}\n"
         for each in called.commands.values():
-            yield from section_of_command(each, "####", shared)
+            yield from section_of_command(each, f"{called.name} {each.name}", "####", shared)
     else:
-        yield from section_of_command(called, "###", shared)
+        yield from section_of_command(called, called.name, "###", shared)
 
 
-def section_of_command(called: Any, level: str, shared: Iterable[Row]) -> Iterator[str]:
+def section_of_command(called: Any, path: str, level: str, shared: Iterable[Row]) -> Iterator[str]:
     """Yield the heading, the text and the tables of a command."""
-    title = f"promptcli {called.path}"
+    title = f"promptcli {path}"
     context = called.make_context(title, [], resilient_parsing=True)
     usage = called.get_usage(context).removeprefix("Usage: ")
     yield f"{level} `{title}`\n\n{prose(str(called.help))}\n\n```text\n{usage}\n```\n"
-    if called.first_word:
-        whole = f"promptcli {called.target.rpartition(':')[2]} {called.first_word}"
+    if called.first:
+        whole = " ".join(("promptcli", called.target.rpartition(":")[2], *called.first))
         yield f"It is `{whole}`, with the same options.\n"
         return
     rows = list(rows_of(called.params))

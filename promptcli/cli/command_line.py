@@ -59,10 +59,6 @@ class Program(Commands):
                 row.rich_help_panel = "Plug-ins"
                 self.add_command(row, name)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta["words"] = list(args)  # all that is typed
-        return super().parse_args(ctx, args)
-
     def list_commands(self, ctx: Any) -> list[str]:
         self.add_plugins()
         return super().list_commands(ctx)
@@ -76,14 +72,13 @@ class Program(Commands):
 class Command(TyperCommand):
     """A command, ``module:function``, that is imported when it is used.
 
-    It takes the program's options, too. ``first_word`` is put before what is typed.
+    It takes the program's options, too. The words ``first`` are put before what is typed.
     """
 
-    def __init__(self, name: str, target: str, about: str, *, first_word: str = "") -> None:
+    def __init__(self, name: str, target: str, about: str, *first: str) -> None:
         super().__init__(name, short_help=about)
         self.target = target
-        self.first_word = first_word
-        self.path = name  #: its typed words: ``index build``
+        self.first = first
 
     @functools.cache  # noqa: B019 - the commands live as long as the program
     def load(self) -> None:
@@ -96,33 +91,26 @@ class Command(TyperCommand):
         self.callback = made.callback
         # Rich would keep the ends of the docstring's lines
         self.help = re.sub(r"(?<!\n)\n(?!\n|- )", " ", made.help or "")
-        self.params = [
-            *_with_variables(made.params, self.path),
-            *map(_hidden, _program_options()),
-        ]
-
-    def make_context(self, *args: Any, **options: Any) -> Any:
-        self.load()
-        return super().make_context(*args, **options)
+        self.params = [*made.params, *map(_hidden, _program_options())]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [self.first_word, *args] if self.first_word else args)
+        self.load()
+        _name_variables(self.params, ctx.command_path)
+        return super().parse_args(ctx, [*self.first, *args])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, which may stand before or after it."""
-        given = {option.name: _program_option(ctx, option.name) for option in _program_options()}
+        before = ctx.find_root().params
+        given = {}
+        for option in _program_options():
+            after = ctx.params.pop(option.name)
+            given[option.name] = before[option.name] if after is None else after
         offline, quiet = given.pop("offline"), given.pop("quiet")
         if given["dtype"] == "auto":
             given["dtype"] = None
         RUNTIME.set(Choice(**given))
         configure_libraries(given["threads"], offline=offline, quiet=quiet)
-        command = shlex.join(["promptcli", *ctx.meta["words"]])
-        with (
-            without_network(offline),
-            stages_shown(progress),
-            silent(quiet),
-            command_typed(command),
-        ):
+        with without_network(offline), stages_shown(progress), silent(quiet):
             try:
                 return super().invoke(ctx)
             except PromptcliError as error:
@@ -144,32 +132,23 @@ def _program_options() -> list[Any]:
     return [each for each in program.params if each.rich_help_panel == _OF_ALL]
 
 
-def _with_variables(parameters: list[Any], path: str = "") -> list[Any]:
+def _name_variables(parameters: list[Any], path: str) -> None:
     """Let the environment set options: ``PROMPTCLI_INDEX_BUILD_MEMORY`` is ``--memory`` of
     ``index build``. The guide says so, not each help page.
     """
     for parameter in parameters:
-        if parameter.param_type_name == "option":
-            words = ["promptcli", *path.split(), _typed(parameter).lstrip("-")]
+        if parameter.param_type_name == "option" and not parameter.hidden:
+            words = [*path.split(), _typed(parameter).lstrip("-")]
             parameter.envvar = "_".join(words).replace("-", "_").upper()
             parameter.show_envvar = False
-    return parameters
 
 
 def _hidden(option: Any) -> Any:
-    """Return an option of the program as one of a command; it reads no variable."""
+    """Return an option of the program as one of a command; None if it is not typed."""
     also = copy.copy(option)
     also.hidden = True
-    also.envvar = None
+    also.default = also.envvar = None
     return also
-
-
-def _program_option(ctx: Any, name: str) -> Any:
-    """Return the value of an option of the program: typed after the command, else before it."""
-    value = ctx.params.pop(name)
-    if ctx.get_parameter_source(name).name == "COMMANDLINE":
-        return value
-    return ctx.find_root().params[name]
 
 
 def _typed(parameter: Any) -> str:
@@ -181,8 +160,6 @@ def _typed(parameter: Any) -> str:
 
 def group(name: str, about: str, *rows: Command) -> Commands:
     """Return a group of commands, whose name is typed before theirs."""
-    for row in rows:
-        row.path = f"{name} {row.name}"
     commands: Any = {row.name: row for row in rows}
     return Commands(
         name=name, help=about, commands=commands, no_args_is_help=True, rich_markup_mode="rich"
@@ -321,7 +298,7 @@ _RESEARCH = (
         "optiprompt",
         ".train:train",
         "Learn a template's words as vectors: train optiprompt.",
-        first_word="optiprompt",
+        "optiprompt",
     ),
     Command(
         "fit",
@@ -413,7 +390,7 @@ def command() -> Program:
     app.callback()(_root)
     program = typer.main.get_command(app)
     assert isinstance(program, Program)
-    _with_variables(program.params)
+    _name_variables(program.params, "promptcli")
     for panel, rows in _PANELS:
         for row in rows:
             row.rich_help_panel = panel
@@ -436,7 +413,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(words: list[str], ends_process: bool) -> NoReturn:
     set_up_streams()
     code = 0
-    with interruptible(ends_process) as interrupts:
+    typed = shlex.join(["promptcli", *words])
+    with interruptible(ends_process) as interrupts, command_typed(typed):
         try:
             try:
                 with command().make_context("promptcli", words) as context:
