@@ -10,7 +10,8 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -25,9 +26,9 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
-from promptcli.cli.grids import Grid
 from promptcli.cli.visible import visible, visible_json, visible_lines
 from promptcli.errors import short_line
 from promptcli.notes import LOG
@@ -104,6 +105,39 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     return vars(value)
+
+
+_NUMBER = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows under their heads, if there are any; columns of numbers are aligned on the right."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    #: row and column of the best scores, which papers print in bold; the terminal does not
+    best: Collection[tuple[int, int]] = ()
+
+    def numeric_columns(self) -> list[bool]:
+        """Return of each column whether it is one of numbers."""
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.heads)
+        return [any(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
+
+    def __rich__(self) -> Table:
+        table = Table(box=None, pad_edge=False, show_header=bool(self.heads), padding=(0, 2, 0, 0))
+        numeric = self.numeric_columns()
+        for head, of_numbers in zip(self.heads or [""] * len(numeric), numeric, strict=True):
+            table.add_column(
+                Text(visible(head)),
+                justify="right" if of_numbers else "left",
+                overflow="fold",
+                no_wrap=of_numbers,
+            )
+        for row in self.rows:
+            if any(row):
+                table.add_row(*(Text(visible(cell)) for cell in row))
+        return table
 
 
 def half_interval(interval: Sequence[float], decimals: int = 2) -> str:

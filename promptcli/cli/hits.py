@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from promptcli.retrieval.pairs import Leak, Leaks
     from promptcli.retrieval.ranking import Hit
 
-Format = Annotated[str | None, typer.Option(help="Output format: table (default), csv or json.")]
+Format = Annotated[
+    Literal["table", "csv", "json"] | None, typer.Option(help="Output format. Default: table.")
+]
 Show = Annotated[
     str | None,
     typer.Option(help="Columns to show beside each hit, e.g. year,lang; in table and csv."),
@@ -44,7 +46,7 @@ class HitPrinter:
     def __init__(
         self, format: str | None, show: str | None, *, json: bool, explain: bool = False
     ) -> None:
-        self.format = format_name(format, ("table", "csv", "json"), json=json)
+        self.format = format_name(format, json=json)
         if explain and self.format == "csv":
             raise UsageError("csv has no explanations; give table or json", parameter="format")
         names = next(csv.reader([show or ""], skipinitialspace=True))  # one with a comma is quoted

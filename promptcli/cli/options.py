@@ -5,7 +5,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -112,7 +112,6 @@ def chosen_model(
     """Return the choice that the options of the panel Model describe, with the program's device and
     dtype.
     """
-    kinds = kinds_of(Recipe)
     given = {
         "backbone": backbone,
         "prompt": prompt,
@@ -120,7 +119,7 @@ def chosen_model(
         "transforms": tuple(transforms or ()) or None,
     }
     changes = {name: value for name, value in given.items() if value is not None}
-    others = {name: kind for name, kind in kinds.items() if name not in given}
+    others = {name: kind for name, kind in kinds_of(Recipe).items() if name not in given}
     return choice_of(model, changes | parse_pairs(others, set or ()), dim=dim)
 
 
@@ -151,10 +150,8 @@ def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., 
     return decorate
 
 
-def format_name(format: str | None, formats: Iterable[str], *, json: bool) -> str:
+def format_name(format: str | None, *, json: bool) -> str:
     """Return the format that is asked for, by ``--format`` or ``--json``."""
-    if format not in (None, *formats):
-        raise unknown("format", str(format), formats)
     if json and format not in (None, "json"):
         raise UsageError(f"{format} and --json exclude each other", parameter="format")
     return "json" if json else format or "table"
@@ -186,13 +183,9 @@ def kinds_of(described: Any) -> dict[str, Any]:
 
 
 def parse_pairs(
-    kinds: Mapping[str, Any], pairs: Sequence[str], option: str = "--set", *, many: bool = False
+    kinds: Mapping[str, Any], pairs: Sequence[str], option: str = "--set"
 ) -> dict[str, Any]:
-    """Return the values of ``FIELD=VALUE`` by the fields' types.
-
-    With ``many`` each is a list, ``FIELD=V,V``: of a field that is given twice the values are
-    joined, and each counts once.
-    """
+    """Return the values of ``FIELD=VALUE`` by the fields' types."""
     fields = dict[str, Any]()
     for pair in pairs:
         written, _, text = pair.partition("=")
@@ -208,11 +201,7 @@ def parse_pairs(
         kind = next((member for member in members if member in _READERS), str)
         read, takes = _READERS[kind]
         try:
-            if many:
-                values = [*fields.get(name, ()), *map(read, text.split(","))]
-                fields[name] = list(dict.fromkeys(values))
-            else:
-                fields[name] = read(text)
+            fields[name] = read(text)
         except (KeyError, ValueError):
             raise UsageError(
                 f"{option} {written}: {text!r} is not allowed; it takes {takes}"

@@ -4,15 +4,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from promptcli.cli.console import result_document, result_json, show
-from promptcli.cli.grids import Grid
+from promptcli.cli.console import Grid, result_document, result_json, show
 from promptcli.errors import UsageError
 from promptcli.storage.files import check_output, write_text
 
@@ -41,8 +40,8 @@ class Report:
 
 
 Format = Annotated[
-    str | None,
-    typer.Option(help="Output format: table (default), markdown, latex, csv or json."),
+    Literal["table", "markdown", "latex", "csv", "json"] | None,
+    typer.Option(help="Output format. Default: table."),
 ]
 NoIntervals = Annotated[
     bool,
@@ -125,13 +124,12 @@ _WRITERS: dict[str, Callable[[Report], str]] = {
     "csv": _csv,
     "json": _json,
 }
-FORMATS = ("table", *_WRITERS)
 #: Extension of a file of results -> its format.
 ENDINGS = {".json": "json", ".csv": "csv", ".md": "markdown", ".tex": "latex"}
 
 
 def print_report(report: Report, format: str) -> None:
-    """Print a result in one of the ``FORMATS``."""
+    """Print a result in one of the formats."""
     if format == "table":
         show(*report.parts)
     elif format == "json":
@@ -157,3 +155,27 @@ def check_results_file(path: Path, *, force: bool) -> None:
 def write_results(path: Path, report: Report) -> None:
     """Write a result in the format of the file's extension."""
     write_text(path, text_of(report, ENDINGS[path.suffix.lower()]))
+
+
+#: The text of a score in a cell; an interval or a dash does not match.
+_SCORE = re.compile(r"-?\d+(\.\d+)?")
+
+
+def best_cells(
+    rows: Sequence[Sequence[str]], columns: Iterable[int], among: Iterable[int]
+) -> set[tuple[int, int]]:
+    """Return the greatest scores of each column among some rows; of a single score none.
+
+    Scores that are equal as printed are all the best.
+    """
+    best: set[tuple[int, int]] = set()
+    compared = list(among)
+    for column in columns:
+        scores = {}
+        for number in compared:
+            if _SCORE.fullmatch(rows[number][column]):
+                scores[number] = float(rows[number][column])
+        if len(scores) > 1:
+            greatest = max(scores.values())
+            best |= {(number, column) for number, score in scores.items() if score == greatest}
+    return best

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from promptcli.cli.console import half_interval
-from promptcli.cli.grids import Grid, best_cells
+from promptcli.cli.console import Grid, half_interval
+from promptcli.cli.result_files import best_cells
 from promptcli.data.task_table import TEST_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask, any_task_names
 from promptcli.errors import counted

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from promptcli.cli.grids import Grid
+from promptcli.cli.console import Grid
 
 SCORES = [["bert-base-uncased", *["39.71"] * 4], ["", *["±12.34"] * 4]]
 

@@ -17,7 +17,6 @@ from promptcli.cli.options import (
 )
 from promptcli.cli.result_files import (
     ENDINGS,
-    FORMATS,
     Format,
     NoIntervals,
     Report,
@@ -157,7 +156,7 @@ def evaluate_command(
     """
     from promptcli.cli.tables import evaluation_parts, evaluation_records
 
-    printed = format_name(format, FORMATS, json=json)
+    printed = format_name(format, json=json)
     if output is not None:
         check_results_file(output, force=force)
     folder = data_folder(data_dir)
@@ -200,7 +199,6 @@ def evaluate_command(
     report = Report(_document(evaluation), parts, evaluation_records(evaluation))
     print_report(report, printed)
     if output is not None:
-        check_results_file(output, force=force)  # it may have appeared in the meantime
         write_results(output, report)
         note(f"results in {output}")
     for error in evaluation.refused.values():

@@ -95,7 +95,7 @@ def reproduce(
 
     Rows that cannot be measured are listed with the reason. The same command resumes a killed run.
     """
-    printed = options.format_name(format, result_files.FORMATS, json=json)
+    printed = options.format_name(format, json=json)
     _check_plot(plot, tables, force=force)
     texts = Texts(corpus, triplets, labelled, definitions)
     folder = options.data_folder(data_dir)
@@ -109,7 +109,8 @@ def reproduce(
 
     choice = options.choice_of(backbone)
     if tables == ["list"]:
-        options.format_name(format, ("table", "json"), json=json)
+        if printed not in ("table", "json"):
+            raise errors.unknown("format", printed, ("table", "json"))
         name = backbone or options.default_backbone(paper=paper)
         with senteval.tasks_from(folder):
             overviews = library.overviews(

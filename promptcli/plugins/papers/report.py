@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from promptcli.cli.grids import Grid, best_cells
-from promptcli.cli.result_files import Part, Report, text_of
+from promptcli.cli.console import Grid
+from promptcli.cli.result_files import Part, Report, best_cells, text_of
 from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.contexts import EXAMPLES
 from promptcli.plugins.papers.documents import published_value

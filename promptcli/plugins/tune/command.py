@@ -34,7 +34,16 @@ from promptcli.cli.commands.train import (
     without_defaults,
 )
 from promptcli.cli.console import note, result_json, result_table
-from promptcli.cli.options import Csv, DataDir, Force, Json, SkipBad, parse_pairs, written_name
+from promptcli.cli.options import (
+    Csv,
+    DataDir,
+    Force,
+    Json,
+    SkipBad,
+    field_of,
+    parse_pairs,
+    written_name,
+)
 from promptcli.errors import UsageError
 from promptcli.plugins.tune.trials import Tuned
 from promptcli.plugins.tune.tuning import tune
@@ -131,22 +140,23 @@ def tune_command(
 def _swept(pairs: Sequence[str]) -> dict[str, Any]:
     """Return what ``--sweep SETTING=V,V`` tries; a range stays as it is written."""
     types = setting_types()
-    swept: dict[str, Any] = {}
-    others = []
+    ranges = dict[str, str]()
+    values = dict[str, list[Any]]()
     for pair in pairs:
         setting, _, written = pair.partition("=")
-        field = setting.replace("-", "_")
+        field = field_of(pair)
         kind = types.get(field)
         if field in ("seed", "template"):
             raise UsageError(f"{setting} is not swept; give --seeds, or a run for each")
         if ".." in written and {int, float}.intersection(get_args(kind) or (kind,)):
-            swept[field] = written
+            ranges[field] = written
         else:
-            others.append(pair)
-    values = parse_pairs(types, others, "--sweep", many=True)
-    for field in swept.keys() & values.keys():
+            for value in written.split(","):
+                read = parse_pairs(types, [f"{setting}={value}"], "--sweep")
+                values.setdefault(field, []).append(read[field])
+    for field in ranges.keys() & values.keys():
         raise UsageError(f"{written_name(field)} is given as a range and as values; give one")
-    return swept | values
+    return ranges | values
 
 
 def _document(tuned: Tuned, name: str) -> dict[str, Any]:
