@@ -8,7 +8,7 @@ from typing import Any
 
 from promptcli.cli.console import Grid, half_interval
 from promptcli.cli.result_files import best_cells
-from promptcli.data.task_table import TEST_TASKS, TaskName, task_row
+from promptcli.data.task_table import TaskName, task_row
 from promptcli.data.tasks import STSTask, any_task_names
 from promptcli.errors import counted
 from promptcli.evaluation.evaluator import average
@@ -117,7 +117,7 @@ class _Tables:
                     " comparable with printed figures"
                 )
         heads = [f"{column}*" if column in stars else column for column in columns]
-        parts += self._scores(self._rows, columns, heads, list(map(str, TEST_TASKS)))
+        parts += self._scores(self._rows, columns, heads, SpearmanScore.averaged_over)
         for task in tasks:
             parts += self._two_levels(task)
         return [*parts, *stars.values()]
@@ -155,10 +155,8 @@ class _Tables:
         rows = {
             label: getattr(row.get(task.label), "subsets", {}) for label, row in self._rows.items()
         }
-        [grid] = self._scores(rows, list(task.subsets))
         counts = ["pairs", *(str(len(subset)) for subset in task.subsets.values())]
-        best = {(row + 1, column) for row, column in grid.best}
-        return [f"{task.label} by subset", Grid(grid.heads, [counts, *grid.rows], best)]
+        return [f"{task.label} by subset", *self._scores(rows, list(task.subsets), first=counts)]
 
     def averages(self, kind: type[Score]) -> ReportParts:
         """Lay out scores of which an average is printed, as accuracies of transfer tasks."""
@@ -175,13 +173,14 @@ class _Tables:
         columns: Sequence[str],
         heads: Sequence[str] = (),
         averaged_over: Sequence[str] = (),
-    ) -> list[Any]:
+        first: Sequence[str] = (),
+    ) -> ReportParts:
         """Lay out a line of scores for each encoder, and one of half the 95% intervals, if any.
 
         A missing score is a dash, and so is the average of the papers' tasks that lacks one.
         """
         averaged = [name for name in averaged_over if any(name in row for row in rows.values())]
-        lines = []
+        lines = [list(first)] if first else []
         for label, row in rows.items():
             scores = [row.get(column) for column in columns]
             values = [f"{score.value:.2f}" if score else "-" for score in scores]
@@ -195,11 +194,10 @@ class _Tables:
             if any(halves):
                 lines.append(["", *halves])
         all_heads = ["", *(heads or columns), *(["Avg"] if averaged else [])]
-        best = best_cells(lines, range(1, len(all_heads)), range(len(lines)))
-        parts: list[Any] = [Grid(all_heads, lines, best)]
+        best = best_cells(lines, range(1, len(all_heads)), range(bool(first), len(lines)))
+        parts: ReportParts = [Grid(all_heads, lines, best)]
         if 0 < len(averaged) < len(averaged_over):
-            of_all = f"{len(averaged)} of the papers' {len(averaged_over)} tasks"
-            parts.append(f"Avg: mean of {of_all}")
+            parts.append(f"Avg: mean of {len(averaged)} of the papers' {len(averaged_over)} tasks")
         return parts
 
     def _half(self, score: Any) -> str:

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from promptcli.cli.grids import Grid
 
+from promptcli.cli.console import Grid
 from promptcli.cli.tables import comparison_table, table_names
 from promptcli.data.task_table import TEST_TASKS
 from promptcli.errors import UsageError

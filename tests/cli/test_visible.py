@@ -6,11 +6,11 @@ import logging
 import re
 
 import pytest
-from promptcli.cli.grids import Grid
 from rich.console import Console
 from rich.text import Text
 
 from promptcli.cli import console
+from promptcli.cli.console import Grid
 from promptcli.cli.visible import visible, visible_json
 
 #: ESC, BEL, CR, DEL, C1's CSI and NEL, an override of direction, a separator of lines.

@@ -80,44 +80,40 @@ def show(
 ) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
     card = _registry().card(name)
-    if not (json or all):
-        _print_fields(_in_short(card))
-        console.note("the rest: --all or --json")
+    shown = {
+        **_row(card),
+        "recipe": card.recipe.to_dict(),
+        "tensors": TENSORS in card.files,
+        "prompts": dict(card.prompts.texts),
+        "promptcli": card.promptcli,
+        "provenance": card.provenance,
+        "scores": card.scores,
+    }
+    del shown["score"]  # it is among the scores
+    if json:
+        console.result_json(shown)
+    elif all:
+        scores = {str(number): score for number, score in enumerate(card.scores, 1)}
+        _print_fields({**shown, "scores": scores})
     else:
-        shown = {
-            **_row(card),
-            "recipe": card.recipe.to_dict(),
-            "tensors": TENSORS in card.files,
-            "prompts": dict(card.prompts.texts),
-            "promptcli": card.promptcli,
-            "provenance": card.provenance,
-            "scores": card.scores,
-        }
-        del shown["score"]  # it is among the scores
-        if json:
-            console.result_json(shown)
-        else:
-            scores = {str(number): score for number, score in enumerate(card.scores, 1)}
-            _print_fields({**shown, "scores": scores})
+        _print_fields({**shown, **_in_short(card)})
+        console.note("the rest: --all or --json")
 
 
 def _in_short(card: Entry) -> dict[str, Any]:
-    """Return the fields that say what a model is, in about twenty lines."""
-    row = _row(card)
-    fields = {key: row[key] for key in ("name", "origin", "method", "backbone", "created")}
+    """Return the longer fields of a model in a few lines each."""
     recipe = card.recipe.to_dict().items()
-    fields["recipe"] = {key: value for key, value in recipe if value not in (None, [], "none")}
-    fields["tensors"] = TENSORS in card.files
-    fields["prompts"] = list(card.prompts.texts)
     came = {
         key: value for key, value in card.provenance.items() if not isinstance(value, dict | list)
     }
-    trained = card.provenance.get("trained", {})
-    if trained:
+    if trained := card.provenance.get("trained"):
         came["trained"] = f"{trained['method']} on {trained.get('source') or 'data of its own'}"
-    versions = {"promptcli": card.promptcli, **trained.get("versions", {})}
-    came["versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
-    return {**fields, "provenance": came, "scores": [_score(score) for score in card.scores]}
+    return {
+        "recipe": {key: value for key, value in recipe if value not in (None, [], "none")},
+        "prompts": list(card.prompts.texts),
+        "provenance": came,
+        "scores": [_score(score) for score in card.scores],
+    }
 
 
 def remove(name: Name) -> None:
