@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import zip_longest
 from typing import Any
 
 import typer
@@ -112,7 +113,10 @@ _NUMBER = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows under their heads, if there are any; columns of numbers are aligned on the right."""
+    """Rows under their heads, if there are any; columns of numbers are aligned on the right.
+
+    The last cells of a row may be left out.
+    """
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -121,7 +125,7 @@ class Grid:
 
     def numeric_columns(self) -> list[bool]:
         """Return of each column whether it is one of numbers."""
-        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.heads)
+        columns = zip_longest(*self.rows, fillvalue="") if self.rows else [()] * len(self.heads)
         return [any(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
 
     def __rich__(self) -> Table:

@@ -192,16 +192,16 @@ def _source(words: list[str]) -> str | BinaryIO:
 
     if words == ["-"]:
         return sys.stdin.buffer
-    exist = [word == "-" or os.path.exists(word) or names_file(word) for word in words]
-    if any("://" in word and " " not in word for word in words) or (len(words) > 1 and all(exist)):
+    missing = [word for word in words if not (os.path.exists(word) or names_file(word))]
+    if not missing and len(words) == 1:
+        return words[0]
+    if not missing or any("://" in word and " " not in word for word in words):
         raise UsageError(
             "several files, and URLs, are embedded into a folder of parts; give --shards N -o"
             " FOLDER"
         )
-    if all(exist):
-        return words[0]
-    if any(exist):
-        check_file(Path(words[exist.index(False)]))
+    if len(missing) < len(words):
+        check_file(Path(missing[0]))
     for word in words:
         check_sentence(word)
         if "\n" in word:
@@ -255,14 +255,17 @@ def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
     else:
         note(f"{made.parts:,} of {counted(manifest.shards, 'part')} are in {made.folder}, {rate}")
     if as_json:
-        about = {
-            "output": str(made.folder),
-            "rows": manifest.rows,
-            "dim": manifest.dim,
-            "shards": manifest.shards,
-        }
-        precision = manifest.settings.precision
-        result_json({**about, "precision": precision, "made": made.made, "finished": made.finished})
+        result_json(
+            {
+                "output": str(made.folder),
+                "rows": manifest.rows,
+                "dim": manifest.dim,
+                "shards": manifest.shards,
+                "precision": manifest.settings.precision,
+                "made": made.made,
+                "finished": made.finished,
+            }
+        )
 
 
 @takes_model()

@@ -169,11 +169,13 @@ def evaluate_command(
         return
     changes = dict(choice.changes)
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
-    words = [*(models or []), *(model or [])]
+    words: list[str | None] = [*(models or []), *(model or [])]
     is_bare = not words and changes == neutral
-    chosen: list[Choice] = []
-    if not (is_bare and vectors):
-        chosen = _models_to_score(words, changes, names, protocol, paper=paper)
+    if is_bare:
+        words = [] if vectors else _usual_models(names, protocol, paper=paper)
+    elif not words:
+        words = [None]
+    chosen = [choice_of(word, changes, paper=paper) for word in words]
     baseline = None
     if compare is not None:
         baseline = choice_of(compare, neutral, paper=paper)
@@ -207,30 +209,16 @@ def evaluate_command(
         raise type(error)(f"{count} of {all_models} could not be scored; their rows say why")
 
 
-def _models_to_score(
-    words: Sequence[str],
-    changes: dict[str, Any],
-    tasks: Sequence[str],
-    protocol: str,
-    *,
-    paper: bool,
-) -> list[Choice]:
-    """Return the models to score.
-
-    Default: every recipe on graded pairs, the default encoder on other tasks.
+def _usual_models(tasks: Sequence[str], protocol: str, *, paper: bool) -> list[str | None]:
+    """Return what is scored if no model is named: every recipe on graded pairs, the default encoder
+    on other tasks.
     """
     from promptcli.data.task_table import task_row
     from promptcli.data.tasks import any_task_names
 
-    if words:
-        return [choice_of(word, changes, paper=paper) for word in words]
-    if not changes.keys() <= _NEUTRAL:
-        return [choice_of(None, changes, paper=paper)]
     if any(task_row(name, protocol).metric == "spearman" for name in any_task_names(tasks)):
-        return [choice_of(name, changes, paper=paper) for name in COMPARED]
-    if paper:
-        return [choice_of("prompt", changes, paper=True)]
-    return [choice_of(None, changes)]
+        return list(COMPARED)
+    return ["prompt" if paper else None]
 
 
 def _default_tasks(*, has_folder: bool, paper: bool) -> list[str]:

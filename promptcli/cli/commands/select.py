@@ -1,6 +1,5 @@
 """``promptcli ditto-search``, ``search-layers`` and ``search-templates``."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -253,17 +252,17 @@ def _print_layers(search: "Search") -> None:
 
 def _print_poolings(search: "Search") -> None:
     """Print the poolings, best first, and those that they compete with."""
-    rows: list[list[str]] = []
+    heads = ["", "pooling", "value", "", "gain"]
+    rows: list[list[object]] = []
     for rank, item in enumerate(search.ranked, 1):
-        rows.append([str(rank), item.choice, *_score(item), f"{item.gain:+.2f}"])
+        rows.append([rank, item.choice, *_score(item), f"{item.gain:+.2f}"])
         if item.tfidf is not None:
+            heads[5:] = ["Pearson", "Spearman"]
             rows[-1] += [f"{item.tfidf.pearson:.2f}", f"{item.tfidf.spearman:.2f}"]
-    width = len(rows[0])
     for plain in search.baseline.values():
         if plain not in search.ranked:
-            rows.append(["", plain.choice, *_score(plain), "", "", ""][:width])
-    heads = ["", "pooling", "value", "", "gain", "Pearson", "Spearman"]
-    result_table(heads[:width], rows)
+            rows.append(["", plain.choice, *_score(plain)])
+    result_table(heads, rows)
 
 
 def print_templates(search: "Search") -> None:
@@ -275,18 +274,21 @@ def print_templates(search: "Search") -> None:
     show(f"{backbone}; {search.recipe.pooling}, period rule; * the best")
     _caption(search)
     show(search.about["compared"])
-    rows: list[Sequence[str]] = []
+    heads = ["template", "", search.task.label, ""]
+    if published:
+        heads.append("published")
+    rows: list[list[str]] = []
     for heading, templates in search.stages.items():
         rows.append([heading])
         for item in templates:
             if item in search.ranked:  # a single stage is cut to its ``top``
-                star = "*" if item is search.best else ""
                 printed = f"{published[item.choice]:.2f}" if item.choice in published else "-"
-                rows.append([item.choice, star, *_score(item), printed])
+                star = "*" if item is search.best else ""
+                rows.append([item.choice, star, *_score(item), printed][: len(heads)])
     rows.append(["Without a template"])
-    rows += [[item.choice, "", *_score(item), "-"] for item in search.baseline.values()]
-    heads = ["template", "", search.task.label, "", *(["published"] if published else [])]
-    result_table(heads, [[*row, "", "", "", ""][: len(heads)] for row in rows])
+    for item in search.baseline.values():
+        rows.append([item.choice, "", *_score(item), "-"][: len(heads)])
+    result_table(heads, rows)
     _print_verdict(search)
 
 

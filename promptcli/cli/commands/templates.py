@@ -58,9 +58,7 @@ def _document(name: str, checked: CheckedTemplate) -> dict[str, Any]:
     """Return a template JSON-ready, with the fields of a named one first."""
     fields = asdict(checked)
     named = fields.pop("named")
-    if named is None:
-        return fields
-    return {"name": name, **named, **fields}
+    return fields if named is None else {"name": name, **named, **fields}
 
 
 def _print_template(name: str, checked: CheckedTemplate) -> None:
@@ -71,9 +69,7 @@ def _print_template(name: str, checked: CheckedTemplate) -> None:
             rows.append((_SCORE, f"{named.score:.2f}"))
         rows += [(f"for {model}", text) for model, text in named.models.items()]
         result_table((), rows)
-    tokens = [
-        (str(token.position), str(token.id), token.text, token.part) for token in checked.tokens
-    ]
+    tokens = [(token.position, token.id, token.text, token.part) for token in checked.tokens]
     result_table(("position", "id", "token", "part"), tokens)
     read = "the last token"
     if checked.mask_position is not None:

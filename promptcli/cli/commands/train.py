@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -209,7 +209,7 @@ def train(
         if resume and method is not None:  # train --resume NAME --method METHOD
             typed.setdefault("name", method)
         typed["method"] = method_option if resume else method or method_option
-    given = {**_read(config), **typed, **settings_by_set(set)}
+    given = {**_read(config), **typed, **parse_pairs(setting_types(), set or ())}
     arguments = library_arguments(given, resume=resume)
     if dry_run:
         shown = library.training_settings(**without_defaults(arguments, *_OF_RUN))
@@ -241,11 +241,6 @@ def without_defaults(options: Mapping[str, Any], *without: str) -> dict[str, Any
         for field, value in options.items()
         if field not in without and value is not None and value is not False and value != []
     }
-
-
-def settings_by_set(pairs: Sequence[str] | None) -> dict[str, Any]:
-    """Return the settings that ``--set FIELD=VALUE`` gives."""
-    return parse_pairs(setting_types(), pairs or ())
 
 
 def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict[str, Any]:
@@ -312,18 +307,14 @@ def _as_toml(given: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
     values.setdefault("data", [shown["data"]])
     if shown["dtype"] != "auto":
         values["dtype"] = shown["dtype"]
-    for field in setting_types():
-        if field in shown:
-            values[field] = shown[field]
+    values |= {field: shown[field] for field in setting_types() if field in shown}
     names = {field: name for name, field in _TYPED.items()}
     lines = ["# promptcli train --config FILE; what is typed wins over this file"]
     for field, value in values.items():
-        if value is not None and value not in ("", [], ()):
-            name = names.get(field, written_name(field))
-            plain = str(value) if isinstance(value, Path) else value
+        if value not in (None, "", [], ()):
             # strings, numbers and arrays are written as in JSON
-            written = json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
-            lines.append(f"{name} = {written}")
+            written = json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
+            lines.append(f"{names.get(field, written_name(field))} = {written}")
     return "\n".join(lines)
 
 

@@ -30,7 +30,6 @@ from promptcli.cli.commands.train import (
     Tests,
     last_line,
     library_arguments,
-    settings_by_set,
     without_defaults,
 )
 from promptcli.cli.console import note, result_json, result_table
@@ -112,7 +111,8 @@ def tune_command(
     given = locals()
     own = ("sweep", "seeds", "trials", "keep_runs", "resume", "force", "set", "json")
     typed = without_defaults(given, *own)
-    arguments = library_arguments({**typed, **settings_by_set(set)}, resume=resume)
+    typed |= parse_pairs(setting_types(), set or ())
+    arguments = library_arguments(typed, resume=resume)
     with contextlib.redirect_stdout(sys.stderr):  # trackers print
         tuned = tune(
             **arguments,
