@@ -46,9 +46,7 @@ class MostRowsError(UsageError):
     """More than half of the rows of an index would be removed, and the user has not agreed."""
 
     def __init__(self, question: str) -> None:
-        super().__init__(
-            f"{question}; index sync with --yes removes them, with --dry-run shows them"
-        )
+        super().__init__(f"{question}; agree with `promptcli index sync DIR --yes`")
         self.question = question
 
 

@@ -292,7 +292,9 @@ def sync(
         result = synced(folder, files or None, yes=yes, dry_run=dry_run, **options)
     except MostRowsError as error:
         if not console.agrees(f"{error.question}. Remove them"):
-            raise
+            raise UsageError(
+                f"{error.question}; --yes removes them, --dry-run shows them"
+            ) from None
         result = synced(folder, files or None, yes=True, **options)
     if dry_run:
         _show_changes(result, as_json=json)
