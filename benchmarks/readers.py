@@ -81,7 +81,7 @@ CASES = {
 
 
 def ours(path):
-    from promptcli.data.column_choice import ColumnChoice
+    from promptcli.data.layouts import ColumnChoice
     from promptcli.data.rows import open_rows
 
     with open_rows(path, ColumnChoice(cells=True), skip_bad=True) as rows:

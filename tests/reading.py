@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.data import input_files
-from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.layouts import PAIRS
+from promptcli.data.layouts import PAIRS, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import read_vectors
 from promptcli.errors import CheckFailedError, UsageError

@@ -2,12 +2,12 @@
 numbers, dates, truth values or texts.
 """
 
+import contextlib
 import datetime
 import decimal
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from promptcli.data.csv_options import CsvOptions
@@ -65,13 +65,6 @@ class CellReader:
             point, other = re.escape(self._point), re.escape(self._thousands)
             whole = rf"\d{{1,3}}({other}\d{{3}}){{1,5}}|0|[1-9]\d{{0,17}}"
             self._number = re.compile(rf"-?({whole})({point}\d+)?")
-        self._readers: dict[str, Callable[[Any], Any]] = {
-            "whole": self.number,
-            "decimal": self.number,
-            "truth": self.truth,
-            "date": self.date,
-            "text": cell_text,
-        }
 
     def _plain(self, text: str) -> str:
         """Return a number as Python writes it."""
@@ -86,72 +79,58 @@ class CellReader:
             return self._plain(word)
         return text_of("score", cell)
 
-    def number(self, cell: Any) -> int | float | None:
-        """Return the finite number that a cell is, else None."""
-        if type(cell) is str:
-            if not self._are_texts or not self._number.fullmatch(cell):
-                return None
-            cell = self._plain(cell)
-            if _WHOLE.fullmatch(cell):
-                return int(cell)
-        elif type(cell) is int:
-            return cell if abs(cell) < 1 << 63 else None
-        elif not isinstance(cell, float | decimal.Decimal):
-            return None
-        number = float(cell)
-        return number if math.isfinite(number) else None
+    def meaning(self, cell: Any) -> tuple[str, Any]:
+        """Return what a cell is that is not empty, and its value.
 
-    def truth(self, cell: Any) -> bool | None:
-        """Return the truth value that a cell is, else None."""
+        It is whole, decimal, thousands (a number whose point may be one between thousands), truth,
+        date (its value is a text as ISO writes it; a time with a zone is in UTC) or text. A number
+        is finite, and a whole one below 2**63.
+        """
         if isinstance(cell, bool):
-            return cell
-        if self._are_texts and cell.lower() in ("true", "false"):
-            return bool(cell.lower() == "true")
+            return "truth", cell
+        if isinstance(cell, int) and abs(cell) < 1 << 63:
+            return "whole", cell
+        if isinstance(cell, float | decimal.Decimal) and math.isfinite(cell):
+            return "decimal", float(cell)
+        if isinstance(cell, IsoDate):
+            return "date", str(cell)
+        if isinstance(cell, datetime.date):
+            return "date", _iso(cell)
+        if not isinstance(cell, str):
+            return "text", cell_text(cell)
+        if self._are_texts:
+            if cell.lower() in ("true", "false"):
+                return "truth", cell.lower() == "true"
+            if self._number.fullmatch(cell):
+                return self._number_in(cell)
+        day = self._day(cell)
+        return ("text", cell_text(cell)) if day is None else ("date", day)
+
+    def _number_in(self, text: str) -> tuple[str, Any]:
+        """Return what a text is that is written as a number, and its value."""
+        plain = self._plain(text)
+        if _WHOLE.fullmatch(plain):
+            return "whole", int(plain)
+        number = float(plain)
+        if not math.isfinite(number):
+            return "text", text
+        if self._point:
+            return "decimal", number
+        if _DOUBTFUL.fullmatch(text):
+            return "thousands", number
+        return ("decimal" if "." in text else "whole"), number
+
+    def _day(self, text: str) -> str | None:
+        """Return the date that a text is, else None."""
+        with contextlib.suppress(ValueError):
+            if self._format:
+                return _iso(datetime.datetime.strptime(text, self._format))
+            if _ISO.fullmatch(text):
+                return _iso(datetime.datetime.fromisoformat(text))
         return None
 
-    def date(self, cell: Any) -> str | None:
-        """Return the date that a cell is, as ISO writes it (a time with a zone: in UTC), else
-        None.
-        """
-        if isinstance(cell, IsoDate):
-            return str(cell)
-        if isinstance(cell, datetime.date):
-            return _iso(cell)
-        if not isinstance(cell, str):
-            return None
-        try:
-            if self._format:
-                day = datetime.datetime.strptime(cell, self._format)
-            elif _ISO.fullmatch(cell):
-                day = datetime.datetime.fromisoformat(cell)
-            else:
-                return None
-        except ValueError:
-            return None
-        return _iso(day)
-
-    def kinds_of(self, cells: Iterable[Any]) -> set[str]:
-        """Return what the cells are that are not empty: whole, decimal, power (as 2e3, without a
-        point), doubtful (a number whose point may be one between thousands), truth, date or text.
-        """
-        return {self._kind(cell) for cell in map(stripped, cells) if cell is not None}
-
-    def _kind(self, cell: Any) -> str:
-        number = self.number(cell)
-        if number is None:
-            if self.truth(cell) is not None:
-                return "truth"
-            return "text" if self.date(cell) is None else "date"
-        if type(number) is int:
-            return "whole"
-        if type(cell) is not str or self._point:
-            return "decimal"
-        if _DOUBTFUL.fullmatch(cell):
-            return "doubtful"
-        return "decimal" if "." in cell else "power"
-
     def value(self, kind: str, cell: Any) -> Any:
-        """Return a cell of a column of a kind as a number, a truth value, or a text; ``ValueError``
+        """Return a cell of a column of a type as a number, a truth value, or a text; ``ValueError``
         if it is none.
 
         A date is a text as ISO writes it; an empty cell is None.
@@ -159,27 +138,25 @@ class CellReader:
         cell = stripped(cell)
         if cell is None:
             return None
-        value = self._readers[kind](cell)
-        if value is None:
+        if kind == "text":
+            return cell_text(cell)
+        found, value = self.meaning(cell)
+        if found == "text":
             raise ValueError(
                 f"is {shorten(cell)}, not a finite number below 2**63; give it as text"
             )
-        return float(value) if kind == "decimal" else value
+        return value
 
 
-def common_kind(kinds: set[str]) -> str:
-    """Return the kind of a column by those of its cells: one that all have, else text."""
-    if "doubtful" in kinds and "decimal" not in kinds:
-        return "text"
-    if len(kinds) == 1 and "power" not in kinds:
-        return next(iter(kinds))
-    numbers = {"whole", "decimal", "power", "doubtful"}
-    return "decimal" if kinds and kinds <= numbers else "text"
+def type_of(kinds: set[str]) -> str:
+    """Return the type of a column, number, truth, date or text, by what its cells are: one that all
+    have, else text.
 
-
-def type_of(kind: str) -> str:
-    """Return the type of a column of a kind: number, truth, date or text."""
-    return "number" if kind in ("whole", "decimal") else kind
+    A point that may be one between thousands needs a decimal one beside it.
+    """
+    if kinds and kinds <= {"whole", "decimal", "thousands"}:
+        return "number" if "decimal" in kinds or "thousands" not in kinds else "text"
+    return next(iter(kinds)) if len(kinds) == 1 else "text"
 
 
 def stripped(cell: Any) -> Any:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from promptcli.data.cells import finite_number
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import read_lines
-from promptcli.data.layouts import ID, TEXT
+from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import Parts
 from promptcli.errors import NotFoundError, UsageError, counted

@@ -12,10 +12,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from promptcli.data.cells import CellReader, common_kind, text_of, type_of
-from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.cells import CellReader, stripped, text_of, type_of
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import (
     PROSE,
@@ -30,7 +29,15 @@ from promptcli.data.input_files import (
     open_text,
     split_columns,
 )
-from promptcli.data.layouts import ID, NONE, NUMERIC, SENTENCES, TEXT, ColumnNames
+from promptcli.data.layouts import (
+    ID,
+    NONE,
+    NUMERIC,
+    SENTENCES,
+    TEXT,
+    ColumnChoice,
+    ColumnNames,
+)
 from promptcli.data.parquet_files import CHARACTERS, open_parquet
 from promptcli.data.tables import (
     INPUT_FORMATS,
@@ -49,6 +56,8 @@ BATCH = 4096
 _JSON = (".json", ".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv", *_JSON, ".xlsx", ".parquet")
 _TEXTS = ("", ".txt", *PROSE)
+
+Row = TypeVar("Row")
 
 #: Columns of some rows, each with its cells.
 RowBatch = dict[str, Sequence[Any]]
@@ -135,7 +144,8 @@ def open_rows(
             table = TextTable(text, options, bad)
         elif extension == ".parquet":
             reading = open_parquet(text.file, text.name, hint="give another file", error=UsageError)
-            table = ParquetTable(opened.enter_context(reading), text.name)
+            table = ParquetTable(opened.enter_context(reading), text.name, start)
+            start = 0
         elif extension == ".xlsx":
             sheet, fields = fields.without_sheet()
             table = WorkbookTable(str(path), options, sheet)
@@ -144,18 +154,15 @@ def open_rows(
             table = JsonTable(text, options, bad, fields.names, whole)
         else:
             table = INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
-        rows = rows_of(table, text.name, fields, options, bad, start)
-        batches = rows.batches
-        if TEXT in rows.columns:
-            batches = _with_row_numbers(batches, number)
-        first = next(batches, {})
+        rows = rows_of(table, text.name, fields, options, bad, start, number)
+        first = next(rows.batches, {})
         if not first and not may_be_empty:
             bad.tell(text.name)
             raise UsageError(f"{text.name} is empty; give a file with at least one row")
         yield dataclasses.replace(
             rows,
             name=str(path),
-            batches=itertools.chain([first] if first else [], batches),
+            batches=itertools.chain([first] if first else [], rows.batches),
             head=list(first.get(TEXT, ())),
             sha256=text.sha256,
             total=lambda: table.size or _count(path),
@@ -188,6 +195,24 @@ def _check_columns_of_text(fields: ColumnChoice, name: str) -> None:
 # Batches
 
 
+@dataclass(frozen=True)
+class _Column:
+    """A column of a batch."""
+
+    names: list[str]  #: its columns of the file; several texts are joined
+    read: Callable[[Any], Any]  #: takes a cell; ``ValueError`` if it cannot be read
+
+    def value(self, row: Mapping[str, Any]) -> Any:
+        """Return its value in a row of the file; ``ValueError`` if that cannot be read."""
+        values = []
+        for name in self.names:
+            try:
+                values.append(self.read(row[name]))
+            except ValueError as problem:
+                raise ValueError(f"{name!r} {problem}") from None
+        return values[0] if len(values) == 1 else " ".join(filter(None, values))
+
+
 def rows_of(
     table: RowTable,
     name: str,
@@ -195,36 +220,47 @@ def rows_of(
     options: CsvOptions = CsvOptions(),  # noqa: B008
     bad: BadRows = REFUSED,
     start: int = 0,
+    number: int = 0,
 ) -> Rows:
     """Return the chosen columns of a table from row ``start`` on; ``name`` is for messages."""
     if not table.header:
         return Rows(name, {}, iter(()))
-    columns = fields.choose(table.header, name, only=not table.are_texts)
-    nested = [column for column in columns.values() if column in table.nested]
+    chosen = fields.choose(table.header, name, only=not table.are_texts)
+    nested = [column for column in chosen.values() if column in table.nested]
     if nested:
         raise UsageError(f"{name}: column {nested[0]!r} holds lists or the like; name a text")
     cells = CellReader(options, are_texts=table.are_texts)
-    others = dict[str, str]()
+    columns = dict[str, _Column]()
+    for role, column in chosen.items():
+        read: Callable[[Any], str] = functools.partial(text_of, role, blank=table.has_blanks)
+        if role in ("score", "grade"):
+            read = cells.score
+        names = [column] if column in table.header else column.split(",")
+        columns[role] = _Column(names, read)
+    types = dict[str, str]()
     if fields.cells:
         # those that are joined are kept beside the text, too
-        chosen = {*columns.values(), *({TEXT} if "," in columns.get(TEXT, "") else ())}
-        others = _kinds(table, [each for each in table.header if each not in chosen], cells)
+        taken = {*chosen.values(), *({TEXT} if "," in chosen.get(TEXT, "") else ())}
+        others = [column for column in table.header if column not in taken]
+        for column, kind in _types(table, others, cells).items():
+            held = renamed(column, chosen)
+            types[held] = kind
+            columns[held] = _Column([column], functools.partial(cells.value, kind))
     bad.forget()  # they are counted when they are read
-    batches = _batches(table, name, columns, others, cells, start, bad)
-    types = {renamed(column, columns): type_of(kind) for column, kind in others.items()}
-    return Rows(name, columns, batches, types=types)
+    batches = _batches(table, name, columns, bad, start, number)
+    return Rows(name, chosen, batches, types=types)
 
 
-def _kinds(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str, str]:
-    """Return the kinds of columns: those that the table declares, else by all their cells."""
-    if table.kinds or not names:
-        return {name: table.kinds[name] for name in names}
-    found = {name: set[str]() for name in names}
-    for _, rows in _blocks(table.rows([table.header.index(name) for name in names])):
-        for kinds, of_column in zip(found.values(), zip(*rows, strict=True), strict=True):
-            if "text" not in kinds:
-                kinds |= cells.kinds_of(of_column)
-    return {name: common_kind(kinds) for name, kinds in found.items()}
+def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str, str]:
+    """Return the types of columns: those that the table declares, else by all their cells."""
+    if table.types or not names:
+        return {name: table.types[name] for name in names}
+    kinds = {name: set[str]() for name in names}
+    for _, row in table.rows([table.header.index(name) for name in names]):
+        for found, cell in zip(kinds.values(), map(stripped, row), strict=True):
+            if cell is not None and "text" not in found:
+                found.add(cells.meaning(cell)[0])
+    return {name: type_of(found) for name, found in kinds.items()}
 
 
 def renamed(column: str, columns: ColumnNames) -> str:
@@ -235,89 +271,52 @@ def renamed(column: str, columns: ColumnNames) -> str:
 def _batches(
     table: RowTable,
     name: str,
-    columns: ColumnNames,
-    others: Mapping[str, str],
-    cells: CellReader,
-    start: int,
+    columns: Mapping[str, _Column],
     bad: BadRows,
+    start: int,
+    number: int,
 ) -> Iterator[RowBatch]:
-    """Yield the chosen columns of a table, and the others, each with its kind, behind them."""
-    #: each with the columns of the file that it has: several are joined
-    roles = {
-        role: [column] if column in table.header else column.split(",")
-        for role, column in columns.items()
-    }
-    wanted = list(dict.fromkeys([*itertools.chain(*roles.values()), *others]))
+    """Yield columns of a table; rows without ids are numbered from ``number`` on."""
+    wanted = list(dict.fromkeys(itertools.chain(*(column.names for column in columns.values()))))
     places = [table.header.index(column) for column in wanted]
-    readers: dict[str, Callable[[Any], str]] = {
-        role: functools.partial(text_of, role, blank=table.has_blanks) for role in roles
-    }
-    readers |= dict.fromkeys(("score", "grade"), cells.score)
-    is_first = True
-    for numbers, rows in _blocks(table.rows(places, start)):
-        held = dict(zip(wanted, zip(*rows, strict=True), strict=True))
-        wrong = dict[int, str]()
-        batch: RowBatch = {}
-        for role, parts in roles.items():
-            is_text = role not in (TEXT, ID, *NUMERIC)
-            if is_text and is_first and None not in map(cells.number, held[parts[0]]):
-                raise UsageError(f"{name}: column {parts[0]!r} holds numbers, and {role} is text")
-            texts = [_read(held[column], readers[role], column, wrong) for column in parts]
-            batch[role] = texts[0]
-            if len(texts) > 1:
-                batch[role] = [" ".join(filter(None, row)) for row in zip(*texts, strict=True)]
-        is_first = False
-        for column, kind in others.items():
-            read = functools.partial(cells.value, kind)
-            batch[renamed(column, columns)] = _read(held[column], read, column, wrong)
-        for place, reason in wrong.items():
-            bad.add(name, table.counted, numbers[place], reason)
-        if wrong:
-            kept = [place not in wrong for place in range(len(rows))]
-            batch = {column: [*itertools.compress(batch[column], kept)] for column in batch}
-        if len(wrong) < len(rows):
-            yield batch
+
+    def values() -> Iterator[list[Any]]:
+        for line, cells in itertools.islice(table.rows(places), start, None):
+            row = dict(zip(wanted, cells, strict=True))
+            try:
+                yield [column.value(row) for column in columns.values()]
+            except ValueError as problem:
+                bad.add(name, table.counted, line, str(problem))
+
+    for block in _blocks(values(), _characters):
+        batch: RowBatch = dict(zip(columns, map(list, zip(*block, strict=True)), strict=True))
+        if ID not in batch:
+            batch = {ID: range(number, number + len(block))} | batch
+            number += len(block)
+        yield batch
     bad.tell(name, table.done)
 
 
-def _read(
-    cells: Sequence[Any], read: Callable[[Any], Any], column: str, wrong: dict[int, str]
-) -> list[Any]:
-    """Return what cells are; those that cannot be read are blank, and the reasons go to ``wrong``
-    by their place.
-    """
-    values = list[Any]()
-    for place, cell in enumerate(cells):
-        try:
-            values.append(read(cell))
-        except ValueError as problem:
-            wrong.setdefault(place, f"{column!r} {problem}")
-            values.append("")
-    return values
+def _characters(row: Sequence[Any]) -> int:
+    return sum(len(cell) for cell in row if type(cell) is str)
 
 
 def _blocks(
-    rows: Iterable[tuple[Any, list[Any]]], most: int = BATCH, characters: int = CHARACTERS
-) -> Iterator[tuple[list[Any], list[list[Any]]]]:
-    """Yield the numbers and cells of up to ``most`` rows; of long texts fewer."""
-    numbers, block, size = list[Any](), list[list[Any]](), 0
-    for number, row in rows:
-        numbers.append(number)
+    rows: Iterable[Row],
+    size: Callable[[Row], int],
+    most: int = BATCH,
+    characters: int = CHARACTERS,
+) -> Iterator[list[Row]]:
+    """Yield blocks of up to ``most`` rows; of long texts, by their ``size``, fewer."""
+    block, held = list[Row](), 0
+    for row in rows:
         block.append(row)
-        size += sum(len(cell) for cell in row if type(cell) is str)
-        if len(block) == most or size >= characters:
-            yield numbers, block
-            numbers, block, size = [], [], 0
+        held += size(row)
+        if len(block) == most or held >= characters:
+            yield block
+            block, held = [], 0
     if block:
-        yield numbers, block
-
-
-def _with_row_numbers(batches: Iterator[RowBatch], row: int) -> Iterator[RowBatch]:
-    """Yield batches of sentences with the numbers of the rows as ids if they have none."""
-    for batch in batches:
-        stop = row + len(batch[TEXT])
-        yield {ID: range(row, stop)} | batch
-        row = stop
+        yield block
 
 
 def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator[RowBatch]:
@@ -326,9 +325,10 @@ def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator
     A window is shorter at the end, and once it holds so many characters.
     """
     named = (zip(batch[ID], batch[TEXT], strict=True) for batch in batches)
-    texts = ((name, [text]) for name, text in itertools.chain.from_iterable(named))
-    for ids, window in _blocks(texts, rows, characters):
-        yield {ID: ids, TEXT: [text for (text,) in window]}
+    pairs = itertools.chain.from_iterable(named)
+    for window in _blocks(pairs, lambda pair: len(pair[1]), rows, characters):
+        ids, texts = zip(*window, strict=True)
+        yield {ID: list(ids), TEXT: list(texts)}
 
 
 def sentences_of(rows: Rows) -> Iterator[tuple[int | str, str]]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from promptcli.data import demo
 from promptcli.data.cells import cell_text, finite_number
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.given import check_rows
 from promptcli.data.hub_sets import FILE_OF_SET, hub_file
 from promptcli.data.input_files import split_columns
@@ -26,10 +25,12 @@ from promptcli.data.layouts import (
     ID,
     LABELLED_PAIRS,
     NONE,
+    NUMERIC,
     PAIRS,
     SENTENCES,
     TEXT,
     TRIPLETS,
+    ColumnChoice,
     ColumnNames,
     layout_of_width,
 )
@@ -231,6 +232,9 @@ def _examples(
         what = "definition" if layout == DEFINITIONS else "sentence"
         raise UsageError(f"{name} has no {what} to train on")
     columns = tuple(map(list, zip(*complete, strict=True)))
+    for role, texts in zip(layout, columns, strict=False):
+        if role not in NUMERIC and _are_numbers(texts):
+            raise UsageError(f"{name}: column {read[role]!r} holds numbers, and {role} is text")
     if is_judged and len(set(columns[-1])) == 1:
         raise UsageError(
             f"{name}: all {len(complete):,} {layout[-1]}s are {columns[-1][0]!r}; give two"
@@ -240,6 +244,12 @@ def _examples(
         columns = (*columns[:2], *filter(any, columns[2:]))
         layout = TRIPLETS if len(columns) > 2 else PAIRS
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
+
+
+def _are_numbers(texts: Iterable[str]) -> bool:
+    """Return whether texts that are not empty are numbers, and there are some."""
+    numbers = [finite_number(text) for text in texts if text]
+    return bool(numbers) and None not in numbers
 
 
 def _judgement(layout: tuple[str, ...], given: str, where: str) -> str:

@@ -44,8 +44,8 @@ class RowTable:
     """The rows of a file under their header."""
 
     header: list[str]
-    #: column -> whole, decimal, date, truth or text, if the file declares it
-    kinds: Mapping[str, str] = {}
+    #: column -> number, date, truth or text, if the file declares it
+    types: Mapping[str, str] = {}
     nested: Collection[str] = ()  #: columns that hold lists or the like
     counted = "line"  #: what the numbers of rows count
     done = "left out"  #: with rows that cannot be read, if they are not refused
@@ -53,10 +53,8 @@ class RowTable:
     has_blanks = True  #: whether a sentence that is missing is blank, rather than refused
     size: int | None = None  #: rows, if that is known
 
-    def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the rows from row ``start`` on, each with its number and the cells of the columns
-        ``places``.
-        """
+    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the rows, each with its number and the cells of the columns ``places``."""
         raise NotImplementedError
 
 
@@ -107,8 +105,8 @@ class TextTable(RowTable):
         self.header = [""]
         self._lines = functools.partial(text.lines, options.encoding, bad)
 
-    def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
-        for number, line in itertools.islice(enumerate(self._lines(), 1), start, None):
+    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
+        for number, line in enumerate(self._lines(), 1):
             yield number, [without_end(line)]
 
 
@@ -122,9 +120,9 @@ class ColumnTable(RowTable):
         self.header = list(columns)
         self._columns = list(columns.values())
 
-    def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
+    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         rows = zip(*(self._columns[place] for place in places), strict=True)
-        for number, row in itertools.islice(enumerate(rows, 1), start, None):
+        for number, row in enumerate(rows, 1):
             yield number, list(row)
 
 
@@ -220,7 +218,7 @@ class CsvTable(RowTable):
                 )
         return ","
 
-    def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
+    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         width = len(self.header)
         records = self._records(self._delimiter, self._bad)
         records = itertools.dropwhile(lambda record: not record[1], records)
@@ -228,7 +226,7 @@ class CsvTable(RowTable):
             next(records, None)
         if width > 1:
             records = (record for record in records if record[1])
-        for lines, row in itertools.islice(records, start, None):
+        for lines, row in records:
             if not row:  # of a single column, an empty cell
                 yield lines[0], [""] * len(places)
             elif len(row) == width:
@@ -331,9 +329,9 @@ class JsonTable(RowTable):
                     reason = f'{shorten(item)} is not a JSON object, e.g. {{"text": "..."}}'
                     bad.add(self._name, self.counted, number, reason)
 
-    def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
+    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         keys = [self.header[place] for place in places]
-        for number, item in itertools.islice(self._objects(self._bad), start, None):
+        for number, item in self._objects(self._bad):
             yield number, [item[key] if key in item else _at(item, key) for key in keys]
 
 
@@ -447,11 +445,11 @@ class WorkbookTable(RowTable):
         self._lines.seek(self._start)
         return itertools.groupby(map(json.loads, self._lines), operator.itemgetter(0))
 
-    def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
+    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         below = itertools.chain.from_iterable(
             itertools.islice(rows, 1, None) for _, rows in self._sheets()
         )
-        for _, number, row in itertools.islice(below, start, None):
+        for _, number, row in below:
             cells = (row[place] for place in places)
             yield number, [IsoDate(cell["date"]) if type(cell) is dict else cell for cell in cells]
 
@@ -464,14 +462,15 @@ class ParquetTable(RowTable):
 
     counted = "row"
 
-    def __init__(self, file: Any, name: str) -> None:
+    def __init__(self, file: Any, name: str, start: int) -> None:
+        """Open a file whose rows are wanted from row ``start`` on."""
         import pyarrow as pa
 
-        self._file, self._name = file, name
+        self._file, self._name, self._start = file, name, start
         fields = list(file.schema_arrow)
         self.header = [field.name for field in fields]
         check_header(self.header, name, "the file")
-        self.kinds, self.nested = dict[str, str](), set[str]()
+        self.types, self.nested = dict[str, str](), set[str]()
         self.size = file.metadata.num_rows
         for field in fields:
             kind = field.type
@@ -487,28 +486,28 @@ class ParquetTable(RowTable):
                 raise UsageError(f"{name}: column {field.name!r} {problem}")
             if kind.num_fields:
                 self.nested.add(field.name)
-            self.kinds[field.name] = "text"
-            for test, declared in _PARQUET_KINDS.items():
+            self.types[field.name] = "text"
+            for test, declared in _PARQUET_TYPES.items():
                 if getattr(pa.types, f"is_{test}")(kind):
-                    self.kinds[field.name] = declared
+                    self.types[field.name] = declared
 
-    def rows(self, places: Sequence[int], start: int = 0) -> Iterator[tuple[int, list[Any]]]:
+    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         columns = [self.header[place] for place in places]
-        groups, number = groups_from(self._file, start)
+        groups, number = groups_from(self._file, self._start)
         read = list(dict.fromkeys(columns))
         for batch in read_few(self._file, self._name, columns=read, row_groups=groups):
             cells = [values_of(batch, column, self._name) for column in columns]
             for row in zip(*cells, strict=True) if cells else [()] * len(batch):
                 number += 1
-                if number > start:
+                if number > self._start:
                     yield number, list(row)
 
 
-#: Test of Arrow's types -> kind of a column.
-_PARQUET_KINDS = {
-    "integer": "whole",
-    "floating": "decimal",
-    "decimal": "decimal",
+#: Test of Arrow's types -> type of a column.
+_PARQUET_TYPES = {
+    "integer": "number",
+    "floating": "number",
+    "decimal": "number",
     "boolean": "truth",
     "date": "date",
     "timestamp": "date",

@@ -13,11 +13,10 @@ from typing import Any
 
 from promptcli.data import senteval
 from promptcli.data.cells import finite_number
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.demo import TEXT, read_demo
 from promptcli.data.hub_sets import HubSet
 from promptcli.data.input_files import COMPRESSED, split_columns
-from promptcli.data.layouts import GRADED_PAIRS
+from promptcli.data.layouts import GRADED_PAIRS, ColumnChoice
 from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import TABLES, open_rows
 from promptcli.data.senteval import GoldRow, Parts

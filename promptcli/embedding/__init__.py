@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import stored_options
 from promptcli.data.given import check_texts
 from promptcli.data.input_files import (
@@ -20,7 +19,7 @@ from promptcli.data.input_files import (
     needs_network,
     split_text_column,
 )
-from promptcli.data.layouts import TEXT
+from promptcli.data.layouts import TEXT, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.embedding.engines import ENGINES
 from promptcli.embedding.passages import look_wrapped

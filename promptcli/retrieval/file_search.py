@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import stored_options
 from promptcli.data.given import check_query, check_rows
+from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted

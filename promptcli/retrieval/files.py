@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from promptcli.data.cells import CellReader, common_kind, type_of
-from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.cells import CellReader, stripped, type_of
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import STANDARD, split_columns
-from promptcli.data.layouts import ID, TEXT
+from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import Rows, open_rows
 from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
 from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
@@ -124,11 +123,12 @@ def _typed(
 ) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Return columns with the values that their cells mean, and their types."""
     reader = CellReader(CsvOptions(), are_texts=are_texts)
-    kinds = {name: common_kind(reader.kinds_of(cells)) for name, cells in columns.items()}
-    values = {
-        name: [reader.value(kinds[name], cell) for cell in cells] for name, cells in columns.items()
-    }
-    return values, {name: type_of(kind) for name, kind in kinds.items()}
+    types, values = dict[str, str](), dict[str, list[Any]]()
+    for name, cells in columns.items():
+        filled = (cell for cell in map(stripped, cells) if cell is not None)
+        types[name] = type_of({reader.meaning(cell)[0] for cell in filled})
+        values[name] = [reader.value(types[name], cell) for cell in cells]
+    return values, types
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.layouts import (
     GRADED_PAIRS,
     ID,
@@ -26,6 +25,7 @@ from promptcli.data.layouts import (
     SENTENCES,
     TEXT,
     TRIPLETS,
+    ColumnChoice,
     name_key,
 )
 from promptcli.data.rows import sentences_of

@@ -13,7 +13,7 @@ from typing import Any
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data import demo
-from promptcli.data.column_choice import ColumnChoice
+from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import tasks_from
 from promptcli.data.tasks import STSTask

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import find_inputs, needs_network
+from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors.part_folder import check_ids, check_same, count_input, read_range
 from promptcli.errors import NotFoundError, UsageError

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from promptcli.data import input_files, tables
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import STANDARD
+from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError
 from tests.reading import fails, parquet, read, records, texts, write

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import names_file, split_text_column
-from promptcli.data.layouts import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, TRIPLETS
+from promptcli.data.layouts import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, TRIPLETS, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.sources import (
     development_task,

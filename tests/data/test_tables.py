@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.csv_options import CsvOptions, csv_options
+from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 from tests.reading import records, write

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.input_files import split_columns
+from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.sources import sentences_with_column
 from promptcli.data.task_table import read_graded_pairs

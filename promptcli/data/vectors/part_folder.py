@@ -18,10 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.data.column_choice import ColumnChoice
 from promptcli.data.given import is_unicode
 from promptcli.data.input_files import file_sha256, state_of
-from promptcli.data.layouts import ID, TEXT
+from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.parquet_files import open_parquet
 from promptcli.data.rows import RowBatch, open_rows
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from promptcli.data.column_choice import ColumnChoice
-from promptcli.data.layouts import ID, TEXT
+from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.statistics import Doubles, mean_interval
