@@ -2,7 +2,6 @@
 numbers, dates, truth values or texts.
 """
 
-import contextlib
 import datetime
 import decimal
 import json
@@ -86,25 +85,33 @@ class CellReader:
         date (its value is a text as ISO writes it; a time with a zone is in UTC) or text. A number
         is finite, and a whole one below 2**63.
         """
+        if isinstance(cell, str):
+            return self._meaning_of_text(cell)
         if isinstance(cell, bool):
             return "truth", cell
         if isinstance(cell, int) and abs(cell) < 1 << 63:
             return "whole", cell
         if isinstance(cell, float | decimal.Decimal) and math.isfinite(cell):
             return "decimal", float(cell)
-        if isinstance(cell, IsoDate):
-            return "date", str(cell)
         if isinstance(cell, datetime.date):
             return "date", _iso(cell)
-        if not isinstance(cell, str):
-            return "text", cell_text(cell)
-        if self._are_texts:
-            if cell.lower() in ("true", "false"):
-                return "truth", cell.lower() == "true"
-            if self._number.fullmatch(cell):
-                return self._number_in(cell)
-        day = self._day(cell)
-        return ("text", cell_text(cell)) if day is None else ("date", day)
+        return "text", cell_text(cell)
+
+    def _meaning_of_text(self, cell: str) -> tuple[str, Any]:
+        if self._are_texts and self._number.fullmatch(cell):
+            return self._number_in(cell)
+        if self._are_texts and cell.lower() in ("true", "false"):
+            return "truth", cell.lower() == "true"
+        if isinstance(cell, IsoDate):
+            return "date", str(cell)
+        try:
+            if self._format:
+                return "date", _iso(datetime.datetime.strptime(cell, self._format))
+            if _ISO.fullmatch(cell):
+                return "date", _iso(datetime.datetime.fromisoformat(cell))
+        except ValueError:  # the 31st of February
+            pass
+        return "text", cell_text(cell)
 
     def _number_in(self, text: str) -> tuple[str, Any]:
         """Return what a text is that is written as a number, and its value."""
@@ -119,15 +126,6 @@ class CellReader:
         if _DOUBTFUL.fullmatch(text):
             return "thousands", number
         return ("decimal" if "." in text else "whole"), number
-
-    def _day(self, text: str) -> str | None:
-        """Return the date that a text is, else None."""
-        with contextlib.suppress(ValueError):
-            if self._format:
-                return _iso(datetime.datetime.strptime(text, self._format))
-            if _ISO.fullmatch(text):
-                return _iso(datetime.datetime.fromisoformat(text))
-        return None
 
     def value(self, kind: str, cell: Any) -> Any:
         """Return a cell of a column of a type as a number, a truth value, or a text; ``ValueError``

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from promptcli.data.cells import CellReader, stripped, text_of, type_of
 from promptcli.data.csv_options import CsvOptions
@@ -56,8 +56,6 @@ BATCH = 4096
 _JSON = (".json", ".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv", *_JSON, ".xlsx", ".parquet")
 _TEXTS = ("", ".txt", *PROSE)
-
-Row = TypeVar("Row")
 
 #: Columns of some rows, each with its cells.
 RowBatch = dict[str, Sequence[Any]]
@@ -202,15 +200,24 @@ class _Column:
     names: list[str]  #: its columns of the file; several texts are joined
     read: Callable[[Any], Any]  #: takes a cell; ``ValueError`` if it cannot be read
 
-    def value(self, row: Mapping[str, Any]) -> Any:
-        """Return its value in a row of the file; ``ValueError`` if that cannot be read."""
-        values = []
+    def values(self, cells: Mapping[str, Sequence[Any]], wrong: dict[int, str]) -> list[Any]:
+        """Return its values in some rows, given the cells of the columns of the file.
+
+        Those that cannot be read are blank, and the reasons go to ``wrong`` by their place.
+        """
+        parts = list[list[Any]]()
         for name in self.names:
-            try:
-                values.append(self.read(row[name]))
-            except ValueError as problem:
-                raise ValueError(f"{name!r} {problem}") from None
-        return values[0] if len(values) == 1 else " ".join(filter(None, values))
+            values = list[Any]()
+            for place, cell in enumerate(cells[name]):
+                try:
+                    values.append(self.read(cell))
+                except ValueError as problem:
+                    wrong.setdefault(place, f"{name!r} {problem}")
+                    values.append("")
+            parts.append(values)
+        if len(parts) == 1:
+            return parts[0]
+        return [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
 
 
 def rows_of(
@@ -279,44 +286,39 @@ def _batches(
     """Yield columns of a table; rows without ids are numbered from ``number`` on."""
     wanted = list(dict.fromkeys(itertools.chain(*(column.names for column in columns.values()))))
     places = [table.header.index(column) for column in wanted]
-
-    def values() -> Iterator[list[Any]]:
-        for line, cells in itertools.islice(table.rows(places), start, None):
-            row = dict(zip(wanted, cells, strict=True))
-            try:
-                yield [column.value(row) for column in columns.values()]
-            except ValueError as problem:
-                bad.add(name, table.counted, line, str(problem))
-
-    for block in _blocks(values(), _characters):
-        batch: RowBatch = dict(zip(columns, map(list, zip(*block, strict=True)), strict=True))
+    rows = itertools.islice(table.rows(places), start, None)
+    for lines, block in _blocks(rows):
+        cells = dict(zip(wanted, zip(*block, strict=True), strict=True))
+        wrong = dict[int, str]()
+        batch: RowBatch = {held: column.values(cells, wrong) for held, column in columns.items()}
+        for place, reason in wrong.items():
+            bad.add(name, table.counted, lines[place], reason)
+        if wrong:
+            kept = [place not in wrong for place in range(len(block))]
+            batch = {held: [*itertools.compress(batch[held], kept)] for held in batch}
+        count = len(block) - len(wrong)
         if ID not in batch:
-            batch = {ID: range(number, number + len(block))} | batch
-            number += len(block)
-        yield batch
+            batch = {ID: range(number, number + count)} | batch
+            number += count
+        if count:
+            yield batch
     bad.tell(name, table.done)
 
 
-def _characters(row: Sequence[Any]) -> int:
-    return sum(len(cell) for cell in row if type(cell) is str)
-
-
 def _blocks(
-    rows: Iterable[Row],
-    size: Callable[[Row], int],
-    most: int = BATCH,
-    characters: int = CHARACTERS,
-) -> Iterator[list[Row]]:
-    """Yield blocks of up to ``most`` rows; of long texts, by their ``size``, fewer."""
-    block, held = list[Row](), 0
-    for row in rows:
+    rows: Iterable[tuple[Any, list[Any]]], most: int = BATCH, characters: int = CHARACTERS
+) -> Iterator[tuple[list[Any], list[list[Any]]]]:
+    """Yield the numbers and cells of up to ``most`` rows; of long texts fewer."""
+    numbers, block, size = list[Any](), list[list[Any]](), 0
+    for number, row in rows:
+        numbers.append(number)
         block.append(row)
-        held += size(row)
-        if len(block) == most or held >= characters:
-            yield block
-            block, held = [], 0
+        size += sum(len(cell) for cell in row if type(cell) is str)
+        if len(block) == most or size >= characters:
+            yield numbers, block
+            numbers, block, size = [], [], 0
     if block:
-        yield block
+        yield numbers, block
 
 
 def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator[RowBatch]:
@@ -325,10 +327,9 @@ def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator
     A window is shorter at the end, and once it holds so many characters.
     """
     named = (zip(batch[ID], batch[TEXT], strict=True) for batch in batches)
-    pairs = itertools.chain.from_iterable(named)
-    for window in _blocks(pairs, lambda pair: len(pair[1]), rows, characters):
-        ids, texts = zip(*window, strict=True)
-        yield {ID: list(ids), TEXT: list(texts)}
+    texts = ((name, [text]) for name, text in itertools.chain.from_iterable(named))
+    for ids, window in _blocks(texts, rows, characters):
+        yield {ID: ids, TEXT: [text for (text,) in window]}
 
 
 def sentences_of(rows: Rows) -> Iterator[tuple[int | str, str]]:
