@@ -5,7 +5,6 @@ the paper's. Then all that ``train`` is asked for.
 """
 
 import dataclasses
-import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import shape_of
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
-from promptcli.data.input_files import split_columns
+from promptcli.data.input_files import names_file
 from promptcli.data.sources import TrainingData, is_sources
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.errors import UsageError
@@ -153,8 +152,7 @@ Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
 #: Fields of the call, not of the run: ``resume`` takes them as they are given.
 _OF_CALL = ("name", "device", "resume", "force")
-#: Fields that name files, which a resumed run finds from another folder, too.
-_FILES = ("data", "on", "tests", "data_dir", "backbone")
+_IN_MEMORY = {"in_memory": True}  #: in the folder of a run, in place of what is not in a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,18 +182,14 @@ class TrainConfig:
     command: str = dataclasses.field(default_factory=typed_command)
 
     def document(self) -> dict[str, Any]:
-        """Return what the folder of a run keeps, JSON-ready.
-
-        What is in memory is None, and named in ``in_memory``.
-        """
-        document = {item.name: _json_ready(getattr(self, item.name)) for item in _of_run()}
-        if not (isinstance(self.data, str | Path) or is_sources(self.data)):
-            document["data"] = None
-        given = {"data": self.data, "on": self.on}
-        in_memory = [
-            name for name, value in given.items() if document[name] is None and value is not None
-        ]
-        return {**document, "in_memory": in_memory, "folder": os.getcwd()}
+        """Return what the folder of a run keeps, JSON-ready, files by their whole paths."""
+        document = {name: getattr(self, name) for name in _OF_RUN}
+        for name in ("data", "on", "tests"):
+            document[name] = _kept(document[name])
+        for name in ("backbone", "data_dir"):
+            folder = str(document[name] or "")
+            document[name] = os.path.abspath(folder) if os.path.isdir(folder) else folder or None
+        return document
 
     def resumed(self, stored: Mapping[str, Any]) -> "TrainConfig":
         """Return what an unfinished run began with.
@@ -206,25 +200,24 @@ class TrainConfig:
             began_with = {field: stored[field] for field in ("command", "dtype", "threads")}
             return dataclasses.replace(self, **began_with)
         self.check_names_a_run()
-        for field in stored["in_memory"]:
-            raise UsageError(
-                "that of this run was in memory, not in a file; give it again, and the method and"
-                " all other options",
-                parameter=field,
-            )
-        began = {item.name: _value(stored[item.name]) for item in _of_run()}
-        for field in _FILES:
-            began[field] = _value(_located(stored[field], Path(stored["folder"])))
-        began["settings"] = {name: _value(each) for name, each in stored["settings"].items()}
+        began = _with_tuples({name: stored[name] for name in _OF_RUN})
+        for field, value in began.items():
+            if value == _IN_MEMORY:
+                raise UsageError(
+                    "that of this run was in memory, not in a file; give it again, and the method"
+                    " and all other options",
+                    parameter=field,
+                )
+        began["settings"] = _with_tuples(began["settings"])
         if isinstance(began["data"], tuple):
             began["data"] = list(map(Path, began["data"]))
         return dataclasses.replace(self, **began)
 
     def check_names_a_run(self) -> None:
         """Refuse what is given beside the name of a run without a method: the run has all of it."""
-        given = [item.name for item in _of_run() if getattr(self, item.name)]
-        for field in [*self.settings, *given]:
-            if field != "command":
+        given = {**self.settings, **{name: getattr(self, name) for name in _OF_RUN}}
+        for field, value in given.items():
+            if value and field != "command":
                 raise UsageError(
                     "a resumed run keeps what it began with; leave it out, or give the method, too",
                     parameter=field,
@@ -262,7 +255,7 @@ class TrainConfig:
             return PAPER.backbone if PAPER.backbone in self.form.paper else self.form.base
         return BARE.backbone
 
-    @functools.cached_property
+    @property
     def start_recipe(self) -> Recipe | None:
         """How the model that the run starts from reads sentences."""
         return open_registry().card(self.start).recipe if self.start else None
@@ -303,32 +296,22 @@ class TrainConfig:
         return method.reading_like_start(self.start_recipe, settings, family)
 
 
-def _of_run() -> "list[dataclasses.Field[Any]]":
-    return [item for item in dataclasses.fields(TrainConfig) if item.name not in _OF_CALL]
+#: Fields of the run, which its folder keeps.
+_OF_RUN = [item.name for item in dataclasses.fields(TrainConfig) if item.name not in _OF_CALL]
 
 
-def _json_ready(value: Any) -> Any:
-    """Return a value as JSON keeps it, paths as text; None: it is in memory."""
-    if isinstance(value, str | int | Mapping):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, list | tuple) and all(isinstance(item, str | Path) for item in value):
-        return [str(item) for item in value]
-    return None
+def _kept(data: Any) -> Any:
+    """Return what names data as JSON keeps it, files by their whole paths."""
+    if isinstance(data, tuple) or is_sources(data):
+        kept = list(map(_kept, data))
+        return _IN_MEMORY if _IN_MEMORY in kept else kept
+    if isinstance(data, str | Path):
+        return os.path.abspath(data) if names_file(str(data)) else str(data)
+    return None if data is None else _IN_MEMORY
 
 
-def _value(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _located(name: Any, folder: Path) -> Any:
-    """Return the name of a file that is here, or that ``folder`` has, as a path; other names as
-    they are.
-    """
-    if isinstance(name, list):
-        return [_located(each, folder) for each in name]
-    if not isinstance(name, str) or os.path.exists(split_columns(name)[0]):
-        return name
-    there = str(folder / name)
-    return there if os.path.exists(split_columns(there)[0]) else name
+def _with_tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of JSON as a config has them."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
+    }

@@ -85,20 +85,27 @@ def train(
     run that is given its ``folder`` is one of several: it stays there, and no model is saved.
     """
     registry = open_registry()
-    finished = None
     if config.resume:
-        config, finished = _begun_before(config, folder)
-    name = config.name if folder is None else None
-    if finished is not None and not config.method:
-        return _done(finished, {})
+        if config.name is None:
+            raise UsageError("which run should be resumed? give it", parameter="name")
+        stored = RunFolder(folder or registry.run_folder(config.name)).settings
+        finished = None if stored else find_finished(config.name)
+        if stored:
+            config = config.resumed(stored)
+        elif finished is not None:
+            return _done(config, finished)
+        elif not config.method:
+            raise UsageError(
+                f"no unfinished run of {config.name!r}; leave it out to start one",
+                parameter="resume",
+            )
     if not config.method:
         raise UsageError("give one, e.g. simcse", parameter="method")
+    name = config.name if folder is None else None
     if name is not None:
         config.check_settings()  # an unknown setting is reported before a name that is taken
         registry.check_free(name, force=config.force or config.resume)
     run = Run(config)
-    if finished is not None:
-        return _done(finished, run.facts)
     replaces = config.force or name in registry.names()
     watchers = [*make_trackers(config.report_to), *watchers]
     threads = torch.get_num_threads()
@@ -118,6 +125,9 @@ def train(
         run.open(processes)
         if processes.is_main:
             run.begin_watching(watchers, folder, stack)
+        if config.name:
+            continues = f"`promptcli train --resume {config.name}` continues the run"
+            stack.enter_context(if_stopped(f"{continues}, force starts it again"))
         entry = run.train_in_folder(folder)
         if processes.is_main and name is not None:
             if not replaces and name in registry.names():
@@ -125,31 +135,12 @@ def train(
                     f"model {name!r} appeared during the training, whose run is kept: resume"
                     " replaces that model"
                 )
-            with if_stopped(_how_to_continue(name)):
-                registry.save(entry, force=replaces)
+            registry.save(entry, force=replaces)
             RunFolder(folder).discard()
         processes.wait()
         trained = Trained(entry, processes.device, processes.is_main)
         warn_if_worse(trained)
     return trained
-
-
-def _begun_before(config: TrainConfig, folder: Path | None) -> tuple[TrainConfig, Entry | None]:
-    """Return the config of the unfinished run of that name, or the model that a run has become."""
-    if config.name is None:
-        raise UsageError("which run should be resumed? give it", parameter="name")
-    stored = RunFolder(folder or open_registry().run_folder(config.name)).settings
-    if stored:
-        return config.resumed(stored), None
-    finished = find_finished(config.name)
-    if not config.method:
-        if finished is None:
-            raise UsageError(
-                f"no unfinished run of {config.name!r}; leave it out to start one",
-                parameter="resume",
-            )
-        config.check_names_a_run()
-    return config, finished
 
 
 def find_finished(name: str) -> Entry | None:
@@ -179,13 +170,12 @@ def check_finished(entry: Entry, wanted: Mapping[str, Any]) -> None:
     note(f"done: model {entry.name!r} is trained already; force trains it again")
 
 
-def _done(entry: Entry, wanted: Mapping[str, Any]) -> Trained:
-    check_finished(entry, wanted)
-    return Trained(entry)
-
-
-def _how_to_continue(name: str) -> str:
-    return f"`promptcli train --resume {name}` continues the run, force starts it again"
+def _done(config: TrainConfig, finished: Entry) -> Trained:
+    """Return what a run has become, if it is the one that is asked for."""
+    if not config.method:
+        config.check_names_a_run()
+    check_finished(finished, Run(config).facts if config.method else {})
+    return Trained(finished)
 
 
 class Run:
@@ -294,12 +284,8 @@ class Run:
                 settings=dataclasses.replace(config, threads=threads).document(),
             )
         processes.wait()
-        kept: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if config.name:
-            kept = if_stopped(_how_to_continue(config.name))
         try:
-            with kept:
-                return self.train_and_score(folder)
+            return self.train_and_score(folder)
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not config.resume:
                 run_folder.discard()
