@@ -8,6 +8,7 @@ transformers.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,6 @@ from promptcli.backbones.attention_hook import NO_HOOK, AttentionHook, attend, a
 from promptcli.backbones.dropout import dropout
 from promptcli.backbones.families import FAMILIES, BertPlan, Family
 from promptcli.backbones.kernels import additive_mask
-from promptcli.backbones.relative_positions import BUCKETS, relative_bias
 from promptcli.backbones.sliding_masks import whole
 from promptcli.storage.typed_documents import convert
 
@@ -39,6 +39,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "silu": functional.silu,
 }
+BUCKETS = 32  #: of distances: half of them for tokens to the left, half for tokens to the right
+_FARTHEST = 128  # distances from here on share a bucket
 # of LayerNorm, in checkpoints that came from TensorFlow
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 
@@ -320,6 +322,30 @@ class BertModel(nn.Module):
         if mask is None:
             return bias
         return bias + additive_mask(mask, bias.dtype)
+
+
+def buckets(distances: Tensor) -> Tensor:
+    """Return the bucket of every distance j - i of a key j from a query i (Raffel et al. 2020).
+
+    Near distances have a bucket each, farther ones share buckets whose widths grow like their
+    logarithm.
+    """
+    half = BUCKETS // 2
+    near = half // 2
+    far = distances.abs()
+    growth = torch.log(far.clamp(min=1).float() / near) / math.log(_FARTHEST / near)
+    shared = near + (growth * (half - near)).long()
+    bucket = torch.where(far < near, far, shared.clamp(max=half - 1))
+    return bucket + half * (distances > 0)
+
+
+def relative_bias(table: Tensor, length: int) -> Tensor:
+    """Return the bias of all pairs of t tokens, (1, h, t, t), from a table (buckets, h)."""
+    places = torch.arange(length, device=table.device)
+    distances = torch.arange(1 - length, length, device=table.device)
+    by_distance = table[buckets(distances)].T
+    pairs = places.unsqueeze(0) - places.unsqueeze(1) + length - 1
+    return by_distance[:, pairs].unsqueeze(0)
 
 
 def _at(hidden: Tensor, slots: Tensor | None) -> Tensor:

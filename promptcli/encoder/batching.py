@@ -4,15 +4,19 @@ padding; and their vectors, put back in order.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch
-from promptcli.errors import OutOfMemoryError, is_out_of_memory
+from promptcli.encoder.template import Template
+from promptcli.errors import OutOfMemoryError, UsageError, is_out_of_memory
 from promptcli.notes import note
+from promptcli.recipe import SLOT
 
 TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a CPU: more do not fit its caches
 #: the same on a GPU with memory to spare: less leaves it waiting for the next batch
@@ -229,3 +233,41 @@ def make_batch(
     sent = [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
     masks = sent[2] if len(sent) > 2 else None
     return Batch(sent[0], sent[1], masks, lengths_on_host=ragged.lengths, ids_on_host=ids)
+
+
+def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
+    """Return the template with k times [PAD], attended to, in place of a sentence, one input for
+    each k (CoT-BERT).
+    """
+    pad = backbone.tokenizer.pad
+    ids = RaggedIds.of([*template.left, *[pad] * length, *template.right] for length in lengths)
+    masks = template.mask_positions(ids.lengths)
+    return make_batch(ids, masks, pad, backbone.device, backbone.max_tokens)
+
+
+def bias_batch(
+    template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool
+) -> Batch:
+    """Return the bias inputs for sentence lengths k, one each, (K, t) with t the template's length
+    (PromptBERT, section 4.3).
+
+    They are the template with the sentence removed; its tokens after [X] keep the positions they
+    would have after a sentence of k tokens.
+    """
+    if template.text == SLOT or template.has_blocks or template.copies > 1:
+        raise UsageError(
+            f"denoising needs a template with words around one {SLOT}, not {template.text!r}"
+            f"{' in blocks' if template.has_blocks else ''}"
+        )
+    batch = make_batch(
+        [[*template.left, *template.right]] * len(lengths),
+        template.mask_positions(np.full(len(lengths), template.length)),
+        backbone.tokenizer.pad,
+        backbone.device,
+        template.length,
+    )
+    places = np.arange(template.length)
+    shift = np.asarray(lengths, dtype=np.int64)[:, None] * (places >= len(template.left))
+    return replace(
+        batch, position_ids=to_device(places + shift, backbone.device), raw_positions=raw_positions
+    )

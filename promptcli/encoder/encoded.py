@@ -1,5 +1,6 @@
 """Encoded sentences, and the stream that makes them: windows of sentences in, their vectors out."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -110,35 +111,19 @@ def encode_stream(
     chunks = _chunks(windows, progress, len(passes))
     read = prefetch(lambda chunk: [one.inputs(chunk.sentences) for one in passes], chunks)
     begun = ((chunk, _begin(passes, inputs, chunk.progress)) for chunk, inputs in read)
-    parts: list[dict[Any, Encoded]] = []
+    parts = defaultdict[Any, list[Encoded]](list)
     for chunk, of_passes in one_late(begun):
-        parts.append(_finish(of_passes))
+        for inputs, fetch in of_passes:
+            for encoder, vectors in fetch().items():
+                parts[encoder].append(Encoded(vectors, inputs.truncated, inputs.ids.lengths))
         if chunk.places is not None:
-            yield _window(parts, chunk.places)
-            parts = []
+            yield {one: Encoded.join(of_one).take(chunk.places) for one, of_one in parts.items()}
+            parts.clear()
 
 
-_Begun = list[tuple[Inputs, Callable[[], dict[Any, np.ndarray]]]]
-
-
-def _begin(passes: Sequence[Pass], inputs: list[Inputs], progress: Progress) -> _Begun:
+def _begin(
+    passes: Sequence[Pass], inputs: Sequence[Inputs], progress: Progress
+) -> list[tuple[Inputs, Callable[[], dict[Any, np.ndarray]]]]:
     return [
         (of_pass, one.begin(of_pass, progress)) for one, of_pass in zip(passes, inputs, strict=True)
     ]
-
-
-def _finish(begun: _Begun) -> dict[Any, Encoded]:
-    encoded = {}
-    for inputs, fetch in begun:
-        for encoder, vectors in fetch().items():
-            encoded[encoder] = Encoded(vectors, inputs.truncated, inputs.ids.lengths)
-    return encoded
-
-
-def _window(chunks: Sequence[dict[Any, Encoded]], places: np.ndarray) -> dict[Any, Encoded]:
-    """Return a window's sentences, by encoder, from its encoded chunks."""
-    encoded = {}
-    for encoder in chunks[0]:
-        distinct = Encoded.join([chunk[encoder] for chunk in chunks])
-        encoded[encoder] = distinct.take(places)
-    return encoded

@@ -24,25 +24,24 @@ from promptcli.backbones.provenance import TABLE
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.data.given import check_texts
-from promptcli.encoder.averaging import average_embeddings
 from promptcli.encoder.batching import (
     TOKEN_BUDGET,
     BatchSplitter,
     Fetch,
     Gathering,
     begin_fetch,
+    bias_batch,
     make_batch,
     plan_batches,
     to_device,
     token_budget,
 )
-from promptcli.encoder.denoising import bias_batch
 from promptcli.encoder.encoded import Encoded, Progress, encode_stream, no_progress
 from promptcli.encoder.pooling import build_pooling
 from promptcli.encoder.prompts import build_prompt
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.encoder.static_encoder import check_words_only
+from promptcli.encoder.static_encoder import average_embeddings, check_words_only
 from promptcli.encoder.template import Inputs
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.threads import (

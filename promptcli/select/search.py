@@ -16,7 +16,7 @@ from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.prompts.contrastive import Contrastive
+from promptcli.encoder.prompts.causal import Contrastive
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, score_encoders

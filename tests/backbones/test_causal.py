@@ -17,7 +17,7 @@ from promptcli.backbones import by_name
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import build_encoder, encode_together
-from promptcli.encoder.prompts.reversed_words import reversed_words
+from promptcli.encoder.prompts.causal import reversed_words
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates
 from promptcli.recipe import RECIPES, Recipe

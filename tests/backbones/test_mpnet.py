@@ -15,10 +15,9 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from promptcli.backbones import kernels
 from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded
 from promptcli.backbones.backbone_files import save_weights
-from promptcli.backbones.bert import BertModel
+from promptcli.backbones.bert import BertModel, buckets, relative_bias
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.lora import ALPHA
-from promptcli.backbones.relative_positions import buckets, relative_bias
 from promptcli.backbones.states import Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import TorchEncoder, build_encoder

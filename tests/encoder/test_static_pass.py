@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from promptcli.backbones import tokenizer as tokenizer_module
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.ragged_ids import RaggedIds
-from promptcli.encoder.averaging import average_embeddings
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
+from promptcli.encoder.static_encoder import average_embeddings
 from promptcli.recipe import Recipe
 from tests.tiny import SENTENCES
 

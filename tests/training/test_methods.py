@@ -13,7 +13,7 @@ import torch
 from promptcli.backbones.states import Batch, Needs
 from promptcli.data.layouts import GRADED_PAIRS
 from promptcli.data.sources import TrainingExamples
-from promptcli.encoder.denoising import padded_bias_batch
+from promptcli.encoder.batching import padded_bias_batch
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.prompts.contrastive import Contrastive
+from promptcli.encoder.prompts.causal import (
+    Contrastive,
+    KVEmbedding,
+    ReversedWords,
+    TokenPrepending,
+)
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
-from promptcli.encoder.prompts.kv_embedding import KVEmbedding
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.reversed_words import ReversedWords
 from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
-from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.extensions import Table
 from promptcli.grammar import Spec
 

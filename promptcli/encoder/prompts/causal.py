@@ -1,0 +1,290 @@
+"""Prompts for causal models, of which nothing is learned.
+
+``token-prepending:[START-EXIT][;BLOCKS]:TEMPLATE``: the sentence sees its own summary (Token
+Prepending), or the summaries of its blocks (Hierarchical Token Prepending).
+``contrastive:[LAYER:C[:norm]:]TEMPLATE || AUXILIARY``: the irrelevant information is subtracted.
+``kv:[START-EXIT;BIAS:]TEMPLATE``: every token attends to the last one, too (KV-Embedding).
+``reversed:PROMPT``: the words of the sentence in reverse order (ReverseEOL).
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from promptcli.backbones.published_backbones import published_name
+from promptcli.backbones.ragged_ids import RaggedIds
+from promptcli.backbones.states import (
+    LAST,
+    Batch,
+    Contrast,
+    Needs,
+    Prepending,
+    Rerouting,
+    SharedTokens,
+    SoftTokens,
+)
+from promptcli.encoder.batching import make_batch, to_device
+from promptcli.encoder.block_template import OF_BLOCK, BlockTemplate
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.template import Template
+from promptcli.encoder.text_rules import END_MARKS
+from promptcli.errors import UsageError
+from promptcli.grammar import Pair, decimal_text
+from promptcli.named_templates import template_text
+from promptcli.notes import note
+from promptcli.recipe import SLOT
+
+#: Start and exit layer by ``published_name``, as published.
+KNOWN_LAYERS: dict[str, tuple[int, int]] = {
+    "Llama-2-7b-hf": (1, 7),
+    "Llama-2-13b-hf": (1, 7),
+    "Meta-Llama-3-8B": (1, 3),
+    "Qwen2-7B": (1, 6),
+    "gemma-2-9b": (1, 6),
+}
+_EXIT_SHARE = 7 / 32  # exit layer by depth for other models: Llama-2-7B's
+
+
+class TokenPrepending(Prompt):
+    """A template with a placeholder token right before the piece that contains [X] (Fu et al., ACL
+    2025), or with placeholders for each block of the text (Hierarchical Token Prepending,
+    arXiv 2511.14868).
+
+    Before each layer l with START <= l < EXIT (0-based) the placeholder's state is replaced by that
+    of the last token, so that the sentence attends to it in spite of the causal mask. Those of a
+    block get the state of the block's end, at the same time: one is in front of the block and
+    one in front of the whole text, so that every token attends to the ends of all blocks. Nothing
+    is learned: the placeholders' embeddings are drawn from N(0, 1), as in the published code, here
+    always the same. The vector is read at the last token, with blocks as the mean of the
+    sentence's own tokens, best of an intermediate layer (published: 27 of 32, or -2).
+    """
+
+    def __init__(self, context: BuildContext) -> None:
+        backbone = context.backbone
+        context.require_causal("prompt 'token-prepending'")
+        super().__init__(context)
+        layers = context.spec["layers"]
+        if layers is None:
+            usual = (1, max(2, round(_EXIT_SHARE * backbone.n_layers)))
+            layers = Pair(*KNOWN_LAYERS.get(published_name(backbone) or "", usual))
+        blocks = context.spec["blocks"]
+        cut = "" if blocks is None else f";{blocks}"
+        self.spec = f"token-prepending:{layers}{cut}:{self.template.text}"
+        self.shared = self.template.prefix[: self.template.placeholder]
+        if blocks is not None:
+            self.beyond_graphs = "cuts each text into blocks"
+        self._layers = context.range_of(layers, 0)
+        self._backbone = backbone
+
+    @classmethod
+    def read_template(cls, context: BuildContext) -> Template:
+        text = template_text(context.spec["text"], context.backbone.name)
+        tokenizer = context.backbone.tokenizer
+        blocks = context.spec["blocks"]
+        if blocks is None:
+            return Template(text, tokenizer, placeholder=True)
+        return BlockTemplate(text, tokenizer, None if blocks == "sentences" else int(blocks))
+
+    def attach(self, batch: Batch) -> Batch:
+        if isinstance(self.template, BlockTemplate):
+            return self._attach_blocks(batch, self.template)
+        assert self.template.placeholder is not None
+        shape, device = (len(batch.ids), 1), batch.ids.device
+        positions = torch.full(shape, self.template.placeholder, device=device)
+        prepending = Prepending(positions, (batch.lengths - 1).unsqueeze(1), self._layers)
+        soft = SoftTokens(self._embeddings[:1], positions)
+        return replace(batch, soft=soft, prepending=prepending)
+
+    def _attach_blocks(self, batch: Batch, template: BlockTemplate) -> Batch:
+        on_host = batch.host_ids()
+        positions_on_host, sources = template.placeholders(on_host, batch.host_lengths())
+        pad = self._backbone.tokenizer.pad
+        device = batch.ids.device
+        positions = to_device(positions_on_host, device)
+        placed = batch.ids.gather(1, positions)
+        own = self._backbone.word_embeddings[placed.clamp(min=0)].float()
+        drawn = self._embeddings[(OF_BLOCK - placed).clamp(min=0)]
+        vectors = torch.where(placed.unsqueeze(2) < 0, drawn, own)
+        return replace(
+            batch,
+            ids=batch.ids.masked_fill(batch.ids < 0, pad),
+            ids_on_host=np.where(on_host < 0, pad, on_host),
+            soft=SoftTokens(vectors, positions),
+            prepending=Prepending(positions, to_device(sources, device), self._layers),
+        )
+
+    @functools.cached_property
+    def _embeddings(self) -> Tensor:
+        """(2, e), in the order of ``OF_BLOCK`` and ``OF_TEXT``; the first is also that of the only
+        placeholder.
+        """
+        generator = torch.Generator().manual_seed(0)
+        width = self._backbone.word_embeddings.size(1)
+        drawn = [torch.randn(1, width, generator=generator) for _ in range(2)]
+        return torch.cat(drawn).to(self._backbone.device)
+
+
+#: Layer and C by the last part of a model's name, as published.
+KNOWN_SETTINGS: dict[str, tuple[int, float]] = {
+    "Llama-2-7b-hf": (4, 0.5),
+    "Meta-Llama-3-8B": (6, 0.25),
+}
+# layer by depth, and C, for other models: Llama-2-7B's
+_LAYER_SHARE = 4 / 32
+_FACTOR = 0.5
+
+
+class Contrastive(Prompt):
+    """Contrastive Prompting: a template, and one for irrelevant information.
+
+    From Cheng et al., ACL 2025, long papers.
+
+    At one layer (0-based) the last token's input of the attention's output projection, A, becomes C
+    (A - B), or C (A - B) |A| / |A - B| with ``norm``; B is the same of the auxiliary prompt, whose
+    pass ends there. Both prompts are words, or ``token-prepending``. Nothing is learned.
+    """
+
+    beyond_graphs = "runs a second input beside each one"
+
+    def __init__(self, context: BuildContext) -> None:
+        backbone = context.backbone
+        context.require_causal("prompt 'contrastive'")
+        self._main: Prompt
+        self._auxiliary: Prompt
+        self._main, self._auxiliary = context.parts
+        self.template = self._main.template
+        self.shared = self._main.shared
+        pair = [self.template, self._auxiliary.template]
+        are_plain = all(each.copies == 1 and not each.has_blocks for each in pair)
+        alike = self.template.touching == self._auxiliary.template.touching
+        if not are_plain or not alike:
+            raise UsageError(
+                f"prompt 'contrastive' takes two templates with one {SLOT} each, the same"
+                f" characters right around it and no blocks, not {self.template.text!r} and"
+                f" {self._auxiliary.spec!r}"
+            )
+        self.layer: int = context.spec["layer"]  #: (0-based) at which it subtracts
+        self.factor: float = context.spec["factor"]  #: C
+        if self.layer is None:
+            usual = (round(_LAYER_SHARE * backbone.n_layers), _FACTOR)
+            self.layer, self.factor = KNOWN_SETTINGS.get(published_name(backbone) or "", usual)
+        if self.layer >= backbone.n_layers:
+            raise UsageError(
+                f"contrastive:{self.layer} does not exist; {backbone.name!r} has 0 to"
+                f" {backbone.n_layers - 1}"
+            )
+        self._norm = context.spec["norm"] is not None  # the length is kept
+        self.settings = self._settings(self.layer, self.factor)  #: the spec without the templates
+        self.spec = self.with_subtraction(self.layer, self.factor)
+        self._backbone = backbone
+
+    def with_subtraction(self, layer: int, factor: float) -> str:
+        """Return the spec with another layer and C."""
+        return f"{self._settings(layer, factor)}:{self._main.spec} || {self._auxiliary.spec}"
+
+    def _settings(self, layer: int, factor: float) -> str:
+        norm = ":norm" if self._norm else ""
+        return f"contrastive:{layer}:{decimal_text(factor)}{norm}"
+
+    def attach(self, batch: Batch) -> Batch:
+        """Return the batch with the auxiliary's mixtures of the same sentences, computed up to the
+        layer.
+        """
+        if batch.position_ids is not None:
+            raise UsageError(
+                "template denoising is not for prompt 'contrastive'; leave denoise out"
+            )
+        mixtures = self._backbone.mixture(self._auxiliary_batch(batch), self.layer)
+        return replace(
+            self._main.attach(batch),
+            contrast=Contrast(self.layer, self.factor, self._norm, mixtures),
+        )
+
+    def _auxiliary_batch(self, batch: Batch) -> Batch:
+        """Return the batch's sentences in the auxiliary template."""
+        backbone = self._backbone
+        own = self.template
+        other = self._auxiliary.template
+        limit = backbone.max_tokens - other.outside
+        ids, lengths = batch.host_ids(), batch.host_lengths()
+        own_inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
+        pieces = own_inputs.within(slice(len(own.prefix), -len(own.suffix)))
+        pieces = pieces.first(pieces.lengths.clip(max=limit))
+        inputs = pieces.between(other.prefix, other.suffix)
+        made = make_batch(
+            inputs, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens
+        )
+        if len(inputs) > 1 and not torch.is_grad_enabled() and backbone.sees_all(made.ids.size(1)):
+            made = replace(made, shared=self._shared_tokens)
+        return self._auxiliary.attach(made)
+
+    @functools.cached_property
+    def _shared_tokens(self) -> SharedTokens | None:
+        needs = Needs(attended=frozenset({self.layer}), slot=LAST)
+        return self._backbone.shared_tokens(self._auxiliary.shared, needs, 0)
+
+
+_BIAS = 1.0  #: published
+
+
+class KVEmbedding(Prompt):
+    """A template in a model whose layers pass the last token's key and value on.
+
+    In each layer l with START <= l < EXIT (0-based) the key and value that the last token has in
+    layer l - 1 come before all others. Every token attends to them, BIAS is added to their
+    scores, and so the whole sentence is seen from its first token on. Nothing is learned.
+    """
+
+    beyond_graphs = "hands keys and values from layer to layer"
+
+    def __init__(self, context: BuildContext) -> None:
+        backbone = context.backbone
+        context.require_causal("prompt 'kv'")
+        backbone.require_hook("prompt 'kv'")
+        super().__init__(context)
+        # the paper's own choice was not seen: the first half is the best of five on SmolLM2-135M
+        layers = context.spec["layers"] or Pair(1, max(2, backbone.n_layers // 2))
+        bias = _BIAS if context.spec["bias"] is None else context.spec["bias"]
+        self.spec = f"kv:{layers};{decimal_text(bias)}:{self.template.text}"
+        self.shared = ()  # the last token changes all others
+        self._rerouting = Rerouting(context.range_of(layers, 1), bias)
+
+    def attach(self, batch: Batch) -> Batch:
+        return replace(batch, rerouting=self._rerouting)
+
+
+class ReversedWords(Prompt):
+    """A prompt of words, or ``token-prepending``, around the reversed sentence.
+
+    It is half of a mean, ``mean:PROMPT || reversed:PROMPT``. In a causal model a token has seen
+    those before it; in the reversed sentence it has seen the others. Nothing is learned.
+    """
+
+    def __init__(self, context: BuildContext) -> None:
+        [inner] = context.parts
+        self.template: Template = inner.template
+        self.shared = inner.shared
+        self.spec = f"reversed:{inner.spec}"
+        self._inner: Prompt = inner
+        if not context.backbone.causal:
+            note("prompt 'reversed' is for causal models; no paper has tried it on others")
+
+    def sentences(self, sentences: Sequence[str]) -> list[str]:
+        return [reversed_words(sentence) for sentence in sentences]
+
+    def attach(self, batch: Batch) -> Batch:
+        return self._inner.attach(batch)
+
+
+def reversed_words(sentence: str) -> str:
+    """Return the words in reverse order; a mark at the end stays there."""
+    text = sentence.strip()
+    end = ""
+    if text.endswith(END_MARKS):
+        text, end = text[:-1], text[-1]
+    return " ".join(reversed(text.split())) + end
