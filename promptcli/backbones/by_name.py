@@ -120,9 +120,14 @@ def load_backbone(
         return WordVectors(read_table(name, folder, revision), device)
     check_marks(f"folder {name!r}", folder)
     what = f"backbone {name!r}"
-    base = _base(what, folder)
+    base = base_of(what, folder)
     if base is not None:
         backbone = load_backbone(base, device=device, dtype=dtype)
+        if backbone.merged:
+            raise UsageError(
+                f"{what} is an adapter of {base!r}, an adapter itself; merge that one (peft:"
+                " merge_and_unload)"
+            )
         return _with_adapter(backbone, name, folder, revision)
     with opening(what):
         return _open(name, folder, revision, device, dtype)
@@ -181,20 +186,6 @@ def _open(
     return backbone
 
 
-def _base(what: str, folder: Path) -> str | None:
-    """Return the backbone of a folder's adapter, None if it has no adapter.
-
-    An adapter of an adapter is refused.
-    """
-    base = base_of(what, folder)
-    if base is not None and base_of(f"backbone {base!r}", locate(base)[0]) is not None:
-        raise UsageError(
-            f"{what} is an adapter of {base!r}, an adapter itself; merge that one (peft:"
-            " merge_and_unload)"
-        )
-    return base
-
-
 def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | None) -> Backbone:
     what = f"backbone {name!r}"
     merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
@@ -215,7 +206,7 @@ def shape_of(name: str) -> Shape:
     what = f"backbone {name!r}"
     with without_network():
         folder, _ = locate(name)
-        base = _base(what, folder)
+        base = base_of(what, folder)
     if base is not None:
         return shape_of(base)
     config = checking.read_config(what, folder)

@@ -22,7 +22,7 @@ from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from promptcli.backbones.ragged_ids import RaggedIds, pack
-from promptcli.backbones.tokenizer_growth import steps_of
+from promptcli.backbones.tokenizer_files import steps_of
 from promptcli.errors import PromptcliError, UsageError, one_line
 
 _SPECIALS = {

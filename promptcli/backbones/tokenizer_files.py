@@ -1,13 +1,21 @@
-"""The files of a stranger's tokenizer, looked at before its library reads them."""
+"""The files of a stranger's tokenizer, looked at before its library reads them.
 
+The library ends the process when memory does, and a replacement may make megabytes of a letter. So
+each step of a tokenizer is tried alone, on letters, on the texts that the steps name, and on what
+the steps before it made of them.
+"""
+
+import base64
+import functools
 import json
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tokenizers import Tokenizer
 
-from promptcli.backbones.tokenizer_growth import check_growth
 from promptcli.errors import UsageError, shorten
 from promptcli.storage.paths import inside
 
@@ -18,6 +26,35 @@ _SPECIALS = "special_tokens_map.json"
 _TOKEN = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
 #: Parts of a model that are long, and are passed over.
 _VOCABULARY = {"vocab", "merges"}
+
+#: The most characters that may become of one.
+_MOST = 256
+#: Fields whose text a step puts into others (the model's are put in for each unknown word or
+#: piece), and the most characters that they may have.
+_PUT_IN = {
+    **dict.fromkeys(("content", "prepend", "precompiled_charsmap"), _MOST),
+    **dict.fromkeys(("unk_token", "continuing_subword_prefix", "end_of_word_suffix"), _MOST),
+    "special_tokens": 16 * _MOST,  # all of a template's
+}
+#: Places of a template into which a text is put, e.g. a pair of one text with itself.
+_MOST_COPIES = 4
+#: Texts that are gone through the steps; those that the steps name are added to them.
+_LETTERS = ("a", "A", " ", ".", "1", "é", "İ", "ﷺ", "字", "😀")
+#: Times that each is repeated, so that steps meet what earlier ones have made of neighbours.
+_TIMES = 4
+_MOST_STEPS = 512
+_MOST_TEXTS = 1024
+#: Where a part of a definition lists its own parts.
+_PARTS = ("normalizers", "pretokenizers", "decoders", "processors")
+#: A ``tokenizer.json`` that does nothing. (No decoder is ever run.)
+_EMPTY: dict[str, Any] = {
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": None,
+    "post_processor": None,
+    "decoder": None,
+    "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""},
+}
 
 
 def check_tokenizer(folder: Path) -> None:
@@ -86,3 +123,102 @@ def read_definition(path: Path) -> dict[str, Any]:
 
 def _decoded(parts: dict[str, msgspec.Raw]) -> dict[str, Any]:
     return {name: msgspec.json.decode(part) for name, part in parts.items()}
+
+
+def check_growth(what: str, definition: dict[str, Any]) -> None:
+    """Refuse a tokenizer that makes more than a few hundred characters, or copies, of one.
+
+    Args:
+        what: Whose it is, for the message.
+        definition: Content of a ``tokenizer.json``, with or without its vocabulary.
+    """
+    parts = ("normalizer", "pre_tokenizer", "decoder", "post_processor", "model")
+    steps = [(part, step) for part in parts for step in steps_of(definition.get(part))]
+    fault = _fault_of_sizes(steps) or _fault_of_growth(steps)
+    if fault:
+        raise UsageError(
+            f"the tokenizer of {what} makes too much of a text ({fault}); take one whose"
+            " replacements are short"
+        )
+
+
+def steps_of(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a part of a definition, those of its parts in order."""
+    waiting = [part]
+    while waiting:
+        step = waiting.pop(0)
+        if not isinstance(step, dict):
+            continue
+        parts = next((step[name] for name in _PARTS if isinstance(step.get(name), list)), None)
+        if parts is None:
+            yield step
+        else:
+            waiting[:0] = parts
+
+
+Steps = list[tuple[str, dict[str, Any]]]
+
+
+def _fault_of_sizes(steps: Steps) -> str:
+    """Return what is wrong with the texts that steps put into a text, and with their number."""
+    copies = 1
+    for _, step in steps:
+        for name, most in _PUT_IN.items():
+            longest = _length(name, step.get(name))
+            if longest > most:
+                return f"its {name} has {longest:,} characters"
+        copies *= max(1, str(step.get("single")).count("'Sequence'"))
+    return "its template puts it into many places" if copies > _MOST_COPIES else ""
+
+
+def _length(name: str, value: Any) -> int:
+    """Return how long a text is that a step puts in; of a map, the longest of its texts."""
+    if name != "precompiled_charsmap":
+        return len(str(value))
+    try:
+        content = base64.b64decode(str(value))
+    except ValueError:
+        return 0  # said by its library
+    # SentencePiece's: the size of its index, the index, texts with a zero after each
+    begin = 4 + int.from_bytes(content[:4], "little")
+    return max(map(len, content[begin:].split(b"\0")))
+
+
+def _fault_of_growth(steps: Steps) -> str:
+    """Return what is wrong with the length to which the steps, one after the other, bring a
+    text.
+    """
+    steps = [each for each in steps if each[0] in ("normalizer", "pre_tokenizer")]
+    texts = {*_LETTERS}
+    for _, step in steps:
+        pattern = step.get("pattern")
+        named = pattern.values() if isinstance(pattern, dict) else ()
+        for text in (*named, step.get("content")):
+            if isinstance(text, str):
+                texts |= {text, *text[:_MOST]}
+    if len(steps) > _MOST_STEPS or len(texts) > _MOST_TEXTS:
+        return f"it has {len(steps):,} steps that name {len(texts):,} texts"
+    tried = [(step.get("type"), _function(part, step)) for part, step in steps]
+    for text in texts - {""}:
+        grown = text * _TIMES
+        for kind, function in tried:
+            grown = function(grown)
+            if len(grown) > _MOST * _TIMES * len(text):
+                return f"a step {kind} makes more than {_MOST} of one"
+    return ""
+
+
+def _function(part: str, step: dict[str, Any]) -> Callable[[str], str]:
+    """Return what the library makes of a text by one step alone; nothing if it refuses the step.
+
+    A map of SentencePiece's, whose texts are short, is taken for the usual one.
+    """
+    if step.get("type") == "Precompiled":
+        return functools.partial(unicodedata.normalize, "NFKD")
+    try:
+        alone = Tokenizer.from_str(json.dumps({**_EMPTY, part: step}))
+    except Exception:  # the library's only class; it is said when the whole is opened
+        return str
+    if part == "normalizer":
+        return alone.normalizer.normalize_str  # type: ignore[no-any-return]
+    return lambda text: "".join(piece for piece, _ in alone.pre_tokenizer.pre_tokenize_str(text))

@@ -41,8 +41,7 @@ from promptcli.backbones.tokenizer import (
     read_wordpiece,
     splits_at_blanks,
 )
-from promptcli.backbones.tokenizer_files import read_definition
-from promptcli.backbones.tokenizer_growth import check_growth
+from promptcli.backbones.tokenizer_files import check_growth, read_definition
 from promptcli.errors import UsageError, look_up
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays

@@ -7,7 +7,7 @@ import string
 import pytest
 
 import promptcli as pc
-from promptcli.backbones.tokenizer_growth import check_growth
+from promptcli.backbones.tokenizer_files import check_growth
 from promptcli.errors import UsageError
 from tests.published import static_folder
 from tests.tiny import save_tiny
