@@ -22,8 +22,6 @@ from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.locating import (
     SHIPPED,
-    TABLE_MARKS,
-    check_marks,
     locate,
     own_tokenizer,
     shipped_digest,
@@ -115,10 +113,9 @@ def load_backbone(
                 " model static-avg"
             )
         return WordVectors(read_words(name), device)
-    folder, revision = locate(name, one_of=TABLE_MARKS)
+    folder, revision = locate(name)
     if checking.is_table(folder):
         return WordVectors(read_table(name, folder, revision), device)
-    check_marks(f"folder {name!r}", folder)
     what = f"backbone {name!r}"
     base = base_of(what, folder)
     if base is not None:

@@ -24,9 +24,9 @@ SHIPPED_TABLES: dict[str, Path] = {"mini-multi": SHIPPED_FOLDER / "mini-multi"}
 
 _WAYS = f"give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}"
 _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, before the hub is asked
-#: One of them is in every folder of a language model.
-BACKBONE_MARKS = ("config.json", ADAPTER_CONFIG)
-TABLE_MARKS = (*BACKBONE_MARKS, "tokenizer.json")  #: the same, of a table of words too
+#: One of them is in every folder of a model: ours, of sentence-transformers, an adapter, a language
+#: model, a table of words.
+_MARKS = ("promptcli.json", "modules.json", ADAPTER_CONFIG, "config.json", "tokenizer.json")
 #: Patterns of the files that are read of a folder.
 FOLDER_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
@@ -46,16 +46,11 @@ _OTHER_WEIGHTS = {
 }
 
 
-def locate(
-    name: str,
-    *,
-    files: Sequence[str] = FOLDER_FILES,
-    one_of: Sequence[str] = BACKBONE_MARKS,
-) -> tuple[Path, str | None]:
-    """Return the folder of a backbone and its hub revision (None unless it is a hub model).
+def locate(name: str, *, files: Sequence[str] = FOLDER_FILES) -> tuple[Path, str | None]:
+    """Return the folder of a model and its hub revision (None unless it is a hub model).
 
-    It holds one of the files ``one_of``; ``files`` are patterns of files to fetch. For names see
-    ``load_backbone``; a revision may contain slashes.
+    ``files`` are patterns of files to fetch. For names see ``load_backbone``; a revision may
+    contain slashes.
     """
     known = SHIPPED | SHIPPED_TABLES
     if name in known:
@@ -63,7 +58,7 @@ def locate(
     here = Path(name)
     is_path = name.startswith((".", "/", "~"))
     if here.is_dir():
-        check_marks(f"folder {name!r}", here, one_of)
+        _check_marks(f"folder {name!r}", here)
         for path in itertools.chain(*map(here.glob, files)):
             if path.exists() and not (path.is_file() or path.is_dir()):  # it may never end
                 raise UsageError(
@@ -88,7 +83,7 @@ def locate(
         folder = snapshot_download(
             repository, revision=wanted or None, allow_patterns=[*files], local_files_only=local
         )
-        check_marks(repository, Path(folder), one_of)
+        _check_marks(repository, Path(folder))
         return Path(folder), Path(folder).name
 
     try:
@@ -107,10 +102,9 @@ def locate(
         raise NotFoundError(f"backbone {name!r} could not be fetched from the hub: {why}") from None
 
 
-def check_marks(what: str, folder: Path, one_of: Sequence[str] = BACKBONE_MARKS) -> None:
-    """Refuse a folder without any of the files ``one_of``."""
-    if not any((folder / file).is_file() for file in one_of):
-        raise NotFoundError(f"{what} has no {one_of[0]}: not a model folder")
+def _check_marks(what: str, folder: Path) -> None:
+    if not any((folder / file).is_file() for file in _MARKS):
+        raise NotFoundError(f"{what} has no config.json: not a model folder")
 
 
 def _check_worth_asking(name: str) -> None:

@@ -29,7 +29,6 @@ from promptcli.backbones.file_formats import WORD_FILES
 from promptcli.backbones.locating import (
     SHIPPED,
     SHIPPED_TABLES,
-    TABLE_MARKS,
     locate,
     shipped_digest,
 )
@@ -210,7 +209,7 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
         return None
     if name in SHIPPED_TABLES:
         return _shipped_table(name)
-    folder, revision = locate(name, one_of=TABLE_MARKS)
+    folder, revision = locate(name)
     return read_table(name, folder, revision) if is_table(folder) else None
 
 

@@ -3,6 +3,7 @@
 Its ids equal the filled string's.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -91,8 +92,8 @@ class Template:
         without one, and the characters of the piece before and after the sentence.
         """
         tokenizer = self._tokenizer
-        touching = _last_word(before.split(MASK)[-1])
-        end = _first_word(after.split(MASK)[0])
+        touching = re.split(r"\s", before.split(MASK)[-1])[-1]
+        end = re.split(r"\s", after.split(MASK)[0])[0]
         if tokenizer.splits_punctuation:  # only letters join
             touching = "" if is_punctuation(touching[-1:]) else touching
             end = "" if is_punctuation(end[:1]) else end
@@ -265,17 +266,3 @@ def check_template(text: str, most: int = 1) -> None:
         raise UsageError(
             f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; give one, for the sentence"
         )
-
-
-def _last_word(text: str) -> str:
-    """Return the characters after the last white space."""
-    if not text or text[-1].isspace():
-        return ""
-    return text.split()[-1]
-
-
-def _first_word(text: str) -> str:
-    """Return the characters before the first white space."""
-    if not text or text[0].isspace():
-        return ""
-    return text.split(maxsplit=1)[0]

@@ -149,7 +149,7 @@ class _Folder:
 
 def read_model(name: str) -> Entry:
     """Return the encoder in a folder or under a hub id, with ``@revision`` after it."""
-    return read_model_folder(name, locate(name, one_of=MODEL_MARKS)[0])
+    return read_model_folder(name, locate(name)[0])
 
 
 def read_model_folder(name: str, path: Path) -> Entry:
@@ -536,4 +536,3 @@ _FORMATS: dict[str, tuple[Any, Callable[[_Folder, Any], Entry]]] = {
     ADAPTER_CONFIG: (AdapterConfig, _adapter),
     _CONFIG: (Config, _plain),
 }
-MODEL_MARKS = tuple(_FORMATS)

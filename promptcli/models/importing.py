@@ -14,7 +14,7 @@ from promptcli.backbones.locating import FOLDER_FILES, locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.exporting import copy_backbone
-from promptcli.models.foreign_formats import MODEL_MARKS, read_model_folder
+from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import entry_from, open_model, open_registry
 from promptcli.models.parity import PROBES
 from promptcli.notes import note, without_network
@@ -55,7 +55,7 @@ def import_model(
     registry.check_free(name, force=force)
     with without_network(offline), registry.new_folder() as temporary:
         files = (*FOLDER_FILES, "*.bin") if convert else FOLDER_FILES
-        path, revision = locate(source, files=files, one_of=MODEL_MARKS)
+        path, revision = locate(source, files=files)
         check_links(f"model {source!r}", path, path.rglob("*"))
         read = path
         if convert and not list(path.rglob("*.safetensors")):
