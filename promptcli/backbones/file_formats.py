@@ -13,9 +13,3 @@ MODEL_FILES: Table[Callable[[str], Path]] = Table("model_files", {})
 #: The word before the colon and the path of a file of word vectors, as in ``glove:FILE`` -> a
 #: function that takes that text and returns the file's ``WordTable``.
 WORD_FILES: Table[Callable[[str], Any]] = Table("word_files", {})
-
-
-def folder_of_file(name: str) -> Path | None:
-    """Return the folder that a language model's file becomes; None if no format has its ending."""
-    ending = Path(name).suffix
-    return MODEL_FILES[ending](name) if ending in MODEL_FILES else None

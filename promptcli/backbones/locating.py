@@ -11,7 +11,7 @@ from pathlib import Path
 
 from promptcli.backbones import checking
 from promptcli.backbones.adapter_files import ADAPTER_CONFIG
-from promptcli.backbones.file_formats import MODEL_FILES, folder_of_file
+from promptcli.backbones.file_formats import MODEL_FILES
 from promptcli.backbones.names import SHIPPED_FOLDER
 from promptcli.backbones.provenance import OWN_TOKENIZER
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
@@ -70,9 +70,8 @@ def locate(name: str, *, files: Sequence[str] = FOLDER_FILES) -> tuple[Path, str
                 f" {name}@main"
             )
         return here, None
-    folder = folder_of_file(name)
-    if folder is not None:
-        return folder, None
+    if here.suffix in MODEL_FILES:
+        return MODEL_FILES[here.suffix](name), None
     repository, _, wanted = name.partition("@")
     if is_path or repository.count("/") > 1:
         raise NotFoundError(f"no backbone folder {name!r}; {_WAYS}")

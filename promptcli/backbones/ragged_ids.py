@@ -11,12 +11,6 @@ from typing import overload
 import numpy as np
 
 _INTEGER = "i"  #: C's integer: an id
-ID_BYTES = array(_INTEGER).itemsize
-
-
-def pack(ids: Sequence[int]) -> bytes:
-    """Return ids as C's integers: bytes are joined many times faster than lists."""
-    return array(_INTEGER, ids).tobytes()
 
 
 class RaggedIds(Sequence[list[int]]):
@@ -31,13 +25,10 @@ class RaggedIds(Sequence[list[int]]):
         """Return lists of ids as rows; ``RaggedIds`` are returned unchanged."""
         if isinstance(rows, RaggedIds):
             return rows
-        return cls.unpacked(list(map(pack, rows)))
-
-    @classmethod
-    def unpacked(cls, packed: Sequence[bytes]) -> "RaggedIds":
-        """Return packed ids as rows."""
-        lengths = np.fromiter(map(len, packed), np.int64, len(packed)) // ID_BYTES
-        return cls(np.frombuffer(b"".join(packed), np.intc), lengths)
+        # arrays are joined many times faster than lists
+        arrays = [array(_INTEGER, row) for row in rows]
+        lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+        return cls(np.frombuffer(b"".join(arrays), np.intc), lengths)
 
     @classmethod
     def repeated(cls, ids: Sequence[int], counts: np.ndarray) -> "RaggedIds":
@@ -86,7 +77,7 @@ class RaggedIds(Sequence[list[int]]):
 
     def take(self, numbers: np.ndarray) -> "RaggedIds":
         """Return the rows of these numbers."""
-        return self._ranges(self.starts[numbers], self.lengths[numbers])
+        return self.ranges(self.starts[numbers], self.lengths[numbers])
 
     def within(self, part: slice) -> "RaggedIds":
         """Return that part of each row: some ids fewer at its start, and at its end.
@@ -94,18 +85,10 @@ class RaggedIds(Sequence[list[int]]):
         ``part`` is as ``slice(1, -1)``; a bound is None, or counted from its own side.
         """
         start, stop = part.start or 0, part.stop or 0
-        return self._ranges(self.starts + start, (self.lengths - start + stop).clip(min=0))
+        return self.ranges(self.starts + start, (self.lengths - start + stop).clip(min=0))
 
-    def first(self, counts: np.ndarray) -> "RaggedIds":
-        """Return the first ids of each of n rows, up to its count."""
-        return self._ranges(self.starts, counts)
-
-    def last(self, counts: np.ndarray) -> "RaggedIds":
-        """Return the last ids of each of n rows, up to its count."""
-        return self._ranges(self.starts + self.lengths - counts, counts)
-
-    def _ranges(self, starts: np.ndarray, lengths: np.ndarray) -> "RaggedIds":
-        """Return the ids from each start on, up to its count."""
+    def ranges(self, starts: np.ndarray, lengths: np.ndarray) -> "RaggedIds":
+        """Return the ids from each place in the array on, that many, as a row."""
         ends = lengths.cumsum()
         places = np.repeat(starts - ends + lengths, lengths)
         places += np.arange(len(places))
@@ -135,7 +118,7 @@ class RaggedIds(Sequence[list[int]]):
     def packed(self) -> list[bytes]:
         """Return the packed ids of each row."""
         whole = self.ids.tobytes()
-        ends = (self.lengths.cumsum() * ID_BYTES).tolist()
+        ends = (self.lengths.cumsum() * self.ids.itemsize).tolist()
         return [whole[start:end] for start, end in itertools.pairwise([0, *ends])]
 
     def __len__(self) -> int:

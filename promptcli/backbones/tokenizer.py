@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from promptcli.backbones.ragged_ids import RaggedIds, pack
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer_files import steps_of
 from promptcli.errors import PromptcliError, UsageError, one_line
 
@@ -198,7 +198,7 @@ class PieceTokenizer:
         known = self._words  # another thread may begin a new one
         new = list(set(words).difference(known))
         known.update(zip(new, self._ids_of_words(new), strict=True))
-        known[_END] = pack([_OF_END])
+        [known[_END]] = RaggedIds.of([[_OF_END]]).packed()
         self._held += sum(map(len, new))
         ids = np.frombuffer(b"".join(map(known.__getitem__, words)), np.intc)
         return RaggedIds.ended_by(_OF_END, ids)

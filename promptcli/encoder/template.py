@@ -171,21 +171,16 @@ class Template:
         """Return n texts with the template's characters that touch [X], since these are tokenised
         together; the tokenizer sees nothing else of the template.
         """
+        begins_input = self._added and self._before == self._added
         pieces = []
         for text in texts:
             piece = text + self._after
-            if not self._needs_no_blank(piece):
+            # to which the tokenizer itself would add no space
+            stays = not piece or piece.startswith(" ") or self._tokenizer.begins_with_added(piece)
+            if not (begins_input and stays):
                 piece = self._before + piece
             pieces.append(piece)
         return pieces
-
-    def _needs_no_blank(self, text: str) -> bool:
-        """Return whether a text begins the input and is one to which the tokenizer itself would add
-        no space.
-        """
-        if not self._added or self._before != self._added:
-            return False
-        return not text or text.startswith(" ") or self._tokenizer.begins_with_added(text)
 
     def check_room(self, max_length: int) -> None:
         if self.length >= max_length:
@@ -232,8 +227,10 @@ class Template:
         kept = np.where(cut, room - len(touching), pieces.lengths)
         of_template = RaggedIds.repeated(touching, cut.astype(np.int64))
         if self._tokenizer.cuts_left:
-            return RaggedIds.side_by_side([of_template, pieces.last(kept)])
-        return RaggedIds.side_by_side([pieces.first(kept), of_template])
+            return RaggedIds.side_by_side(
+                [of_template, pieces.ranges(pieces.starts + pieces.lengths - kept, kept)]
+            )
+        return RaggedIds.side_by_side([pieces.ranges(pieces.starts, kept), of_template])
 
     def _side(
         self, text: str, *, starts_input: bool = False, keep_blank: bool = False

@@ -21,11 +21,13 @@ def test_what_is_taken_from_rows_is_what_is_taken_from_lists(rows, counts):
     assert held.take(np.arange(len(rows))[::2]) == rows[::2]
     assert held.within(slice(1, -1)) == [row[1:-1] for row in rows]
     assert held.within(slice(None)) == rows
-    assert held.first(numbers) == [row[:k] for row, k in zip(rows, counts, strict=True)]
-    assert held.last(numbers) == [row[len(row) - k :] for row, k in zip(rows, counts, strict=True)]
+    first = held.ranges(held.starts, numbers)
+    assert first == [row[:k] for row, k in zip(rows, counts, strict=True)]
+    last = held.ranges(held.starts + held.lengths - numbers, numbers)
+    assert last == [row[len(row) - k :] for row, k in zip(rows, counts, strict=True)]
     assert held.without(3) == [[token for token in row if token != 3] for row in rows]
     assert held.filled(7) == [row or [7] for row in rows]
-    assert RaggedIds.unpacked(held.packed()) == rows
+    assert held.packed() == [np.array(row, np.intc).tobytes() for row in rows]
 
 
 @settings(max_examples=200, deadline=None)

@@ -213,8 +213,8 @@ class Contrastive(Prompt):
         limit = backbone.max_tokens - other.outside
         ids, lengths = batch.host_ids(), batch.host_lengths()
         own_inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
-        pieces = own_inputs.within(slice(len(own.prefix), -len(own.suffix)))
-        pieces = pieces.first(pieces.lengths.clip(max=limit))
+        begins = own_inputs.starts + len(own.prefix)
+        pieces = own_inputs.ranges(begins, (lengths - own.outside).clip(0, limit))
         inputs = pieces.between(other.prefix, other.suffix)
         made = make_batch(
             inputs, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens
