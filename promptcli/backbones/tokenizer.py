@@ -165,11 +165,11 @@ class PieceTokenizer:
         slices = [list(pieces[start : start + _SLICE]) for start in range(0, len(pieces), _SLICE)]
         return RaggedIds.joined(list(map(read, slices)))
 
-    def begins_with_added(self, text: str) -> bool:
-        """Return whether a text begins with an added token, before which the tokenizer puts no
-        space.
+    def takes_blank(self, text: str) -> bool:
+        """Return whether the tokenizer itself would put a space in front of a text, as before all
+        but spaces and added tokens.
         """
-        return self._added_token.match(text) is not None
+        return bool(text) and text[0] != " " and not self._added_token.match(text)
 
     def _whole(self, pieces: list[str]) -> RaggedIds:
         if self.segment_blank:

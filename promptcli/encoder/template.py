@@ -171,16 +171,11 @@ class Template:
         """Return n texts with the template's characters that touch [X], since these are tokenised
         together; the tokenizer sees nothing else of the template.
         """
-        begins_input = self._added and self._before == self._added
-        pieces = []
-        for text in texts:
-            piece = text + self._after
-            # to which the tokenizer itself would add no space
-            stays = not piece or piece.startswith(" ") or self._tokenizer.begins_with_added(piece)
-            if not (begins_input and stays):
-                piece = self._before + piece
-            pieces.append(piece)
-        return pieces
+        pieces = [text + self._after for text in texts]
+        if self._added and self._before == self._added:
+            takes_blank = self._tokenizer.takes_blank
+            return [self._added + piece if takes_blank(piece) else piece for piece in pieces]
+        return [self._before + piece for piece in pieces]
 
     def check_room(self, max_length: int) -> None:
         if self.length >= max_length:
