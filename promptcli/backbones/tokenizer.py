@@ -88,6 +88,26 @@ class PieceTokenizer:
     after it does not.
     """
 
+    causal = False
+    #: Before and after every input: [CLS] and [SEP], or [BOS] and nothing.
+    start: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+    pad = 0
+    unk: int | None = None  #: None if it has none (byte-level ones need none)
+    mask: int | None = None  #: None if it has none
+    mask_text: str | None = None
+    mask_takes_blank = False  #: it swallows the space before it
+    cuts_left = False  #: an input that is too long loses its first tokens
+    #: The tokenizer itself would put a space before the first word of an input, and before the
+    #: first word after a special token.
+    start_blank = False
+    segment_blank = False
+    #: Every punctuation mark is a separate token, so that pieces never join.
+    splits_punctuation = True
+    #: Byte-level BPE: a word's leading space is part of its token (``Ġ``).
+    byte_level = False
+    splits_at_blanks = True  #: a word between spaces has the same ids everywhere
+
     def __init__(self, tokenizer: Any, owner: str, *, causal: bool = False) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
@@ -96,24 +116,17 @@ class PieceTokenizer:
                 " needed"
             )
         self.causal = causal
-        #: Before and after every input: [CLS] and [SEP], or [BOS] and nothing.
-        self.start: tuple[int, ...]
-        self.end: tuple[int, ...] = ()
         if causal:
             self.start, _ = added_around(tokenizer)
         else:
             self.start, self.end = _cls_and_sep(tokenizer, owner)
         spare = ("pad_token_id", "sep_token_id", "eos_token_id", "bos_token_id")
         tokens = (getattr(tokenizer, name) for name in spare)
-        self.pad: int = next((token for token in tokens if token is not None), 0)
-        #: None if it has none (byte-level ones need none)
-        self.unk: int | None = tokenizer.unk_token_id
-        self.mask: int | None = None  #: None if it has none
-        self.mask_text: str | None = None
+        self.pad = next((token for token in tokens if token is not None), 0)
+        self.unk = tokenizer.unk_token_id
         if not causal:
             self.mask = tokenizer.mask_token_id
             self.mask_text = tokenizer.mask_token
-        #: An input that is too long loses its first tokens.
         self.cuts_left = getattr(tokenizer, "truncation_side", "right") == "left"
         definition = json.loads(backend.to_str())
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
@@ -126,7 +139,6 @@ class PieceTokenizer:
     def _read_added(self, tokens: list[dict[str, Any]]) -> None:
         """Read the tokens that are found in a text before it is split."""
         self._added = {token["content"] for token in tokens}
-        #: The mask token swallows the space before it (byte-level and SentencePiece families).
         self.mask_takes_blank = any(
             token["lstrip"] for token in tokens if token["content"] == self.mask_text
         )
@@ -143,16 +155,11 @@ class PieceTokenizer:
     def _read_blanks(self, definition: dict[str, Any]) -> None:
         """Rewrite a definition so that it adds no space, and keep what it did with them."""
         schemes = remove_blanks(definition)
-        #: The tokenizer itself would put a space before the first word of an input, and
-        #: before the first word after a special token.
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
         self.segment_blank = bool(schemes & {"always", "byte-level"})
         splitting = json.dumps(definition["pre_tokenizer"])
-        #: Every punctuation mark is a separate token, so that pieces never join.
         self.splits_punctuation = "BertPreTokenizer" in splitting
-        #: Byte-level BPE: a word's leading space is part of its token (``Ġ``).
         self.byte_level = "ByteLevel" in splitting
-        #: a word between spaces has the same ids everywhere
         self.splits_at_blanks = splits_at_blanks(definition)
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:

@@ -54,12 +54,7 @@ class WordTokenizer(PieceTokenizer):
     Unknown words are skipped, no special token is added.
     """
 
-    start = end = ()
     pad = _NOTHING
-    unk: int | None = None
-    mask = mask_text = None
-    causal = mask_takes_blank = start_blank = segment_blank = byte_level = False
-    splits_punctuation = splits_at_blanks = True
 
     def __init__(self, row_of: dict[str, int]) -> None:
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
@@ -95,7 +90,6 @@ class TableTokenizer(WordTokenizer):
         self._tokenizer = Tokenizer.from_str(content.decode())
         self._tokenizer.no_padding()
         self._characters: int | None = None
-        self.unk = None
         if longest is not None:
             self._tokenizer.enable_truncation(longest)
             # as model2vec does, before it tokenises

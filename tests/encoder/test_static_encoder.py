@@ -104,6 +104,8 @@ def test_a_static_encoder_equals_the_one_on_torch(choice):
 def test_a_table_of_words_equals_the_one_on_torch(kind, tmp_path, table_folder):
     folder = table_folder(tmp_path, kind)
     equal(open_encoder(str(folder)), open_model(str(folder)))
+    short = Choice(str(folder), changes={"max_length": 2})
+    equal(open_encoder(short), open_model(short))
 
 
 @pytest.fixture
