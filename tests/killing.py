@@ -24,7 +24,7 @@ def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
         code = 1
         gc.freeze()  # else a collection copies the memory of the whole suite
         try:
-            if threads := sys.modules.get("promptcli.encoder.threads"):
+            if threads := sys.modules.get("promptcli.encoder.batching"):
                 # whatever an earlier test did, one thread is what this process computes in
                 threads._THREADED.clear()
             left = iter(range(calls))

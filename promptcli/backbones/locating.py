@@ -11,8 +11,7 @@ from pathlib import Path
 
 from promptcli.backbones import checking
 from promptcli.backbones.adapter_files import ADAPTER_CONFIG
-from promptcli.backbones.file_formats import MODEL_FILES
-from promptcli.backbones.names import SHIPPED_FOLDER
+from promptcli.backbones.names import MODEL_FILES, SHIPPED_FOLDER
 from promptcli.backbones.provenance import OWN_TOKENIZER
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.notes import is_offline, note, warn

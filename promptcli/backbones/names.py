@@ -1,10 +1,20 @@
-"""What the name of a backbone says by itself."""
+"""What the name of a backbone says by itself, and the formats of files that are one."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from promptcli.backbones.file_formats import MODEL_FILES, WORD_FILES
+from promptcli.extensions import Table
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"  #: of the models inside the package
+
+#: Ending of a file of a language model, such as ``.gguf`` -> a function that takes its path and
+#: returns the folder with a configuration and safetensors that it becomes.
+MODEL_FILES: Table[Callable[[str], Path]] = Table("model_files", {})
+
+#: The word before the colon and the path of a file of word vectors, as in ``glove:FILE`` -> a
+#: function that takes that text and returns the file's ``WordTable``.
+WORD_FILES: Table[Callable[[str], Any]] = Table("word_files", {})
 
 
 def words_only(name: str) -> bool:

@@ -1,7 +1,7 @@
 """Tables of word vectors as numpy's arrays, and the tokenizers of their rows: a folder, or a file.
 
 A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of
-sentence-transformers, or a model of model2vec. For a file of word vectors (``file_formats``) the
+sentence-transformers, or a model of model2vec. For a file of word vectors (``WORD_FILES``) the
 sentence is lower-cased and split at spaces: the tasks' text is tokenised already.
 """
 
@@ -25,14 +25,13 @@ from promptcli.backbones.checking import (
     opening,
     read_config,
 )
-from promptcli.backbones.file_formats import WORD_FILES
 from promptcli.backbones.locating import (
     SHIPPED,
     SHIPPED_TABLES,
     locate,
     shipped_digest,
 )
-from promptcli.backbones.names import words_only
+from promptcli.backbones.names import WORD_FILES, words_only
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import (

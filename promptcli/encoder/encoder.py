@@ -25,13 +25,17 @@ from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.data.given import check_texts
 from promptcli.encoder.batching import (
+    PARALLEL_BATCHES,
+    PARALLEL_TOKENS,
     TOKEN_BUDGET,
     BatchSplitter,
     Fetch,
     Gathering,
     begin_fetch,
     bias_batch,
+    check_not_forked,
     make_batch,
+    map_in_threads,
     plan_batches,
     to_device,
     token_budget,
@@ -44,12 +48,6 @@ from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import average_embeddings, check_words_only
 from promptcli.encoder.template import Inputs
 from promptcli.encoder.tensor_names import TUNED
-from promptcli.encoder.threads import (
-    PARALLEL_BATCHES,
-    PARALLEL_TOKENS,
-    check_not_forked,
-    map_in_threads,
-)
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError, WrongKindError

@@ -6,9 +6,9 @@ import torch
 
 from promptcli.backbones.states import Needs
 from promptcli.embedding.splitting import Splitter
-from promptcli.encoder.block_template import OF_BLOCK, OF_TEXT, sentences_of
 from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.pooling.content import ContentTokens
+from promptcli.encoder.template import OF_BLOCK, OF_TEXT, sentences_of
 from promptcli.errors import UsageError
 from promptcli.grammar import parse_prompt
 from promptcli.models.sentence_transformers_format import InexactError, write_tokenizer

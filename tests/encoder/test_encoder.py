@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 import promptcli as pc
 from promptcli.backbones.states import Needs
 from promptcli.encoder import encoder as engine
-from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
+from promptcli.encoder.batching import (
+    make_batch,
+    map_in_threads,
+    padded_length,
+    plan_batches,
+    token_budget,
+)
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, encode_together
 from promptcli.encoder.pooling import WEIGHTS, initial_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
-from promptcli.encoder.threads import map_in_threads
 from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.heads import start_projection

@@ -28,10 +28,9 @@ from promptcli.backbones.states import (
     SoftTokens,
 )
 from promptcli.encoder.batching import make_batch, to_device
-from promptcli.encoder.block_template import OF_BLOCK, BlockTemplate
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.template import Template
+from promptcli.encoder.template import OF_BLOCK, BlockTemplate, Template
 from promptcli.encoder.text_rules import END_MARKS
 from promptcli.errors import UsageError
 from promptcli.grammar import Pair, decimal_text

@@ -25,7 +25,6 @@ from promptcli.backbones import checking, states
 from promptcli.data import sources
 from promptcli.encoder import batching
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.threads import batches_at_a_time
 from promptcli.models import parity
 from promptcli.models.sentence_transformers_format import InexactError, write_tokenizer
 from promptcli.notes import note
@@ -215,12 +214,12 @@ def load_openvino(folder: Path, dtype: str = "float32") -> RunGraph:
     threads = torch.get_num_threads()
     settings = {
         "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bfloat16" else "f32",
-        "NUM_STREAMS": batches_at_a_time(threads),
+        "NUM_STREAMS": batching.batches_at_a_time(threads),
         "INFERENCE_NUM_THREADS": threads,
     }
     compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", settings)
     free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    for _ in range(batches_at_a_time(threads)):
+    for _ in range(batching.batches_at_a_time(threads)):
         free.put(compiled.create_infer_request())
 
     def run(batch: states.Batch) -> np.ndarray:
@@ -240,7 +239,7 @@ def load_onnx(folder: Path, dtype: str = "float32") -> RunGraph:
 
     threads = torch.get_num_threads()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads // batches_at_a_time(threads)
+    options.intra_op_num_threads = threads // batching.batches_at_a_time(threads)
     session = onnxruntime.InferenceSession(
         str(folder / {"float32": ONNX_FILE, "int8": SMALL}[dtype]),
         options,

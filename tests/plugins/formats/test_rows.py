@@ -3,7 +3,7 @@
 import pytest
 
 import promptcli as pc
-from promptcli.backbones.file_formats import MODEL_FILES, WORD_FILES
+from promptcli.backbones.names import MODEL_FILES, WORD_FILES
 from promptcli.errors import PromptcliError
 from tests.plugins.absent import delete_plugin
 
