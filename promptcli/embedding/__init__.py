@@ -22,7 +22,6 @@ from promptcli.data.input_files import (
 from promptcli.data.layouts import TEXT, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.embedding.engines import ENGINES
-from promptcli.embedding.passages import look_wrapped
 from promptcli.embedding.splitting import Splitter
 from promptcli.errors import UsageError, counted, if_stopped, look_up
 from promptcli.notes import is_offline, note, stage
@@ -167,9 +166,6 @@ def embed(
     with open_rows(path, fields, csv=csv, skip_bad=skip_bad, stdin=stdin) as rows:
         if target is not None:
             check_output(target, force=force or before is not None)
-        if rows.is_text and look_wrapped(rows.head):
-            ways = "`index build` and `search` read its passages"
-            note(f"{rows.name} looks wrapped: each line is a row; {ways}")
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
 

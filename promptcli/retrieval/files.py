@@ -163,7 +163,7 @@ def open_sentences(
         def blocks(encoder: "Encoder") -> Iterator[NewRows]:
             if source.is_text and has_passages(source.head, path, reading.rows):
                 lines = source.texts()
-                yield from _placed_rows(str(file), passages_of(lines, source.head, path, encoder))
+                yield from _placed_rows(str(file), passages_of(lines, path, encoder))
                 return
             if source.is_text and of_files:
                 yield from _placed_rows(str(file), _lines(source.texts()), are_lines=True)

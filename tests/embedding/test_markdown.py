@@ -3,9 +3,9 @@
 import pytest
 
 import promptcli as pc
-from promptcli.embedding import markdown, passages
-from promptcli.embedding.markdown import Heading, outline, read_front_matter
-from promptcli.embedding.passages import passages_of
+from promptcli.embedding import passages
+from promptcli.embedding.front_matter import read_front_matter
+from promptcli.embedding.passages import Heading, outline, passages_of
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +22,8 @@ def headings(text):
 
 
 def read(text, encoder):
-    lines = text.split("\n")
-    return [
-        (each.line, each.heading, each.body) for each in passages_of(lines, lines, "a.md", encoder)
-    ]
+    found = passages_of(text.split("\n"), "a.md", encoder)
+    return [(each.line, each.heading, each.body) for each in found]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +74,7 @@ def test_headings_of_commonmark(text, level, title):
 def test_a_very_long_text_has_lines_that_are_read_when_they_are_needed(monkeypatch):
     text = "# One\n\ntext\n" * 9
     assert sum(isinstance(each, Heading) for each in outline(text.split("\n"))) == 9
-    monkeypatch.setattr(markdown, "_PARSED", 100)
+    monkeypatch.setattr(passages, "_PARSED", 100)
     assert [each.number for each in outline(text.split("\n"))] == list(range(1, 29))
     lines = iter(["A paragraph.", ""] * 100)
     next(outline(lines))
@@ -90,8 +88,8 @@ FRONT = {
     "title": ("---\ntitle: 'Water: all of it'\ntags:\n- a\n- b\n...\n", "Water: all of it", 6),
     "empty": ("---\n---\n", "", 2),
     "toml": ('+++\ntitle = "Water"\ntags = ["a", "b"]\n[menu]\nweight = 1\n+++\n', "Water", 6),
-    "endless": (f"---\nnumber: 0x{'f' * 9000}\n---\n", "", 3),
-    "malformed": ("---\ntitle: [\n---\n", "", 3),
+    "endless": (f"---\nnumber: 0x{'f' * 8000}\n---\n", "", 3),
+    "nothing": ("---\n# for the editor\n---\n", "", 3),
 }
 
 
@@ -108,14 +106,14 @@ def test_the_title_of_a_file_is_its_heading_once(encoder):
     front = "---\ntitle: Water\n---\n"
     said = read(f"{front}\n# Water\n\nThe pump.\n\n## Pipes\n\nOld.", encoder)
     assert said == [(7, "Water", "The pump."), (11, "Water > Pipes", "Old.")]
-    assert read(front, encoder) == [(2, "", "Water")]
-    assert read(f"{front}\n# Water\n", encoder) == [(5, "", "Water")]
+    assert read(front, encoder) == [(1, "", "Water")]
+    assert read(f"{front}\n# Water\n", encoder) == [(1, "", "Water")]
     assert read("---\ntags: [a]\n---\n", encoder) == []
 
 
 def test_the_name_of_a_file_heads_a_text_without_a_title(encoder):
     lines = ["", "Milk.", "", "## Fruits", "", "Pears."]
-    named = [each.heading for each in passages_of(lines, lines, "my/To buy 1.5.MD.gz", encoder)]
+    named = [each.heading for each in passages_of(lines, "my/To buy 1.5.MD.gz", encoder)]
     assert named == ["To buy 1.5", "To buy 1.5 > Fruits"]
     assert read("\n# Shop\n\nMilk.", encoder) == [(4, "Shop", "Milk.")]
     assert read("", encoder) == []
@@ -128,25 +126,42 @@ def test_aliases_are_words_of_the_title(encoder):
 
 
 @pytest.mark.parametrize(
-    "text", ["---\n\nA rule above.\n\n---\n\nText.", "---\nkey: no end\n\nText.", "--- \nText"]
+    "text",
+    [
+        "---\n\nA rule above.\n\n---\n\nText.",
+        "---\nkey: no end\n\nText.",
+        "--- \nText",
+        "---\ntitle: [\n---\n",
+        f"---\nlist: {'[' * 8000}\n---\n",
+        f"---\nlong: {'a' * 9000}\n---\n",
+        "+++\ntitle = no quotes\n+++\n",
+    ],
 )
-def test_a_rule_at_the_top_is_no_front_matter(text):
-    assert read_front_matter(text.split("\n"))[0].lines == 0
+def test_what_is_no_front_matter_is_text(text):
+    fields, length, rest = read_front_matter(text.split("\n"))
+    assert (fields, length, "\n".join(rest)) == ({}, 0, text)
 
 
 def test_fields_of_front_matter_are_values_and_lists_of_them():
-    text = (
+    yaml = (
         "---\ntitle: Keys\ndate: 2024-05-01\ntags: [house, key]\ndraft: true\nweight: 3\n"
-        "none:\nauthor: {name: Ann}\nrows: [[1]]\n---"
+        "at: 12:30\nnone:\nauthor: {name: Ann}\nrows: [[1]]\n---\nText."
     )
-    front, rest = read_front_matter(text.split("\n"))
-    assert dict(front.fields) == {
-        "date": "2024-05-01",
-        "tags": "house, key",
-        "draft": "true",
-        "weight": "3",
-    }
-    assert list(rest) == text.split("\n")
+    toml = (
+        '+++\ntitle = "Keys"\ndate = 2024-05-01\ntags = ["house", "key"]\ndraft = true\n'
+        'weight = 3\nat = "12:30"\nnone = ""\nrows = [[1]]\n[author]\nname = "Ann"\n+++\nText.'
+    )
+    for text in (yaml, toml):
+        fields, length, rest = read_front_matter(text.split("\n"))
+        assert fields == {
+            "title": "Keys",
+            "date": "2024-05-01",
+            "tags": "house, key",
+            "draft": "true",
+            "weight": "3",
+            "at": "12:30",
+        }
+        assert (length, list(rest)) == (text.count("\n"), ["Text."])
 
 
 def test_fields_of_front_matter_are_columns_and_hide_none_of_ours(tmp_path, encoder):
@@ -166,14 +181,14 @@ def test_a_heading_without_text_has_its_own_line(encoder):
 
 
 @pytest.mark.parametrize("under", ["# {}", "{}\n==="])
-def test_a_long_heading_is_kept_short_beside_each_passage_and_is_a_text(under, encoder):
+def test_a_long_heading_is_a_text(under, encoder):
     title = "many words " * 300
     text = f"{under.format(title)}\n\n" + "## b\n\npara.\n\n" * 9
     found = read(text, encoder)
-    assert max(len(heading) for _, heading, _ in found) < passages._LONGEST_TITLE + 9
+    assert {heading for _, heading, _ in found} == {"a", "a > b"}
     assert sum(body == "para." for _, _, body in found) == 9
-    long = [body for line, _, body in found if line == 1]
-    assert " ".join(long).split() == title.split()
+    written = [word for _, _, body in found[:-9] for word in body.split()]
+    assert written == under.format(title).split()
 
 
 def test_code_keeps_its_lines_wherever_it_is(encoder):

@@ -9,7 +9,7 @@ import pytest
 import promptcli as pc
 from promptcli.data import demo
 from promptcli.embedding import passages
-from promptcli.embedding.passages import AUTO, has_passages, look_listed, look_wrapped, passages_of
+from promptcli.embedding.passages import AUTO, has_passages, passages_of
 
 PROSE = (
     "The ferry leaves the harbour at six in the morning, before the market opens. Fishermen mend"
@@ -25,8 +25,7 @@ def encoder():
 
 
 def read(text, name, encoder):
-    lines = text.split("\n")
-    return list(passages_of(lines, lines, name, encoder))
+    return list(passages_of(text.split("\n"), name, encoder))
 
 
 def wrapped(text, width=60):
@@ -69,7 +68,7 @@ def test_stars_of_org_are_headings(encoder):
     found = [(each.line, each.heading, each.body) for each in read(text, "a.org", encoder)]
     assert found == [
         (1, "", "Begin."),
-        (4, "Garden > Roses", "Cut them.\n*Bold* is text."),
+        (4, "Garden > Roses", "Cut them. *Bold* is text."),
         (7, "Kitchen", "- Bake."),
     ]
 
@@ -88,18 +87,6 @@ def test_long_paragraphs_are_split_at_sentences_and_no_line_is_lost(name, encode
     shown = {number for each in found for number in range(each.line, each.end_line + 1)}
     assert shown >= {number for number, line in enumerate(lines, 1) if line}
     assert " ".join(each.body for each in found).split() == " ".join(paragraphs).split()
-
-
-def test_words_that_are_broken_at_the_ends_of_lines_are_whole(encoder):
-    text = "The lamps of pre-\nand post-war times need infor-\nmation, long-\nlasting oil.\n\nMay."
-    [found] = read(text, "a.txt", encoder)
-    assert (found.line, found.end_line) == (1, 6)
-    words = "The lamps of pre- and post-war times need information, longlasting oil. May."
-    assert found.body.split() == words.split()
-    assert "infor-" in read(text, "a.md", encoder)[0].body
-    [found] = read("The inter-\nna-\ntional law.\nIt holds.\n", "a.txt", encoder)
-    assert found.body.split() == "The international law. It holds.".split()
-    assert "\0" not in found.body
 
 
 def test_passages_fit_a_small_window_with_their_heading(encoder):
@@ -121,44 +108,18 @@ def test_a_long_text_is_read_in_blocks(encoder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("lines", "is_wrapped", "is_listed"),
+    ("lines", "name", "way", "expected"),
     [
-        (wrapped(PROSE).split("\n"), True, False),
-        (wrapped(PROSE, 79).split("\n"), True, False),
-        ([f"{line}." for line in PROSE.split(". ")], False, True),
-        (demo.SENTENCES_FILE.read_text().split("\n")[:2000], False, True),
-        (
-            [
-                f"the line of a list has a number, and this one has {number}"
-                for number in range(100, 300)
-            ],
-            False,
-            True,
-        ),
-        (
-            [
-                "how to bake bread",
-                "best pizza in town",
-                "trains from Bern to Rome tomorrow",
-                "weather",
-            ],
-            False,
-            True,
-        ),
-        ([PROSE * 2, PROSE * 3], False, False),
-        (["- milk", "", "call Anna", "", "tomorrow"], False, False),
-        ([], False, True),
+        (["One sentence.", "And another, longer one."], "a.md", AUTO, True),
+        (["One sentence."], "a.rst.gz", AUTO, True),
+        (["One sentence.", "And another, longer one."], "a.txt", AUTO, False),
+        (["One sentence.", "And another, longer one."], "a.txt", passages.PASSAGES, True),
+        (wrapped(PROSE).split("\n"), "a.md", passages.LINES, False),
+        (["The first paragraph", "goes on.", "", "The second."], "-", AUTO, True),
+        ([*["A sentence."] * 30, "", *["A sentence."] * 30, ""], "-", AUTO, False),
+        (demo.SENTENCES_FILE.read_text().split("\n")[:2000], "a.txt", AUTO, False),
+        ([], "a.txt", AUTO, False),
     ],
 )
-def test_a_text_is_wrapped_or_a_list_by_its_look(lines, is_wrapped, is_listed):
-    assert (look_wrapped(lines), look_listed(lines)) == (is_wrapped, is_listed)
-
-
-def test_which_texts_have_passages():
-    sentences = ["One sentence.", "And another, longer one.", "", ""]
-    assert has_passages(sentences, "a.md", AUTO) and has_passages(sentences, "a.rst.gz", AUTO)
-    assert not has_passages(sentences, "a.txt", AUTO) and has_passages(
-        sentences, "a.txt", passages.PASSAGES
-    )
-    assert has_passages(wrapped(PROSE).split("\n"), "-", AUTO)
-    assert not has_passages(wrapped(PROSE).split("\n"), "a.md", passages.LINES)
+def test_which_texts_have_passages(lines, name, way, expected):
+    assert has_passages(lines, name, way) is expected

@@ -102,8 +102,8 @@ def build(
 ) -> None:
     """Index sentences, or vectors that `embed` wrote, for search by meaning and by words.
 
-    A text is split into passages, with their headings and the ids FILE:LINES; a text with one
-    sentence on each line, into its numbered lines. Rows without text are left out. Other columns of
+    A text with paragraphs is split into passages, with their headings and the ids FILE:LINES;
+    another text, into its numbered lines. Rows without text are left out. Other columns of
     a table, the places of passages and their front matter are kept for conditions.
     """
     from promptcli.retrieval.sentence_index import SentenceIndex

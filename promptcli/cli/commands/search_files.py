@@ -44,8 +44,8 @@ Rows = Annotated[
     str | None,
     typer.Option(
         help="How a text becomes rows: passages (paragraphs, joined or split to a good length),"
-        " lines, or auto (the default: lines if the text has one sentence on each line, else"
-        " passages). A table keeps its rows."
+        " lines, or auto (the default: passages of Markdown, reST and Org, and of a text with"
+        " more than one blank line in twenty; else lines). A table keeps its rows."
     ),
 ]
 Split = Annotated[
