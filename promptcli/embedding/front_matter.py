@@ -7,9 +7,9 @@ from typing import Any
 
 from promptcli.data.cells import cell_text
 
-#: Lines and characters of the longest front matter (the memory that a dotted key of TOML takes grows
-#: with the square of its length), and the most of it that is kept beside each
-#: passage: fields, and characters of one and of its name.
+#: Lines and characters of the longest front matter: the memory that a dotted key of TOML takes
+#: grows with the square of its length. And the most of it that is kept beside each passage: fields,
+#: and characters of one and of its name.
 _LINES, _CHARACTERS = 1000, 1 << 13
 _FIELDS, _LONGEST_FIELD, _LONGEST_NAME = 32, 300, 100
 #: The line before front matter -> the lines that may end it.
