@@ -13,7 +13,7 @@ from pathlib import Path
 import promptcli
 from promptcli.models.entries import CARD, SHIPPED_MODELS, write_entry
 from promptcli.models.loading import open_registry
-from promptcli.storage.folders import write_folder
+from promptcli.storage.files import write_folder
 
 
 def main() -> None:

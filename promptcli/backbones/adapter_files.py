@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError, shorten
-from promptcli.storage.paths import inside
+from promptcli.storage.files import inside
 from promptcli.storage.typed_documents import read_document
 
 PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for keys and values in front of every layer's own

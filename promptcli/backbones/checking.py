@@ -19,8 +19,7 @@ from safetensors import SafetensorError, safe_open
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
 from promptcli.backbones.tokenizer_files import SETTINGS, check_tokenizer, json_or_none
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line, shorten
-from promptcli.storage.files import real_path
-from promptcli.storage.paths import inside, is_below
+from promptcli.storage.files import inside, is_below, real_path
 from promptcli.storage.typed_documents import convert, parse_json
 
 #: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.

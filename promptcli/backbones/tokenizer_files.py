@@ -17,7 +17,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from promptcli.errors import UsageError, shorten
-from promptcli.storage.paths import inside
+from promptcli.storage.files import inside
 
 DEFINITION = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"

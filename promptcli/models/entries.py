@@ -20,23 +20,21 @@ from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_yo
 from promptcli.recipe import RECIPES, LeadingTexts, Recipe
 from promptcli.settings import ANOTHER_HOME, BARE
 from promptcli.storage.files import (
-    is_writable,
-    remove_folder,
-    remove_leftovers,
-    temporary_folder,
-    write_text,
-)
-from promptcli.storage.folders import (
     StoredFile,
     check_files,
     folders_with,
+    is_below,
+    is_writable,
     link_file,
     list_files,
     read_folder,
+    remove_folder,
+    remove_leftovers,
+    temporary_folder,
     write_folder,
+    write_text,
 )
 from promptcli.storage.locks import hold
-from promptcli.storage.paths import is_below
 from promptcli.storage.typed_documents import convert, read_document, to_json
 
 MODEL_MANIFEST = "promptcli.json"

@@ -53,8 +53,7 @@ from promptcli.models.sentence_transformers_format import (
     write_static,
 )
 from promptcli.notes import without_network
-from promptcli.storage.files import delete
-from promptcli.storage.folders import atomic_folder, list_files
+from promptcli.storage.files import atomic_folder, delete, list_files
 from promptcli.storage.tensors import save_tensors
 
 #: the files of a backbone besides weights and tokenizer

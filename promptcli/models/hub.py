@@ -34,8 +34,7 @@ from promptcli.models.exporting import open_whole, save_encoder
 from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import Model, entry_from, entry_of, open_registry
 from promptcli.notes import bars_shown, is_offline, note
-from promptcli.storage.files import temporary_folder
-from promptcli.storage.folders import list_files
+from promptcli.storage.files import list_files, temporary_folder
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or
 #: deletes others.

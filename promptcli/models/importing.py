@@ -18,7 +18,7 @@ from promptcli.models.foreign_formats import read_model_folder
 from promptcli.models.loading import entry_from, open_model, open_registry
 from promptcli.models.parity import PROBES
 from promptcli.notes import note, without_network
-from promptcli.storage.paths import is_below
+from promptcli.storage.files import is_below
 
 
 def import_model(

@@ -1,4 +1,5 @@
-"""Files that a name holds completely or not at all: written aside, synced and renamed.
+"""Files and folders that a name holds completely or not at all: written aside, synced and renamed;
+and the list of a folder's files.
 
 What is being written lies in a hidden folder next to its place, which its writer has locked: it is
 a killed process's if nobody has. Only its owner may look into it. What is finished has the mode of
@@ -6,24 +7,31 @@ what it replaces, else the umask's.
 """
 
 import contextlib
+import glob
 import hashlib
+import itertools
 import os
 import re
 import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from promptcli.errors import NotFoundError, UsageError
-from promptcli.storage.locks import is_at, try_lock
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten
+from promptcli.storage.locks import hold, is_at, try_lock
+
+Found = TypeVar("Found")
 
 #: bytes of an output's name: its manifest and temporary files have longer ones, of at most 255
 LONGEST_NAME = 200
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 #: In a temporary folder: what is being replaced, under its own name.
-REPLACED = "replaced"
+_REPLACED = "replaced"
+_ALL_REPLACED = f".*.tmp/{_REPLACED}"
 
 
 @contextlib.contextmanager
@@ -181,7 +189,7 @@ def _remove_leftover(path: Path) -> None:
 
 def _discard(path: Path) -> None:
     """Delete a temporary folder; what was replaced comes back if nothing has taken its place."""
-    for old in (path / REPLACED).glob("*"):
+    for old in (path / _REPLACED).glob("*"):
         place = path.with_name(old.name)
         if not place.exists():
             os.rename(old, place)
@@ -220,3 +228,184 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """Size in bytes of a file, and its SHA-256 if it was computed."""
+
+    size: int
+    sha256: str | None = None
+
+
+@contextlib.contextmanager
+def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of ``target`` when the block ends well; else
+    ``target`` is unchanged.
+
+    The block writes the manifest last, with ``list_files``; ``link_file`` carries over files that
+    do not change. ``check`` may refuse, at the last moment, what other processes have put there in
+    the meantime.
+    """
+    restore(target)
+    with temporary_folder(target) as outer:
+        path = outer / target.name
+        path.mkdir()
+        yield path
+        keep_mode(target, path)
+        for written in (*path.rglob("*"), path):
+            sync(written)
+        with hold(target.parent):
+            check()
+            if target.is_symlink() or target.exists():
+                old = outer / _REPLACED / target.name
+                old.parent.mkdir()
+                os.rename(target, old)
+            os.rename(path, target)
+            sync(target.parent)
+
+
+@contextlib.contextmanager
+def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
+    """Yield a folder that becomes the output ``target``.
+
+    ``force`` replaces one that holds the file ``marker``.
+    """
+
+    def check() -> None:
+        ours = (target / marker).is_file()
+        if target.exists() and not (force and ours):
+            why = ", or give force" if ours else f" (it holds no {marker})"
+            raise UsageError(f"{target} exists; choose another name{why}", parameter="output")
+
+    restore(target)
+    check_name(target)
+    if not target.parent.is_dir():
+        raise NotFoundError(
+            f"{target}: no folder {str(target.parent)!r}; make it first", parameter="output"
+        )
+    check()
+    with write_folder(target, check=check) as path:
+        yield path
+
+
+def read_folder(folder: Path, read: Callable[[Path], Found]) -> Found:
+    """Return what ``read`` finds in a folder.
+
+    If the folder is replaced in the meantime, it is read again.
+
+    Readers take no lock: whoever may open a folder could hold it for ever.
+    """
+    while True:
+        restore(folder)
+        before = _identity(folder)
+        problem = None
+        try:
+            found = read(folder)
+        except Exception as error:
+            problem = error
+        restore(folder)
+        if _identity(folder) == before:
+            if problem is not None:
+                raise problem
+            return found
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what no other folder of that name has; None if there is none."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
+def restore(target: Path) -> None:
+    """Bring back the old folder if a writer was killed between moving it away and moving the new
+    one in; wait for a writer that is alive.
+    """
+    if not target.exists() and any(
+        target.parent.glob(f"{_ALL_REPLACED}/{glob.escape(target.name)}")
+    ):
+        with contextlib.suppress(OSError), hold(target.parent):
+            remove_leftovers(target.parent, target.name)
+
+
+def folders_with(marker: str, folder: Path) -> set[str]:
+    """Return the names of the folders in a folder that hold a file ``marker``, those being replaced
+    included.
+    """
+    # in this order, one that is replaced during the look is seen at one of its places
+    places = itertools.chain(folder.iterdir(), folder.glob(f"{_ALL_REPLACED}/*"), folder.iterdir())
+    return {path.name for path in places if (path / marker).is_file()}
+
+
+def list_files(folder: Path, *, hashed: bool = False) -> dict[str, StoredFile]:
+    """Return the files of a folder by relative name, for its manifest."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): StoredFile(
+            path.stat().st_size, sha256(path) if hashed else None
+        )
+        for path in paths
+    }
+
+
+def check_files(
+    folder: Path, files: Mapping[str, StoredFile], *, hint: str, hashed: bool = False
+) -> None:
+    """Raise CheckFailedError unless a folder holds the files of its manifest, by size and with
+    ``hashed`` by hash.
+    """
+    for name, file in files.items():
+        path = inside(folder, name)
+        if path is None:
+            raise CheckFailedError(
+                f"the manifest of {folder} lists {shorten(name)}, which leads out of it; {hint}"
+            )
+        if not path.is_file():
+            raise CheckFailedError(f"{folder} has no {name}; {hint}")
+        if (size := path.stat().st_size) != file.size:
+            raise CheckFailedError(f"{path} has {size:,} bytes, {file.size:,} were written; {hint}")
+        if hashed and file.sha256 is not None and sha256(path) != file.sha256:
+            raise CheckFailedError(f"{path} was changed after the manifest was written; {hint}")
+
+
+def link_file(file: Path, target: Path) -> None:
+    """Let a stored file, which is never written again, have a second name.
+
+    It is copied if the disk has no links.
+    """
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copyfile(file, target)
+
+
+def inside(folder: Path, name: str) -> Path | None:
+    """Return the path of a name in a folder.
+
+    None if it leads out, absolute, by ``..`` or by a link, or if no file can have that name.
+    """
+    if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
+        return None
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+    path = folder / name
+    return path if is_below(path, folder) else None
+
+
+def is_below(path: Path, folder: Path) -> bool:
+    """Return whether what a path leads to, links followed, is a folder or in it.
+
+    The hub's cache keeps the files of its folders, which are in ``snapshots``, next to them, in
+    ``blobs``.
+    """
+    real = os.path.realpath(path)
+    root = os.path.realpath(folder)
+    if real == root or real.startswith(os.path.join(root, "")):
+        return True
+    snapshots = [parent for parent in Path(root).parents if parent.name == "snapshots"]
+    return any(Path(real).is_relative_to(parent.parent / "blobs") for parent in snapshots)

@@ -7,15 +7,15 @@ import os
 import pytest
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.storage import folders
-from promptcli.storage.files import remove_leftovers
-from promptcli.storage.folders import (
+from promptcli.storage import files
+from promptcli.storage.files import (
     StoredFile,
     atomic_folder,
     check_files,
     folders_with,
     list_files,
     read_folder,
+    remove_leftovers,
     write_folder,
 )
 from promptcli.storage.locks import try_lock
@@ -166,15 +166,15 @@ def test_a_reader_finds_no_thing_between_two_states_missing(tmp_path, monkeypatc
     """The reader opens the folder in the moment in which the old one has gone and the new one has
     not come.
     """
-    folder, looking = tmp_path / "thing", folders._identity
+    folder, looking = tmp_path / "thing", files._identity
     write_thing(folder, "text")
 
     def looked(path):
-        monkeypatch.setattr(folders, "_identity", looking)
+        monkeypatch.setattr(files, "_identity", looking)
         folder.rename(moved_away(folder))
         return looking(path)
 
-    monkeypatch.setattr(folders, "_identity", looked)
+    monkeypatch.setattr(files, "_identity", looked)
     assert read_thing(folder) == {"text"}
 
 

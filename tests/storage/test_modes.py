@@ -11,8 +11,7 @@ import torch
 
 from promptcli.models.entries import Entry, Registry
 from promptcli.recipe import Recipe
-from promptcli.storage.files import atomic_path, temporary_folder, write_text
-from promptcli.storage.folders import write_folder
+from promptcli.storage.files import atomic_path, temporary_folder, write_folder, write_text
 from promptcli.storage.tensors import save_tensors
 
 

@@ -23,7 +23,7 @@ from promptcli.notes import note
 from promptcli.plugins.formats.gguf_header import MOST_LAYERS, Header
 from promptcli.settings import home_folder
 from promptcli.storage import files, tensors
-from promptcli.storage.folders import write_folder
+from promptcli.storage.files import write_folder
 
 SUFFIX = ".gguf"
 _DEFINITION = "tokenizer.json"

@@ -23,7 +23,7 @@ from promptcli.models.loading import build_torch
 from promptcli.notes import note
 from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, RunGraph, batch_of
 from promptcli.recipe import Recipe
-from promptcli.storage.folders import write_folder
+from promptcli.storage.files import write_folder
 
 #: Rows from which making a graph pays: measured on a model of 6 layers, 384 wide.
 WORTHWHILE = 50_000
