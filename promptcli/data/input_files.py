@@ -305,11 +305,6 @@ class _HashedBytes(io.RawIOBase):
         return len(data)
 
 
-def display_name(path: str | Path) -> str:
-    """Return what a file is called in messages."""
-    return "standard input" if str(path) == str(STANDARD) else str(path)
-
-
 def file_sha256(path: str | Path) -> str:
     """Return the hex SHA-256 of a file's or URL's stored bytes."""
     with open_file(path) as file:
@@ -326,7 +321,8 @@ class OpenText:
 
     @property
     def name(self) -> str:
-        return display_name(self.path)
+        """What the file is called in messages."""
+        return "standard input" if str(self.path) == str(STANDARD) else str(self.path)
 
     @functools.cached_property
     def _raw(self) -> _HashedBytes:

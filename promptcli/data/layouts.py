@@ -259,6 +259,9 @@ class ColumnChoice:
             widths = sorted({len(layout or (TEXT,)) for layout in self.layouts})
             named = (f'"{name}:{",".join(header[:width])}"' for width in widths)
             hint = f"name the columns, e.g. {' or '.join(named)}"
+            if PAIRS in self.layouts and columns_of_layout(GRADED_PAIRS, header):
+                # without them, all pairs would be paraphrases
+                hint = "pairs with scores are for sbert-regression, pairs with labels for sbert"
         return UsageError(
             f"{name}: {problem}; {hint}; columns: {', '.join(header)}",
             parameter="text_field" if self.remedy is None else "",

@@ -261,7 +261,7 @@ def _judgement(layout: tuple[str, ...], given: str, where: str) -> str:
         return repr(number)
     allowed = "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
     if layout == GRADED_PAIRS:
-        allowed = "a score is a number, such as 3.8"
+        allowed = "a score is a number, such as 3.8; csv decimal_separator=, reads 3,8"
     raise UsageError(f"{where} has the {layout[-1]} {given!r}; {allowed}")
 
 
@@ -327,7 +327,7 @@ def sentences_with_column(
 def training_examples(
     data: Any,
     *,
-    layouts: Sequence[tuple[str, ...]] | None = None,
+    layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES),
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool | None = None,
 ) -> TrainingExamples:
@@ -342,7 +342,6 @@ def training_examples(
         csv: How tables are written.
         skip_bad: Leave out the rows of files that cannot be read.
     """
-    layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
         sources = [
             training_examples(source, layouts=layouts, csv=csv, skip_bad=skip_bad)

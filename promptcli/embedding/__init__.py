@@ -144,7 +144,14 @@ def embed(
         of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
         if of_files != (None, None, None, None, False, False, False, "float32"):
             raise UsageError("texts in a list give an array; leave out what only files take")
-        return _embed_texts(source, model, opening, normalize=normalize, batch_size=batch_size)
+        from promptcli.models import loading
+
+        texts = check_texts(source)
+        encoder = loading.open_encoder(model, **opening, rows=len(texts))
+        with stage("embed", len(texts)) as advance:
+            return encoder.encode(
+                texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
+            )
 
     from promptcli.data import vectors
 
@@ -170,8 +177,8 @@ def embed(
         from promptcli.models import loading
 
         count = rows.total()
-        texts = _texts(path, fields, csv) if path.is_file() else ()
-        encoder = loading.open_encoder(model, **opening, rows=count, calibration=texts)
+        calibration = _texts(path, fields, csv) if path.is_file() else ()
+        encoder = loading.open_encoder(model, **opening, rows=count, calibration=calibration)
         if before is not None and target is not None:
             if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
                 return Embedded(target, encoder, before.report, None)
@@ -191,24 +198,6 @@ def embed(
                 with closing_sink(stream) as sink:
                     report = embed_stream(encoder, rows, sink, settings, **reading)
         return Embedded(target, encoder, report, time.perf_counter() - start)
-
-
-def _embed_texts(
-    sentences: Sequence[str],
-    model: "Model",
-    opening: dict[str, Any],
-    *,
-    normalize: bool,
-    batch_size: int | None,
-) -> "NDArray[np.float32]":
-    from promptcli.models import loading
-
-    texts = check_texts(sentences)
-    encoder = loading.open_encoder(model, **opening, rows=len(texts))
-    with stage("embed", len(texts)) as advance:
-        return encoder.encode(
-            texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
-        )
 
 
 def _texts(path: Path, fields: ColumnChoice, csv: Mapping[str, Any] | None) -> Iterator[str]:

@@ -338,10 +338,9 @@ def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedRepor
 
 def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
     """Return the counts of all parts that exist."""
-    reports = [read_report(folder, manifest, shard) for shard in parts_in(folder, manifest.shards)]
-    counts = (
-        (report.rows, report.blank, report.zero, report.truncated) for report in reports if report
-    )
+    shards = parts_in(folder, manifest.shards)
+    reports = filter(None, (read_report(folder, manifest, shard) for shard in shards))
+    counts = [(each.rows, each.blank, each.zero, each.truncated) for each in reports]
     rows, blank, zero, truncated = map(sum, zip(*counts, strict=True))
     return EmbedReport(rows, blank, zero, truncated)
 
