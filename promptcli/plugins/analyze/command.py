@@ -14,7 +14,7 @@ from promptcli.cli.options import Json
 from promptcli.errors import UsageError
 from promptcli.plugins import analyze as library
 from promptcli.plugins.analyze import ANALYSES, Analysis, pictures
-from promptcli.recipe import Recipe
+from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, typed_value
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class Display:
     models: Sequence[str | None] = _PLAIN  #: the default models; None: the library chooses one
 
 
+@options.takes_model("model", "dim", "set")
 def analyze(
     name: Annotated[str, typer.Argument(metavar="WHAT", help=_WHAT)],
     on: Annotated[
@@ -147,15 +148,10 @@ def analyze(
             rich_help_panel="Picture",
         ),
     ] = None,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Overwrite an existing picture.", rich_help_panel="Picture"),
-    ] = False,
-    backbone: options.Backbone = None,
-    prompt: options.Prompt = None,
-    pooling: options.Pooling = None,
-    transforms: options.Transforms = None,
+    force: options.Force = False,
     set: options.RecipeFields = None,
+    *,
+    choice: Choice,
 ) -> None:
     """Look inside models: their vectors, tokens and attention heads."""
     analysis = errors.look_up("analysis", name, ANALYSES)
@@ -164,18 +160,11 @@ def analyze(
     known = analysis.settings
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
-    kinds = {key: type(default) for key, default in known.items()}
-    options.parse_pairs(kinds | options.kinds_of(Recipe), set or ())  # a refusal names all
-    own = [pair for pair in set or () if options.field_of(pair) in known]
-    settings = options.parse_pairs(kinds, own)
-    changes = options.chosen_model(
-        None,
-        backbone=backbone,
-        prompt=prompt,
-        pooling=pooling,
-        transforms=transforms,
-        set=[pair for pair in set or () if pair not in own],
-    ).changes
+    kinds = {key: type(default) for key, default in known.items()} | options.kinds_of(Recipe)
+    for with_option in ("backbone", "prompt", "pooling", "transforms"):
+        del kinds[with_option]
+    changes = {**choice.changes, **options.parse_pairs(kinds, set or ())}
+    settings = {key: changes.pop(key) for key in known if key in changes}
     usual = display.models
     if usual in (_PLAIN, _ROWS) and changes.keys() - {"backbone"}:
         usual = (None,)

@@ -197,11 +197,10 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
         rows_of.setdefault(value.strip(), []).append(row)
     missing = rows_of.pop("", [])
     groups = []
-    numbers = list(map(scale_value, rows_of))
-    if len(rows_of) > MOST_CLASSES and None not in numbers:
-        points = zip(numbers, rows_of.values(), strict=True)
-        scale = [(number, row) for number, rows in points for row in rows]
-        groups.append(Group("", [row for _, row in scale], "", 0, [number for number, _ in scale]))
+    places = [(scale_value(value), row) for value, rows in rows_of.items() for row in rows]
+    numbers = [place for place, _ in places if place is not None]
+    if len(rows_of) > MOST_CLASSES and len(numbers) == len(places):
+        groups.append(Group("", [row for _, row in places], "", 0, numbers))
         rows_of = {}
     classes = sorted(rows_of, key=lambda value: -len(rows_of[value]))  # of equals the first
     if len(classes) > MOST_CLASSES:

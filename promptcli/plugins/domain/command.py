@@ -154,7 +154,7 @@ def _search(model: str | None, files: Sequence[str], *, by: str | None = None) -
 
 def adapt(
     files: Files,
-    name: Annotated[str, typer.Option(help="Name of the model to save.")],
+    name: options.NewName,
     start: Annotated[
         str,
         typer.Option(
@@ -194,9 +194,7 @@ def adapt(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the stopped run of that name.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the model of that name, and begin again.")
-    ] = False,
+    force: options.Force = False,
     dry_run: Annotated[
         bool,
         typer.Option(

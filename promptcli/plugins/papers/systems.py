@@ -117,10 +117,12 @@ FORMS: dict[str, TrainedForm] = {
     "defsent-max": TrainedForm("defsent", {"pool": "max"}),
     "dcpcse": TrainedForm("dcpcse", {"mlm_weight": 0.0}),
     "dcpcse-mlm": TrainedForm("dcpcse", {"mlm_weight": 0.1}),
-    "dcpcse-length-1": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": 1}),
-    "dcpcse-length-5": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": 5}),
-    "dcpcse-length-10": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": 10}),
-    "dcpcse-length-16": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": 16}),
+    **{
+        f"dcpcse-length-{length}": TrainedForm(
+            "dcpcse", {"mlm_weight": 0.0, "prefix_length": length}
+        )
+        for length in (1, 5, 10, 16)
+    },
 }
 
 

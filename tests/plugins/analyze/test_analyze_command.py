@@ -197,4 +197,4 @@ def test_impact_goes_with_tfidf_on_real_text(data_folder, run, tmp_path):
 
 @pytest.mark.parametrize("pair", ["nosuch=3", "nosuch"])
 def test_a_setting_that_an_analysis_does_not_have_is_told_with_its_own(run, pair):
-    refused(run("analyze", "map", "--set", pair), 2, "method, first, seed, backbone, prompt")
+    refused(run("analyze", "map", "--set", pair), 2, "method, first, seed, ")
