@@ -36,14 +36,11 @@ def plain_encoder(backbone: Backbone) -> TorchEncoder:
 def tokenize(encoder: TorchEncoder, sentence: str) -> list[int]:
     """Return the t token ids of a sentence, the special token at either end included."""
     inputs = encoder.inputs([sentence])
-    backbone = encoder.backbone
     ids = inputs.ids[0]
     if inputs.truncated[0]:
-        count = len(backbone.tokenizer.encode(encoder.prepare([sentence]))[0])
         raise UsageError(
-            f"the sentence has {count} tokens, and backbone {backbone.name!r} has room for"
-            f" {encoder.max_length - encoder.template.length}; give a shorter one:"
-            f" {sentence[:40]!r}..."
+            f"the sentence is longer than backbone {encoder.backbone.name!r} takes,"
+            f" {encoder.max_length} tokens; give a shorter one: {sentence[:40]!r}..."
         )
     if len(ids) == encoder.template.length:
         raise UsageError(f"the sentence {sentence[:40]!r} has no tokens; give one with words")

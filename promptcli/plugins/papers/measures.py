@@ -133,13 +133,9 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
             data.missing[task.name] = str(error)
             continue
         data.content.append(task)
-        splits = {
-            split: [part.first, part.second or [], part.labels.tolist()]
-            for split, part in task.splits.items()
-        }
         data.facts[task.name] = {
             "examples": {split: len(part) for split, part in task.splits.items()},
-            "sha256": hash_of(splits),
+            "sha256": task.sha256(),
             "setting": FULL.caption(),
             "training": FULL.facts(),
         }

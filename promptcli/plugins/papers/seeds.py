@@ -123,27 +123,18 @@ class SeedComparison:
         """Whether the difference is beyond what seeds make."""
         return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
-    def to_dict(self) -> Facts:
-        return {**vars(self), "over_pairs": self.over_pairs and self.over_pairs.to_dict()}
-
 
 @dataclass(frozen=True)
 class SeedTable:
     """Groups of runs, and the comparisons of every two on each task that both have."""
 
     groups: Sequence[SeedGroup]
-    comparisons: Sequence[SeedComparison] = field(default_factory=list)
+    comparisons: Sequence[SeedComparison]
 
     @property
     def tasks(self) -> list[str]:
         """All tasks, in order of appearance."""
         return list(dict.fromkeys(task for group in self.groups for task in group.tasks))
-
-    def to_dict(self) -> Facts:
-        return {
-            "groups": [group.to_dict() for group in self.groups],
-            "comparisons": [comparison.to_dict() for comparison in self.comparisons],
-        }
 
 
 def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = None) -> SeedTable:

@@ -38,7 +38,7 @@ def compare(
     """Compare trained models over the seeds of their runs: mean, spread, and tests."""
     table = compare_over_seeds(models, data_dir=data_folder(data_dir))
     if json:
-        result_json(table.to_dict())
+        result_json(table)
     else:
         _print_table(table)
 
