@@ -6,11 +6,9 @@ their sum is a single process's gradient.
 """
 
 import contextlib
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
@@ -51,10 +49,9 @@ class Processes:
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.mixed)
 
     def share(self, columns: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-        if self.accelerator is None:
-            return list(columns)
-        start, stop = self._bounds(len(columns[0]))[self.index]
-        return [column[start:stop] for column in columns]
+        """Return the examples of this process."""
+        own = self._rows(len(columns[0]))
+        return [column[own] for column in columns]
 
     def join(self, rows: Tensor, total: int) -> Tensor:
         """Return the vectors of the complete batch, (total, d).
@@ -63,23 +60,15 @@ class Processes:
         """
         if self.accelerator is None:
             return rows
-        bounds = self._bounds(total)
-        with _together(self.number):
-            padded = self.accelerator.pad_across_processes(rows.detach().to(self.device), dim=0)
-            gathered = torch.split(self.accelerator.gather(padded).to(rows.device), len(padded))
-        joined = [
-            vectors[: stop - start] for vectors, (start, stop) in zip(gathered, bounds, strict=True)
-        ]
-        joined[self.index] = rows
-        return torch.cat(joined)
+        own = self._rows(total)
+        others = rows.new_zeros(total, *rows.shape[1:])
+        others[own] = rows.detach()
+        others = self._sum(others.to(self.device)).to(rows.device)
+        return torch.cat([others[: own.start], rows, others[own.stop :]])
 
     def total(self, value: Tensor) -> Tensor:
         """Return the sum over the processes, without gradient."""
-        if self.accelerator is None:
-            return value.detach()
-        with _together(self.number):
-            summed: Tensor = self.accelerator.reduce(value.detach().clone(), "sum")
-        return summed
+        return self._sum(value.detach().clone())
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Put the sum over the processes in place of each gradient; what has none in any process
@@ -89,24 +78,29 @@ class Processes:
             return
         learning = list(parameters)
         have = torch.tensor([float(one.grad is not None) for one in learning], device=self.device)
-        with _together(self.number):
-            counts = self.accelerator.reduce(have, "sum").tolist()
-        for parameter, count in zip(learning, counts, strict=True):
-            if not count:
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            with _together(self.number):
-                parameter.grad = self.accelerator.reduce(parameter.grad, "sum")
+        for parameter, count in zip(learning, self._sum(have).tolist(), strict=True):
+            if count:
+                gradient = parameter.grad
+                parameter.grad = self._sum(
+                    torch.zeros_like(parameter) if gradient is None else gradient
+                )
 
     def wait(self) -> None:
         if self.accelerator is not None:
             with _together(self.number):
                 self.accelerator.wait_for_everyone()
 
-    def _bounds(self, total: int) -> list[tuple[int, int]]:
-        edges = np.linspace(0, total, self.number + 1).astype(int).tolist()
-        return list(itertools.pairwise(edges))
+    def _rows(self, total: int) -> slice:
+        """Return the rows of this process in a batch of ``total``."""
+        start, stop = (total * index // self.number for index in (self.index, self.index + 1))
+        return slice(start, stop)
+
+    def _sum(self, value: Tensor) -> Tensor:
+        if self.accelerator is None:
+            return value
+        with _together(self.number):
+            summed: Tensor = self.accelerator.reduce(value, "sum")
+        return summed
 
 
 @contextlib.contextmanager
