@@ -41,6 +41,7 @@ from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
 from promptcli.select.search import search_heads
 from promptcli.training.methods import find_method
+from promptcli.training.methods.method import Reading
 from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
@@ -133,12 +134,10 @@ def training(
     ``train`` does.
     """
     method = find_method(name, supervised=False)
-    learner = TrainableEncoder(
-        method,
-        method.small.replace(batch_size=batch, max_length=32, compile=compiled),
-        load_backbone(folder, device=device),
-        find_objective(method),
-    )
+    settings = method.small.replace(batch_size=batch, max_length=32, compile=compiled)
+    backbone = load_backbone(folder, device=device)
+    reading = Reading(method, settings, folder, backbone.provenance.family)
+    learner = TrainableEncoder(reading, backbone, find_objective(method))
     mixed = choose_dtype("auto", device) == torch.bfloat16
     trainer = Trainer(learner, Processes(device=device, mixed=mixed))
     trainer.optimizer = OPTIMIZERS["adamw"](trainer.parameters, 1e-5, 0.0)

@@ -23,7 +23,7 @@ from promptcli.notes import typed_command
 from promptcli.recipe import Recipe, last_part
 from promptcli.settings import BARE, PAPER, typed_settings
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import Method, TrainingSettings
+from promptcli.training.methods.method import Method, Reading, TrainingSettings
 
 #: Whose the settings are that a run begins with, if they are not published.
 FOUND = f"found on {BARE.backbone}"
@@ -287,13 +287,13 @@ class TrainConfig:
                 preset = preset.changed({"keep_head": False})
         return preset.changed(self.settings)
 
-    def reading_like_start(self, method: Method, settings: TrainingSettings, family: str) -> Method:
-        """Return the method as it reads sentences, which is as its start does, unless the papers'
-        way is asked for.
+    def reading(self, found: SettingsInForce, backbone: str, family: str) -> Reading:
+        """Return how the method reads sentences on a backbone, which is as its start does, unless
+        the papers' way is asked for.
         """
-        if self.start_recipe is None or self.paper:
-            return method
-        return method.reading_like_start(self.start_recipe, settings, family)
+        reading = Reading(found.method, found.settings, backbone, family)
+        start = self.start_recipe
+        return reading if start is None or self.paper else reading.like(start)
 
 
 #: Fields of the run, which its folder keeps.

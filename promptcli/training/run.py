@@ -54,7 +54,7 @@ from promptcli.storage.runs import RunFolder, check_same
 from promptcli.training.batches import steps_of
 from promptcli.training.config import TrainConfig
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import Method, TrainingSettings
+from promptcli.training.methods.method import Method, Reading, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.teacher import (
@@ -223,9 +223,7 @@ class Run:
         note(self.in_force.summary())
         _note_defaults(config)
         self.settings: TrainingSettings = self.in_force.settings
-        self.method = config.reading_like_start(
-            self.method, self.settings, backbone.provenance.family
-        )
+        self.reading = config.reading(self.in_force, backbone.name, backbone.provenance.family)
         self.examples = self.objective.choose(self.examples, self.settings, backbone)
         check_negatives(self.settings, self.examples, self.source)
         columns = self.objective.columns_of_models(self.settings)
@@ -293,15 +291,14 @@ class Run:
 
     def train_and_score(self, folder: Path) -> Entry:
         """Train, and score the result next to the untrained encoder."""
-        method = self.method
+        reading = self.reading
+        method = reading.method
         backbone = self.backbone
-        settings = self.settings
-        family = backbone.provenance.family
         name = self.config.name or method.name
         tasks = [self.development, *self.tests]
         before = self._tensors_of_start()
         plain = build_encoder(
-            method.untrained_recipe(backbone.name, family, settings),
+            reading.untrained_recipe,
             backbone=backbone,
             tensors=before,
             device=self.processes.device,
@@ -310,7 +307,7 @@ class Run:
         untrained = _score_tasks(plain, tasks, Label(name, "untrained"))
         default = _score_default_model(plain, self.development, self.start)
         self._make_models(folder)
-        learner = TrainableEncoder(method, settings, backbone, self.objective, self.models)
+        learner = TrainableEncoder(reading, backbone, self.objective, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
         first = learner.as_encoder()
@@ -322,7 +319,7 @@ class Run:
         if "mine" in self.models:
             vectors = self.models["mine"]
             guide = self.models.get("mine_guide", vectors)
-            examples = mine_negatives(examples, vectors, guide, settings.mine_margin)
+            examples = mine_negatives(examples, vectors, guide, self.settings.mine_margin)
         trainer = Trainer(learner, self.processes, self.watchers)
         tensors = trainer.fit(examples, self.development, folder)
         encoder = learner.trained(tensors)
@@ -333,13 +330,13 @@ class Run:
         }
         if encoder.recipe.dims:
             figures["by_dim"] = _score_by_dim(encoder, self.development)
-        recipe = method.recipe(backbone.name, family, settings)
         provenance = {
             **vars(backbone.provenance),
             "width": encoder.width,
             "trained": self._record(trainer, figures, encoder),
         }
         documents = [score.to_dict() for score in scores]
+        recipe = reading.recipe
         transfer = method.transfer_recipe(recipe)
         return Entry(name, portable(recipe), tensors, provenance, documents, transfer)
 
@@ -585,7 +582,8 @@ def train_encoder(
     objective = find_objective(method)
     chosen = objective.choose(examples, settings, backbone)
     processes = start_processes(str(backbone.device), dtype)
-    learner = TrainableEncoder(method, settings, backbone, objective)
+    reading = Reading(method, settings, backbone.name, backbone.provenance.family)
+    learner = TrainableEncoder(reading, backbone, objective)
     tensors = Trainer(learner, processes).fit(chosen, development, folder)
     return learner.trained(tensors), tensors
 
@@ -607,9 +605,9 @@ def describe(config: TrainConfig) -> dict[str, Any]:
         samples = find_objective(method).samples(examples)
     found = config.in_force(method)
     settings = found.settings
-    family = _family_of(backbone, method)
-    method = config.reading_like_start(method, settings, family)
-    head = method.head(family, settings)
+    reading = config.reading(found, backbone, _family_of(backbone, method))
+    method = reading.method
+    head = reading.head
     kept = "kept" if settings.keep_head else "while training only"
     return {
         "method": method.name,
@@ -617,12 +615,12 @@ def describe(config: TrainConfig) -> dict[str, Any]:
         "backbone": backbone,
         "data": source_name(data),
         "chosen_by": str(config.development),
-        "views": list(method.variant(family).prompts(settings)),
-        "pooling": method.pooling_of(family, settings),
+        "views": list(reading.prompts()),
+        "pooling": reading.pooling,
         "objective": method.objective,
         "learns": [*method.learns, *(["head"] if head else [])],
         "head": f"{head}, {kept}" if head else None,
-        "recipe": method.recipe(backbone, family, settings).to_dict(),
+        "recipe": reading.recipe.to_dict(),
         "dtype": config.dtype or "auto",
         "preset": found.source,
         **dataclasses.asdict(settings),

@@ -33,7 +33,7 @@ from promptcli.errors import UsageError
 from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
 from promptcli.notes import note
 from promptcli.recipe import Recipe
-from promptcli.training.methods.method import Method, TrainingSettings
+from promptcli.training.methods.method import Reading, TrainingSettings
 from promptcli.training.similarity import LearnableScalar
 from promptcli.training.teacher import SentenceVectors
 
@@ -84,19 +84,18 @@ class TrainableEncoder(nn.Module):
 
     def __init__(
         self,
-        method: Method,
-        settings: TrainingSettings,
+        reading: Reading,
         backbone: Backbone,
         objective: "type[Objective[Any]]",
         models: Mapping[str, SentenceVectors] = MappingProxyType({}),
     ) -> None:
         super().__init__()
+        self.reading = reading
+        self.method = reading.method
+        self.settings = settings = reading.settings
         generator = torch.Generator().manual_seed(settings.seed)
-        self.method = method
-        self.settings = settings
         self.backbone = backbone
         self.models = models
-        self.variant = method.variant(backbone.provenance.family)
         self.model: Any = backbone.model
         #: Padded tokens of one forward pass; changes memory and time, not the gradient.
         self.chunk_tokens: int = settings.chunk_tokens or _TOKENS.get(
@@ -126,14 +125,13 @@ class TrainableEncoder(nn.Module):
         """Make what learns beside the backbone, and the encoders of the templates that share it."""
         backbone = self.backbone
         settings = self.settings
-        family = backbone.provenance.family
-        prompts = self.variant.prompts(settings, training=True)
-        pooling = self.method.training_pooling or self.method.pooling_of(family, settings)
+        prompts = self.reading.prompts(training=True)
+        pooling = self.method.training_pooling or self.reading.pooling
         starts = initial_tensors(parse_prompt(prompts[0]), backbone, generator)
         starts |= initial_weights(parse_pooling(pooling), backbone, generator)
         #: The tensors of prompt and pooling that learn.
         self.learned = {name: nn.Parameter(start.float()) for name, start in starts.items()}
-        self.head = _head(self.method.head(family, settings), backbone, generator)
+        self.head = _head(self.reading.head, backbone, generator)
         #: starts as the pre-trained one, not tied to the word embeddings
         self.mlm_head: MLMHead | None = None
         if settings.mlm_weight:
@@ -385,12 +383,10 @@ class TrainableEncoder(nn.Module):
 
         ``for_development``: the encoder that is scored on the development set. With the setting
         ``selection`` "code" it is read as the published program reads it, see
-        ``Method.development_recipe``, else as at test.
+        ``Reading.development_recipe``, else as at test.
         """
-        family = self.backbone.provenance.family
-        recipe = self.method.recipe(self.backbone.name, family, self.settings)
-        if for_development:
-            recipe = self.method.development_recipe(recipe, self.settings, family)
+        reading = self.reading
+        recipe = reading.development_recipe if for_development else reading.recipe
         return TorchEncoder(recipe, self.backbone, self._outside_the_backbone())
 
 

@@ -12,6 +12,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.causal import TokenPrepending
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import find_method
+from promptcli.training.methods.method import Reading
 
 OFFICIAL = Path(__file__).parents[1] / "reference" / "official"
 SENTENCES = (OFFICIAL / "sentences.txt").read_text(encoding="utf-8").splitlines()
@@ -47,7 +48,7 @@ VECTORS = {
     "simcse/avg_first_last": Recipe(
         pooling="last-two/avg"
     ),  # states 1 and -1, which two layers have as the last two
-    "cotbert/test": COTBERT.recipe("x", "bert", COTBERT.small),
+    "cotbert/test": Reading(COTBERT, COTBERT.small, "x", "bert").recipe,
     **{
         f"ditto/layer{layer}-head{head}/{states}": Recipe(pooling=f"{states}/ditto:{layer}-{head}")
         for layer, head in ((1, 2), (2, 3))

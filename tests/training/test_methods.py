@@ -26,7 +26,7 @@ from promptcli.training.objectives.mutual_information import jensen_shannon
 from promptcli.training.objectives.pairs import CLASSES, PairCosine
 from promptcli.training.similarity import Similarity
 from tests import learning
-from tests.learning import gradients
+from tests.learning import gradients, reading_of
 from tests.reference import losses
 from tests.tiny import SENTENCES
 
@@ -59,7 +59,7 @@ def test_cotberts_loss_is_the_papers(temperature):
 def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family, tiny_folder):
     learner = learner_of("cotbert", tiny_folder(family), max_length=20).eval()
     backbone = learner.backbone
-    templates = learner.method.variant(family).templates
+    templates = learner.reading.variant.templates
     views = learner([SENTENCES[:3]])
     assert len(templates) == len(views) == 3
     assert len({template.count("[MASK]") for template in templates}) == 1
@@ -281,39 +281,32 @@ def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
 
 def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
     method = find_method("promptbert", supervised=False)
-    recipe = method.recipe("x", "bert", method.small)
+    recipe = reading_of(method).recipe
     assert (recipe.denoise, recipe.period) == ("none", True)
-    assert method.development_recipe(recipe, method.small, "bert") == recipe
-    code = method.development_recipe(recipe, method.small.replace(selection="code"), "bert")
+    assert reading_of(method).development_recipe == recipe
+    code = reading_of(method, selection="code").development_recipe
     assert (code.denoise, code.period) == ("hidden", False)
     other = find_method("promptbert", supervised=True)
-    assert (
-        other.recipe("x", "roberta", other.small.replace(bias_positions="code")).denoise
-        == "hidden:code"
-    )
-    assert other.recipe("x", "bert", other.small.replace(denoising=False)).denoise == "none"
-    one = method.variant("bert").prompts(method.small.replace(two_templates=False))
-    assert one[0] == one[1] != method.variant("bert").prompts(method.small)[1]
+    coded = reading_of(other, "roberta", bias_positions="code")
+    assert coded.recipe.denoise == "hidden:code"
+    assert reading_of(other, denoising=False).recipe.denoise == "none"
+    one = reading_of(method, two_templates=False).prompts()
+    assert one[0] == one[1] != reading_of(method).prompts()[1]
 
 
 def test_given_templates_are_the_views_the_recipe_and_the_baseline():
     one, two = "[X] : [MASK]", "[MASK] is {p} [X]"
     method = find_method("promptbert", supervised=False)
     for given, views in (((one,), (one, one)), ((one, two), (one, two))):
-        settings = method.small.replace(template=given)
-        assert method.variant("bert").prompts(settings) == views
-        assert (
-            method.recipe("x", "bert", settings).prompt
-            == one
-            == method.untrained_recipe("x", "bert", settings).prompt
-        )
-    assert method.variant("bert").prompts(
-        method.small.replace(template=(one, two), two_templates=False)
-    ) == (one, one)
-    soft = find_method("optiprompt", supervised=False)
-    settings = soft.small.replace(template=(two,), slots="lookup")
-    assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
-    assert soft.untrained_recipe("x", "bert", settings).prompt == two
+        reading = reading_of(method, template=given)
+        assert reading.prompts() == views
+        assert reading.recipe.prompt == one == reading.untrained_recipe.prompt
+    both = reading_of(method, template=(one, two), two_templates=False)
+    assert both.prompts() == (one, one)
+    optiprompt = find_method("optiprompt", supervised=False)
+    soft = reading_of(optiprompt, template=(two,), slots="lookup")
+    assert soft.recipe.prompt == f"soft-template-lookup:{two}"
+    assert soft.untrained_recipe.prompt == two
 
 
 ITS = 'It says "[X]" or [MASK] .'
@@ -324,18 +317,19 @@ ITS = 'It says "[X]" or [MASK] .'
 )
 def test_a_run_reads_as_the_model_that_it_starts_from(form):
     read = Recipe("x", prompt=ITS, pooling="last/mask", period=False)
-    started = form.reading_like_start(read, form.small, "bert")
-    plain = started.untrained_recipe("x", "bert", form.small)
+    own = reading_of(form)
+    started = own.like(read)
+    plain = started.untrained_recipe
     if form.name == "isbert":  # whose convolutions read every token
-        assert started is form
+        assert started is own
         return
     assert plain == read.replace(period=False)
     if not form.small.keep_head:
-        assert started.recipe("x", "bert", form.small) == read.resolve()
-    assert started.training_pooling in (None, form.training_pooling)
-    first, *others = form.variant("bert").templates
+        assert started.recipe == read.resolve()
+    assert started.method.training_pooling in (None, form.training_pooling)
+    first, *others = own.variant.templates
     kept = [view for view in others if view != first]
-    assert started.variant("bert").templates == (
+    assert started.variant.templates == (
         ITS,
         *(view if view in kept else ITS for view in others),
     )
@@ -343,32 +337,23 @@ def test_a_run_reads_as_the_model_that_it_starts_from(form):
 
 def test_a_start_that_is_the_second_view_takes_the_firsts_place():
     method = find_method("promptbert", supervised=False)
-    first, second = method.variant("bert").templates
+    first, second = reading_of(method).variant.templates
     read = Recipe("x", prompt=second, pooling="last/mask")
-    assert method.reading_like_start(read, method.small, "bert").variant("bert").templates == (
-        second,
-        first,
-    )
+    assert reading_of(method).like(read).variant.templates == (second, first)
 
 
 def test_a_template_that_is_given_wins_over_the_starts():
     read = Recipe("x", prompt=ITS, pooling="last/mask")
-    method = find_method("promptbert", supervised=False)
-    assert (
-        method.reading_like_start(read, method.small.replace(template=("[X] : [MASK]",)), "bert")
-        is method
-    )
-    adapter = find_method("pcc-tuning", supervised=True)
-    assert adapter.reading_like_start(read, adapter.small, "llama") is adapter
-    consert = find_method("consert", supervised=False)
-    goes_on = consert.reading_like_start(Recipe("x", pooling="last-two/avg"), consert.small, "bert")
-    assert goes_on.training_pooling == consert.training_pooling
-    assert consert.reading_like_start(read, consert.small, "bert").training_pooling is None
-    denosent = find_method("denosent", supervised=False)
-    assert (
-        denosent.reading_like_start(Recipe("x", pooling="last/cls"), denosent.small, "bert")
-        is denosent
-    )
+    given = reading_of(find_method("promptbert", supervised=False), template=("[X] : [MASK]",))
+    assert given.like(read) is given
+    adapter = reading_of(find_method("pcc-tuning", supervised=True), "llama")
+    assert adapter.like(read) is adapter
+    consert = reading_of(find_method("consert", supervised=False))
+    goes_on = consert.like(Recipe("x", pooling="last-two/avg"))
+    assert goes_on.method.training_pooling == consert.method.training_pooling
+    assert consert.like(read).method.training_pooling is None
+    denosent = reading_of(find_method("denosent", supervised=False))
+    assert denosent.like(Recipe("x", pooling="last/cls")) is denosent
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

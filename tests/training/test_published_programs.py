@@ -23,7 +23,7 @@ from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.similarity import Similarity
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, learning_rate, stalled
-from tests.learning import gradients, learner_of
+from tests.learning import gradients, learner_of, reading_of
 from tests.tiny import SENTENCES
 
 
@@ -143,18 +143,17 @@ def test_negatives_within_groups_are_those_of_each_replica(tiny_folder):
 @pytest.mark.parametrize("name", ["promptbert", "cotbert"])
 def test_roberta_has_no_blank_before_the_sentence_in_training_alone(name):
     method = find_method(name, supervised=False)
-    variant, published = method.variant("roberta"), method.published("roberta-base")
-    recipe = method.recipe("x", "roberta", published)
-    selecting = method.development_recipe(recipe, published, "roberta")
+    reading = reading_of(method, "roberta")
+    published = dataclasses.replace(reading, settings=method.published("roberta-base"))
+    recipe = published.recipe
+    selecting = published.development_recipe
     assert "' [X] '" in recipe.prompt and "'[X] '" in selecting.prompt and selecting.period is False
-    assert all("'[X] '" in prompt for prompt in variant.prompts(published, training=True))
-    assert variant.prompts(method.small, training=True) == variant.prompts(method.small)
+    assert all("'[X] '" in prompt for prompt in published.prompts(training=True))
+    assert reading.prompts(training=True) == reading.prompts()
     if name == "promptbert":
         assert selecting.denoise == "hidden:code"
-        assert (
-            method.development_recipe(recipe, published.replace(denoising=False), "roberta").denoise
-            == "none"
-        )
+        plain = dataclasses.replace(published, settings=published.settings.replace(denoising=False))
+        assert plain.development_recipe.denoise == "none"
 
 
 def test_unknown_tokens_are_never_masked(tiny_folder):

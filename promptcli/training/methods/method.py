@@ -390,15 +390,6 @@ class Variant:
     denoising_place: str = "none"
     pooling: str | None = None  #: of the sentence vector, if it differs from the method's
 
-    def prompts(self, settings: TrainingSettings, *, training: bool = False) -> Templates:
-        """Return the prompts of the views, which the published code may write in another way in
-        training.
-        """
-        templates = settings.templates(self.templates)
-        if training:
-            templates = tuple(map(settings.in_training, templates))
-        return tuple(map(settings.prompt, templates))
-
 
 def _with_first(templates: Templates, prompt: str) -> Templates:
     """Return templates whose first is ``prompt``; two that are different stay so."""
@@ -464,67 +455,6 @@ class Method:
                 )
         return settings.replace(**changes)
 
-    def reading_like_start(self, read: Recipe, settings: TrainingSettings, family: str) -> "Method":
-        """Return the method on the template and pooling of the model that it starts from, so that
-        nothing is unlearned.
-
-        A template that the settings give wins. So do the method's own if it trains an adapter,
-        whose papers start from another template, or if its objective cannot train the model's
-        pooling.
-        """
-        trainable = self.needs_pooling in (None, read.pooling)
-        if settings.template or not trainable or "backbone" not in self.learns:
-            return self
-        variant = self.variant(family)
-        own = self.pooling_of(family, settings)
-        as_at_test = read.text_rule == self.text_rule
-        return replace(
-            self,
-            variants={
-                "*": replace(
-                    variant, templates=_with_first(variant.templates, read.prompt), pooling=None
-                )
-            },
-            pooling=read.pooling,
-            training_pooling=self.training_pooling if read.pooling == own else None,
-            counts_specials=self.counts_specials and read.prompt == SLOT,
-            period=read.period,
-            text_rule=read.text_rule,
-            training_text_rule=self.training_text_rule if as_at_test else None,
-        )
-
-    def variant(self, family: str) -> Variant:
-        kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
-        return self.variants.get(family) or self.variants.get(kind) or self.variants["*"]
-
-    def pooling_of(self, family: str, settings: TrainingSettings) -> str:
-        return settings.pooling(self.variant(family).pooling or self.pooling)
-
-    def head(self, family: str, settings: TrainingSettings) -> str | None:
-        """Return the head while training.
-
-        None that would be dropped if the first dimensions of vectors have a loss.
-        """
-        head = self.variant(family).head
-        return head if settings.keep_head or not settings.dims else None
-
-    def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
-        variant = self.variant(family)
-        denoise = "none"
-        kept = settings.keep_head and variant.head is not None
-        if kept and settings.denoising:
-            denoise = settings.denoise(variant.denoising_place)
-        return Recipe(
-            backbone=backbone,
-            prompt=variant.prompts(settings)[0],
-            pooling=self.pooling_of(family, settings),
-            text_rule=self.text_rule,
-            period=self.period,
-            transforms=(f"projection:{variant.head}",) if kept else (),
-            denoise=denoise,
-            dims=settings.widths,
-        ).resolve()
-
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
         """Return the recipe of transfer tasks if it differs from ``recipe``, the trained
         encoder's.
@@ -532,28 +462,118 @@ class Method:
         read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
         return None if read == recipe else read
 
-    def development_recipe(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:
-        """Return the recipe of the development score: the test's, or the code's, denoised and
-        without period rule.
+
+@dataclass(frozen=True)
+class Reading:
+    """How a method reads sentences, by its settings and on a backbone."""
+
+    method: Method
+    settings: TrainingSettings
+    backbone: str  #: its name
+    family: str  #: of the backbone
+
+    @property
+    def variant(self) -> Variant:
+        """What the method does for the family."""
+        family = self.family
+        variants = self.method.variants
+        kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
+        return variants.get(family) or variants.get(kind) or variants["*"]
+
+    @property
+    def pooling(self) -> str:
+        """The pooling of the sentence vector at test."""
+        return self.settings.pooling(self.variant.pooling or self.method.pooling)
+
+    @property
+    def head(self) -> str | None:
+        """The head while training.
+
+        None that would be dropped if the first dimensions of vectors have a loss.
         """
+        head = self.variant.head
+        return head if self.settings.keep_head or not self.settings.dims else None
+
+    def prompts(self, *, training: bool = False) -> Templates:
+        """Return the prompts of the views, which the published code may write in another way in
+        training.
+        """
+        settings = self.settings
+        templates = settings.templates(self.variant.templates)
+        if training:
+            templates = tuple(map(settings.in_training, templates))
+        return tuple(map(settings.prompt, templates))
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the trained encoder."""
+        method = self.method
+        settings = self.settings
+        head = self.variant.head
+        denoise = "none"
+        kept = settings.keep_head and head is not None
+        if kept and settings.denoising:
+            denoise = settings.denoise(self.variant.denoising_place)
+        return Recipe(
+            backbone=self.backbone,
+            prompt=self.prompts()[0],
+            pooling=self.pooling,
+            text_rule=method.text_rule,
+            period=method.period,
+            transforms=(f"projection:{head}",) if kept else (),
+            denoise=denoise,
+            dims=settings.widths,
+        ).resolve()
+
+    @property
+    def development_recipe(self) -> Recipe:
+        """The recipe of the development score: the test's, or the code's, denoised and without
+        period rule.
+        """
+        settings = self.settings
+        recipe = self.recipe
         if settings.selection == "test":
             return recipe
         denoise = recipe.denoise
         if settings.moved_bias and settings.denoising and denoise == "none":
             denoise = settings.denoise("hidden")
-        prompt, *_ = self.variant(family).prompts(settings, training=True)
+        prompt, *_ = self.prompts(training=True)
         return recipe.replace(prompt=prompt, denoise=denoise, period=False)
 
-    def untrained_recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
-        """Return the untrained encoder that a run is measured against: the same without anything
-        learned.
-        """
-        words = settings.templates(self.variant(family).templates)[0]
-        pooling = self.untrained_pooling or self.pooling_of(family, settings)
+    @property
+    def untrained_recipe(self) -> Recipe:
+        """The recipe that a run is measured against: the same without anything learned."""
+        method = self.method
         return Recipe(
-            backbone=backbone,
-            prompt=words,
-            period=self.period,
-            pooling=pooling,
-            text_rule=self.text_rule,
+            backbone=self.backbone,
+            prompt=self.settings.templates(self.variant.templates)[0],
+            period=method.period,
+            pooling=method.untrained_pooling or self.pooling,
+            text_rule=method.text_rule,
         )
+
+    def like(self, start: Recipe) -> "Reading":
+        """Return the same with the template and pooling of the model that a run starts from, so
+        that nothing is unlearned.
+
+        A template that the settings give wins. So do the method's own if it trains an adapter,
+        whose papers start from another template, or if its objective cannot train the model's
+        pooling.
+        """
+        method = self.method
+        trainable = method.needs_pooling in (None, start.pooling)
+        if self.settings.template or not trainable or "backbone" not in method.learns:
+            return self
+        templates = _with_first(self.variant.templates, start.prompt)
+        as_at_test = start.text_rule == method.text_rule
+        changed = replace(
+            method,
+            variants={"*": replace(self.variant, templates=templates, pooling=None)},
+            pooling=start.pooling,
+            training_pooling=method.training_pooling if start.pooling == self.pooling else None,
+            counts_specials=method.counts_specials and start.prompt == SLOT,
+            period=start.period,
+            text_rule=start.text_rule,
+            training_text_rule=method.training_text_rule if as_at_test else None,
+        )
+        return replace(self, method=changed)
