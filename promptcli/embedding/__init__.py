@@ -177,7 +177,7 @@ def embed(
         from promptcli.models import loading
 
         count = rows.total()
-        calibration = _texts(path, fields, csv) if path.is_file() else ()
+        calibration = _texts(path, fields, csv, again=True) if path.is_file() else ()
         encoder = loading.open_encoder(model, **opening, rows=count, calibration=calibration)
         if before is not None and target is not None:
             if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
@@ -200,9 +200,11 @@ def embed(
         return Embedded(target, encoder, report, time.perf_counter() - start)
 
 
-def _texts(path: Path, fields: ColumnChoice, csv: Mapping[str, Any] | None) -> Iterator[str]:
+def _texts(
+    path: str | Path, fields: ColumnChoice, csv: Mapping[str, Any] | None, *, again: bool = False
+) -> Iterator[str]:
     """Yield a file's sentences, which are read once they are asked for."""
-    with open_rows(path, fields, csv=csv, again=True) as rows:
+    with open_rows(path, fields, csv=csv, again=again) as rows:
         yield from rows.texts()
 
 
@@ -404,38 +406,28 @@ def compare_rows(
     from promptcli.models.cosines import cosines_of_pairs
     from promptcli.models.language import note_unread
 
-    lefts, rights = _sides(str(first), str(second), text_field, csv)
-    encoder = loading.open_encoder(loading.or_search_model(model))
-    note_unread(encoder, [*lefts, *rights])
-    with stage("similarity", 2 * len(lefts)) as advance:
-        for start in range(0, len(lefts), WINDOW // 2):
-            left, right = (side[start : start + WINDOW // 2] for side in (lefts, rights))
-            cosines = cosines_of_pairs(encoder, left, right, advance)
-            yield from zip(left, right, cosines.tolist(), strict=True)
-
-
-def _sides(
-    first: str, second: str, text_field: str | None, csv: Mapping[str, Any] | None
-) -> tuple[list[str], list[str]]:
-    """Return the sentences of both sides, as many of each."""
-    words = [word for word in (first, second) if not names_file(word)]
-    for word in words:
-        check_sentence(word)
-    if len(words) == 1:
-        raise UsageError(f"{words[0]!r} is not a file; give two files or two sentences")
-    sides = [[first], [second]]
-    if not words:
-        for side, name in zip(sides, (first, second), strict=True):
-            with open_rows(name, ColumnChoice(text=text_field), csv=csv) as rows:
-                side[:] = rows.texts()
-    lefts, rights = sides
+    names = str(first), str(second)
+    sentences = [name for name in names if not names_file(name)]
+    for sentence in sentences:
+        check_sentence(sentence)
+    if len(sentences) == 1:
+        raise UsageError(f"{sentences[0]!r} is not a file; give two files or two sentences")
+    fields = ColumnChoice(text=text_field)
+    lefts, rights = ([name] if sentences else list(_texts(name, fields, csv)) for name in names)
     if len(lefts) != len(rights):
         raise UsageError(
             f"{first} has {len(lefts):,} rows and {second} has {len(rights):,}; give the same"
             " number"
         )
-    blank = sum(not (left.strip() and right.strip()) for left, right in zip(*sides, strict=True))
+    pairs = list(zip(lefts, rights, strict=True))
+    blank = sum(not (left.strip() and right.strip()) for left, right in pairs)
     if blank:
-        pairs = f"{blank:,} of {counted(len(lefts), 'pair')}"
-        note(f"{pairs} with a blank text: a blank text has no meaning to compare")
-    return lefts, rights
+        of_all = f"{blank:,} of {counted(len(pairs), 'pair')}"
+        note(f"{of_all} with a blank text: a blank text has no meaning to compare")
+    encoder = loading.open_encoder(loading.or_search_model(model))
+    note_unread(encoder, [*lefts, *rights])
+    with stage("similarity", 2 * len(pairs)) as advance:
+        for start in range(0, len(pairs), WINDOW // 2):
+            left, right = zip(*pairs[start : start + WINDOW // 2], strict=True)
+            cosines = cosines_of_pairs(encoder, left, right, advance)
+            yield from zip(left, right, cosines.tolist(), strict=True)

@@ -115,7 +115,7 @@ def embed_stream(
     The ranges of int8 are those of the first window. ``progress`` is called with the number of
     sentences newly done.
     """
-    rows = blank = zero = truncated = 0
+    rows = zero = truncated = 0
     blank_rows = list[list[int]]()
     measured = Measured(settings.precision)
     held = deque[RowBatch]()  # the windows that are not written
@@ -141,12 +141,12 @@ def embed_stream(
         for row in np.flatnonzero(empty).tolist():
             _add_row(blank_rows, rows + row)
         rows += len(empty)
-        blank += int(np.count_nonzero(empty))
         zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~empty))
         truncated += int(np.count_nonzero(encoded.truncated))
     ranges = None
     if PRECISIONS[settings.precision].ranged and measured.ranges is not None:
         ranges = measured.ranges.tolist()
+    blank = sum(stop - start for start, stop in blank_rows)
     return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges, blank_rows)
 
 

@@ -192,7 +192,7 @@ def read_manifest(path: Path) -> VectorManifest | None:
     """Return the manifest of a vector file, or None if it has none."""
     file = manifest_path(path)
     if file.is_file():
-        return read_document(file, VectorManifest, hint="embed again with force")
+        return read_document(file, VectorManifest, hint="delete it, or embed again")
     return None
 
 
