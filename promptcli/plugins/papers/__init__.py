@@ -16,7 +16,7 @@ from promptcli.plugins.papers.published import Texts, published_tables
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
-    from promptcli.plugins.papers.contexts import Draw, MeasurementContext
+    from promptcli.plugins.papers.contexts import MeasurementContext
     from promptcli.plugins.papers.published import PublishedTable
 
 
@@ -28,8 +28,7 @@ class Reproduction:
     document: dict[str, Any] | None = None
     file: Path | None = None  #: None if nothing can be measured
     error: PromptcliError | None = None
-    #: data set -> why it is missing
-    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+    drawn: Sequence[Path] = ()  #: pictures of its numbers
 
     @property
     def message(self) -> str:
@@ -52,7 +51,7 @@ def reproduce(
     data_dir: str | Path | None = None,
     output: str | Path = "results",
     force: bool = False,
-    draw: "Draw | None" = None,
+    plot: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Reproduction]:
     """Measure tables of the papers and write the results; earlier figures come from the cache.
@@ -70,7 +69,8 @@ def reproduce(
         data_dir: SentEval folder of the tasks; without it they come from the hub.
         output: Folder of the result files.
         force: Measure again what is cached.
-        draw: Draws the papers' figures that have no numbers; without it they are left out.
+        plot: A picture of one table. The papers' figures are drawn into ``output`` anyway, if
+            matplotlib is installed.
         settings: Changes of the settings of the rows that are trained, of methods that have them.
 
     Returns:
@@ -87,6 +87,7 @@ def reproduce(
         open_backbone,
     )
     from promptcli.plugins.papers.documents import wanted_tables
+    from promptcli.plugins.papers.figures import painter
 
     choice = _choice(backbone)
     if head is not None:
@@ -105,18 +106,19 @@ def reproduce(
                 texts=texts,
                 seeds=runs,
                 head=head,
-                draw=draw,
+                draw=painter(Path(output), plot),
                 paper=paper,
                 changes=settings or {},
             )
-    return _measure([(table, contexts[name]) for table, name in wanted], Path(output))
+    return _measure([(table, contexts[name]) for table, name in wanted], Path(output), plot)
 
 
 def _measure(
-    wanted: "Sequence[tuple[PublishedTable, MeasurementContext]]", folder: Path
+    wanted: "Sequence[tuple[PublishedTable, MeasurementContext]]", folder: Path, plot: Path | None
 ) -> Iterator[Reproduction]:
     """Yield each table on its backbone."""
     from promptcli.plugins.papers.documents import measure_table
+    from promptcli.plugins.papers.figures import draw_numbers
     from promptcli.plugins.papers.report import write_result
 
     for table, context in wanted:
@@ -124,19 +126,20 @@ def _measure(
             document = measure_table(table, context)
         except PromptcliError as error:
             label = f"{table.name} on {context.backbone_name}"
-            yield Reproduction(label, error=error, missing=context.missing)
-            continue
-        file = None
-        if any(row["figures"] for row in document["rows"]):
-            file = write_result(folder, document)
-        yield Reproduction(table.name, document, file, missing=context.missing)
+            yield Reproduction(label, error=error)
+        else:
+            if any(row["figures"] for row in document["rows"]):
+                file = write_result(folder, document)
+                drawn = draw_numbers(folder, document, plot)
+                yield Reproduction(table.name, document, file, drawn=drawn)
+            else:
+                yield Reproduction(table.name, document)
 
 
 def overviews(
     backbone: str | Choice | None = None,
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
-    draw: "Draw | None" = None,
 ) -> list[dict[str, Any]]:
     """Return the needs of every table and how many of its values can be measured here, offline.
 
@@ -144,11 +147,15 @@ def overviews(
     """
     from promptcli.plugins.papers.contexts import MeasurementContext, open_backbone
     from promptcli.plugins.papers.documents import overview
+    from promptcli.plugins.papers.figures import painter
 
     choice = _choice(backbone)
     with notes.without_network():
         context = MeasurementContext(
-            choice.model or choice.backbone, partial(open_backbone, choice), texts=texts, draw=draw
+            choice.model or choice.backbone,
+            partial(open_backbone, choice),
+            texts=texts,
+            draw=painter(Path()),
         )
         return [overview(table, context) for table in published_tables().values()]
 

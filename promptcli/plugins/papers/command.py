@@ -105,17 +105,13 @@ def reproduce(
         count = write_page(output, page)
         note(f"{page} was made from {errors.counted(count, 'result')}")
         return
-    from promptcli.plugins.papers.figures import painter
-
     choice = options.choice_of(backbone)
     if tables == ["list"]:
         if printed not in ("table", "json"):
             raise errors.unknown("format", printed, ("table", "json"))
         name = backbone or options.default_backbone(paper=paper)
         with senteval.tasks_from(folder):
-            overviews = library.overviews(
-                dataclasses.replace(choice, model=name), texts=texts, draw=painter(output)
-            )
+            overviews = library.overviews(dataclasses.replace(choice, model=name), texts=texts)
         if printed == "json":
             result_json({"backbone": name, "tables": overviews})
         else:
@@ -133,10 +129,10 @@ def reproduce(
             data_dir=folder,
             output=output,
             force=force,
-            draw=painter(output, plot),
+            plot=plot,
             settings=_settings(set),
         )
-        _measure(measured, printed, plot, intervals=not no_intervals)
+        _measure(measured, printed, intervals=not no_intervals)
 
 
 def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
@@ -165,30 +161,21 @@ def _check_plot(plot: Path | None, tables: Sequence[str], *, force: bool) -> Non
         raise UsageError(f"--plot {plot} is of one table; give one, e.g. ditto/figure-2")
 
 
-def _measure(
-    reproductions: "Iterator[Reproduction]", format: str, plot: Path | None, *, intervals: bool
-) -> None:
+def _measure(reproductions: "Iterator[Reproduction]", format: str, *, intervals: bool) -> None:
     """Print each table when it is measured, or all in one; raise if none was measured."""
-    from promptcli.plugins.papers.figures import draw_numbers, draw_table
     from promptcli.plugins.papers.report import caption, records, remarks, table_of
 
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
-    missing: dict[str, str] = {}
     for each in reproductions:
         note(each.message)
-        missing |= each.missing
         if each.error is not None:
             failed[each.label] = each.error
         if each.document is None:
             continue
         documents.append(each.document)
-        if each.file is not None:
-            drawn = draw_numbers(each.file.parent, each.document)
-            if drawn is not None:
-                note(f"drawn to {drawn}")
-            if plot is not None and draw_table(plot, each.document):
-                note(f"drawn to {plot}")
+        for drawn in each.drawn:
+            note(f"drawn to {drawn}")
         if format not in _WHOLE:
             parts: list[result_files.Part] = [
                 f"{each.document['table']}: {each.document['title']}",
@@ -199,8 +186,6 @@ def _measure(
             report = result_files.Report(each.document, parts, [])
             result_files.print_report(report, format)
             result("")
-    for label, reason in missing.items():
-        note(f"no data of {label}: {reason}")
     if failed and not documents:
         raise next(iter(failed.values()))
     if format in _WHOLE:

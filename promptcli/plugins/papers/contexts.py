@@ -23,6 +23,7 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.evaluation.scores import Score
 from promptcli.grammar import parse_ditto
 from promptcli.models import loading
+from promptcli.notes import note
 from promptcli.plugins.papers.published import Facts, Texts, short_name
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import home_folder
@@ -213,19 +214,12 @@ class MeasurementContext:
         name = Path(getattr(self.texts, kind)).name
         return {"name": name, "examples": len(examples), "sha256": examples.sha256}
 
-    @property
-    def missing(self) -> dict[str, str]:
-        """Missing data sets of all that was loaded, with the reasons."""
-        missing: dict[str, str] = {}
-        for loaded in self._loaded.values():
-            missing |= loaded.missing
-        return missing
-
     def tasks(self, names: Sequence[str]) -> MeasureData:
         """Return STS tasks; ``content`` is the list of those with data."""
 
         def load() -> MeasureData:
             loaded = load_tasks(self.data_dir, names, PROTOCOL)
+            note_missing(loaded.missing)
             facts = {
                 task.label: {
                     "pairs": len(task.pairs()),
@@ -258,6 +252,12 @@ class MeasurementContext:
         if name not in self._loaded:
             self._loaded[name] = load()
         return self._loaded[name]
+
+
+def note_missing(missing: Mapping[str, str]) -> None:
+    """Say which data sets are missing, and why."""
+    for label, reason in missing.items():
+        note(f"no data of {label}: {reason}")
 
 
 def open_backbone(choice: Choice) -> Backbone:

@@ -97,15 +97,16 @@ _FIGURES: dict[str, Callable[[MeasurementContext], _DrawInto]] = {
 }
 
 
-def draw_numbers(folder: Path, document: Mapping[str, Any]) -> Path | None:
-    """Draw a figure that has numbers, measured beside published; return its file.
+def draw_numbers(folder: Path, document: Mapping[str, Any], plot: Path | None = None) -> list[Path]:
+    """Draw a table that is a figure in the paper into a folder, and any table into ``plot``; return
+    the files.
 
-    None if the document is of a table, holds no number, or matplotlib is not installed.
+    None is drawn of a table that holds no number, or without matplotlib.
     """
-    if "/figure-" not in document["table"] or not can_draw():
-        return None
-    path = folder / f"{file_stem(document)}.png"
-    return path if draw_table(path, document) else None
+    paths = [plot] if plot else []
+    if "/figure-" in document["table"] and can_draw():
+        paths.append(folder / f"{file_stem(document)}.png")
+    return [path for path in paths if draw_table(path, document)]
 
 
 def draw_table(path: Path, document: Mapping[str, Any]) -> bool:

@@ -13,12 +13,14 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label, Score
+from promptcli.notes import note
 from promptcli.plugins.papers.classifier import FULL
 from promptcli.plugins.papers.contexts import (
     MeasureData,
     MeasurementContext,
     analyze_each,
     check_analyze,
+    note_missing,
 )
 from promptcli.plugins.papers.published import Facts, Value
 from promptcli.plugins.papers.systems import (
@@ -121,8 +123,8 @@ def _scores(system: MeasuredSystem, data: MeasureData, context: MeasurementConte
 def transfer_data(context: MeasurementContext) -> MeasureData:
     """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
     if context.data_dir is None:
-        why = "it is read from a folder; give data_dir, SentEval's `downstream`"
-        return MeasureData(missing=dict.fromkeys(NAMES, why))
+        note("transfer tasks are read from a folder; give data_dir, SentEval's `downstream`")
+        return MeasureData(missing=dict.fromkeys(NAMES, ""))
     loaded = load_any(context.data_dir, [TaskName(name) for name in NAMES])
     data = MeasureData({}, dict(loaded.missing), [])
     for task in loaded.tasks:
@@ -139,6 +141,7 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
             "setting": FULL.caption(),
             "training": FULL.facts(),
         }
+    note_missing(data.missing)
     return data
 
 

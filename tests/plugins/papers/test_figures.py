@@ -39,7 +39,7 @@ def seen(monkeypatch):
 
 
 def test_measured_and_published_numbers_are_drawn(tmp_path, seen):
-    path = draw_numbers(tmp_path, DOCUMENT)
+    [path] = draw_numbers(tmp_path, DOCUMENT)
     assert path == tmp_path / "dcpcse-figure-2.tiny.png" and path.read_bytes()[1:4] == b"PNG"
     (panel,) = seen[0].axes
     assert [label.get_text() for label in panel.get_yticklabels()] == [
@@ -70,8 +70,8 @@ def test_a_column_without_a_number_has_no_panel(tmp_path, seen):
 
 
 def test_tables_and_pictures_have_no_such_figure(tmp_path):
-    assert draw_numbers(tmp_path, {**DOCUMENT, "table": "dcpcse/2"}) is None
-    assert draw_numbers(tmp_path, {**DOCUMENT, "columns": ["picture"]}) is None
+    assert draw_numbers(tmp_path, {**DOCUMENT, "table": "dcpcse/2"}) == []
+    assert draw_numbers(tmp_path, {**DOCUMENT, "columns": ["picture"]}) == []
     assert not list(tmp_path.iterdir())
 
 
