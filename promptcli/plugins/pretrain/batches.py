@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from promptcli.data.sources import stream_sentences
 from promptcli.encoder import batching
 from promptcli.errors import UsageError
-from promptcli.plugins.pretrain.corpus import MASK, Corpus, CorpusFile, Template, Vocabulary
+from promptcli.plugins.pretrain.corpus import MASK, Corpus, Template, Vocabulary
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.training.trainable_encoder import MASKED, RANDOM, group_by_length
 
@@ -214,16 +215,16 @@ def _first_positions(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
     return np.where(rng.random(len(lengths)) < plan.at_start, 0, anywhere)
 
 
-def read_templates(file: CorpusFile, vocabulary: Vocabulary) -> tuple[Template, ...]:
+def read_templates(file: Path, vocabulary: Vocabulary) -> tuple[Template, ...]:
     """Return each template of a file as the ids before and after its [X]."""
     templates = []
-    for number, line in enumerate(file.lines(), 1):
+    for number, line in enumerate(stream_sentences(file), 1):
         before, *after = vocabulary.encode(line.split("[X]"))
         masks = sum(piece.count(MASK) for piece in (before, *after))
         if len(after) != 1 or masks != 1 or len(before) + len(after[0]) > _LONGEST_TEMPLATE:
             allowed = f"write one [X], one [MASK], and at most {_LONGEST_TEMPLATE} tokens"
             raise UsageError(
-                f"{file.path}, line {number}: {line.strip()[:60]!r} is not a template; {allowed}"
+                f"{file}, line {number}: {line.strip()[:60]!r} is not a template; {allowed}"
             )
         templates.append((before, after[0]))
     return tuple(templates)

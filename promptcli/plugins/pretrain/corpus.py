@@ -18,7 +18,7 @@ from tokenizers import BertWordPieceTokenizer
 
 from promptcli import errors, notes
 from promptcli.backbones.language_models import MaskedCheckpoint
-from promptcli.data import sources
+from promptcli.data.sources import stream_sentences
 from promptcli.errors import UsageError
 from promptcli.storage import files
 
@@ -172,17 +172,6 @@ Template = tuple[list[int], list[int]]  #: ids before and after the sentence, [M
 
 
 @dataclass(frozen=True)
-class CorpusFile:
-    """A file of plain text, one sentence or paragraph a line."""
-
-    path: Path  #: of the file
-    unrelated: bool = False  #: its lines are in no order
-
-    def lines(self) -> Iterator[str]:
-        return sources.stream_sentences(self.path)
-
-
-@dataclass(frozen=True)
 class Corpus:
     """The tokenised corpus."""
 
@@ -261,13 +250,13 @@ def _long_enough(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.asarray(spans[ends - starts >= _SHORTEST])
 
 
-def make_vocabulary(folder: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
+def make_vocabulary(folder: Path, texts: Sequence[Path], size: int) -> Vocabulary:
     """Return the run's vocabulary, trained on all lines unless it exists."""
     if not (folder / "vocab.txt").is_file():
         with notes.stage("vocabulary", None) as advance:
 
             def lines() -> Iterator[str]:
-                for line in itertools.chain.from_iterable(file.lines() for file in sources):
+                for line in itertools.chain.from_iterable(map(stream_sentences, texts)):
                     advance(1)
                     yield line
 
@@ -279,12 +268,15 @@ def make_vocabulary(folder: Path, sources: Sequence[CorpusFile], size: int) -> V
 
 def make_corpus(
     folder: Path,
-    sources: Sequence[CorpusFile],
+    texts: Sequence[Path],
+    unrelated: Sequence[Path],
     vocabulary: Vocabulary,
     templates: tuple[Template, ...] = (),
 ) -> Corpus:
     """Return the corpus, tokenised into ``folder`` unless it is there (``lines.npz`` comes
     last).
+
+    ``unrelated`` are the last ones of the texts, whose lines are in no order.
     """
     dtype = token_dtype(vocabulary.size)
     if not (folder / "lines.npz").is_file():
@@ -296,14 +288,14 @@ def make_corpus(
             path as temporary,
             temporary.open("wb") as out,
         ):
-            for file in sorted(sources, key=lambda file: file.unrelated):
-                texts = file.lines()
-                while lot := tuple(itertools.islice(texts, _LINES)):
+            for file in texts:
+                lines = stream_sentences(file)
+                while lot := tuple(itertools.islice(lines, _LINES)):
                     ids = vocabulary.encode(lot)
                     out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype).data)
                     lengths.append(np.array(list(map(len, ids)), np.int64))
                     advance(len(ids))
-                    if not file.unrelated:
+                    if file not in unrelated:
                         related += len(ids)
         with files.atomic_path(folder / "lines.npz") as temporary, temporary.open("wb") as out:
             np.savez(out, ends=np.cumsum(np.concatenate(lengths)), unrelated_from=related)

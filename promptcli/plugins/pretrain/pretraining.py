@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from promptcli import errors, notes
 from promptcli.backbones import devices
 from promptcli.backbones.language_models import ContinuedMaskedLM
+from promptcli.data.sources import stream_sentences
 from promptcli.encoder import batching
 from promptcli.encoder.prefetching import prefetch
 from promptcli.errors import PromptcliError, UsageError
@@ -33,7 +34,7 @@ from promptcli.plugins.pretrain.batches import (
     read_templates,
     steps,
 )
-from promptcli.plugins.pretrain.corpus import Corpus, CorpusFile, make_corpus
+from promptcli.plugins.pretrain.corpus import Corpus, make_corpus
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.plugins.pretrain.start import NewBert, open_start
 from promptcli.retrieval.found_files import list_of_names
@@ -116,18 +117,18 @@ def pretrain(
         plan = begun.plan(settings)
         if templates and plan.objective != BAGS:
             raise UsageError(f"needs the objective {BAGS}", parameter="templates")
-        sources = [CorpusFile(Path(file)) for file in list_of_names(files)]
-        sources += [CorpusFile(Path(file), True) for file in unrelated]
-        hashes = [_identity(file) + (" unrelated" if file.unrelated else "") for file in sources]
+        apart = list(map(Path, unrelated))
+        texts = [*map(Path, list_of_names(files)), *apart]
+        hashes = [_identity(file) + (" unrelated" if file in apart else "") for file in texts]
         plan = dataclasses.replace(plan, files=tuple(hashes))
         taught = None
         if plan.objective == BAGS:
-            taught = CorpusFile(Path(templates or DEFAULT_TEMPLATES))
+            taught = Path(templates or DEFAULT_TEMPLATES)
             plan = dataclasses.replace(plan, templates=_identity(taught))
         output = Path(output)
         device = devices.choose_device(device)
         with _run_folder(output, plan, resume=resume) as work:
-            corpus = _corpus(work, begun, sources, plan, taught)
+            corpus = _corpus(work, begun, texts, apart, plan, taught)
             state = work / "state.safetensors"
             model = begun.model(plan, corpus, device, resumed=state.exists())
             trainer = Pretrainer(plan, device, model)
@@ -155,10 +156,10 @@ def pretrain(
     return Pretrained(output, figures)
 
 
-def _identity(file: CorpusFile) -> str:
+def _identity(file: Path) -> str:
     """Return the hash of a file; one that is not text is refused before the work."""
-    next(file.lines(), None)
-    return storage.sha256(file.path)
+    next(stream_sentences(file), None)
+    return storage.sha256(file)
 
 
 @contextlib.contextmanager
@@ -181,14 +182,15 @@ def _run_folder(output: Path, plan: Plan, *, resume: bool) -> Iterator[Path]:
 def _corpus(
     work: Path,
     begun: NewBert,
-    sources: Sequence[CorpusFile],
+    texts: Sequence[Path],
+    unrelated: Sequence[Path],
     plan: Plan,
-    templates: CorpusFile | None,
+    templates: Path | None,
 ) -> Corpus:
     """Return the tokenised corpus with its vocabulary and templates, made unless it is there."""
-    vocabulary = begun.vocabulary(work, sources, plan.vocab_size)
+    vocabulary = begun.vocabulary(work, texts, plan.vocab_size)
     read = () if templates is None else read_templates(templates, vocabulary)
-    corpus = make_corpus(work, sources, vocabulary, read)
+    corpus = make_corpus(work, texts, unrelated, vocabulary, read)
     if len(corpus.tokens) < plan.batch_tokens:
         raise UsageError(
             f"{plan.batch_tokens:,} are more than the {len(corpus.tokens):,} tokens of the corpus;"

@@ -25,7 +25,6 @@ from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import (
     SPECIALS,
     Corpus,
-    CorpusFile,
     Vocabulary,
     make_vocabulary,
     save_own_tokenizer,
@@ -48,8 +47,8 @@ class NewBert:
     def plan(self, settings: Mapping[str, Any]) -> Plan:
         return Plan(**settings)
 
-    def vocabulary(self, work: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
-        return make_vocabulary(work, sources, size)
+    def vocabulary(self, work: Path, texts: Sequence[Path], size: int) -> Vocabulary:
+        return make_vocabulary(work, texts, size)
 
     def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
         """Return the model that is trained; one that is ``resumed`` gets its weights later."""
@@ -105,7 +104,7 @@ class OthersModel(NewBert):
         begun_from = backbone.provenance.weights_sha256
         return Plan(**{**settings, **fixed, "begun_from": begun_from})
 
-    def vocabulary(self, work: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
+    def vocabulary(self, work: Path, texts: Sequence[Path], size: int) -> Vocabulary:
         return Vocabulary.of(self.checkpoint)
 
     def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
@@ -123,7 +122,7 @@ class OwnBert(OthersModel):
         tied = "cls.predictions.decoder.weight" not in backbone.tensor_names
         return self._plan(settings, {"positions": backbone.max_tokens, "tied": tied})
 
-    def vocabulary(self, work: Path, sources: Sequence[CorpusFile], size: int) -> Vocabulary:
+    def vocabulary(self, work: Path, texts: Sequence[Path], size: int) -> Vocabulary:
         return Vocabulary.load(self.checkpoint.backbone.folder / "vocab.txt")
 
     def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:

@@ -19,7 +19,7 @@ from promptcli.plugins.pretrain.batches import (
     read_templates,
     steps,
 )
-from promptcli.plugins.pretrain.corpus import MASK, SPECIALS, Corpus, CorpusFile, Vocabulary
+from promptcli.plugins.pretrain.corpus import MASK, SPECIALS, Corpus, Vocabulary
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import new_model
@@ -145,7 +145,7 @@ def vocabulary():
 
 
 def test_the_papers_own_templates_are_held_out(vocabulary):
-    taught = read_templates(CorpusFile(DEFAULT_TEMPLATES), vocabulary)
+    taught = read_templates(DEFAULT_TEMPLATES, vocabulary)
     assert len(taught) > 40
     for template in named_templates().values():
         if "[MASK]" in template.text:
@@ -165,4 +165,4 @@ def test_the_papers_own_templates_are_held_out(vocabulary):
 def test_a_line_that_is_no_template(tmp_path, vocabulary, line):
     (tmp_path / "templates.txt").write_text(f"[X] is [MASK] .\n{line}\n")
     with pytest.raises(UsageError, match=r"line 2: .*write one \[X\]"):
-        read_templates(CorpusFile(tmp_path / "templates.txt"), vocabulary)
+        read_templates(tmp_path / "templates.txt", vocabulary)

@@ -17,7 +17,7 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.language_models import MaskedCheckpoint
 from promptcli.plugins.pretrain import pretraining
 from promptcli.plugins.pretrain.batches import batch_of_step, steps
-from promptcli.plugins.pretrain.corpus import CorpusFile, Vocabulary, make_corpus
+from promptcli.plugins.pretrain.corpus import Vocabulary, make_corpus
 from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import OthersModel
 from tests.embed_running import refused
@@ -37,8 +37,8 @@ def padded_batch(checkpoint, text, folder):
     vocabulary = Vocabulary.of(checkpoint)
     plan = OthersModel(checkpoint).plan({"tokens": 2000, "batch_tokens": 256})
     folder.mkdir()
-    files = [CorpusFile(text, True)]
-    corpus = make_corpus(folder, files, vocabulary)
+    files = [text]
+    corpus = make_corpus(folder, files, files, vocabulary)
     for step in steps(plan, corpus):
         batch = batch_of_step(step, plan, corpus)
         if not batch.real.all():

@@ -170,10 +170,10 @@ def test_damaged_files_of_a_run_are_one_line(file, content, tmp_path):
     vocabulary = Vocabulary(lambda lines: [], size=9)
     np.array([1, 2, 3], token_dtype(9)).tofile(tmp_path / "tokens.bin")
     np.savez(tmp_path / "lines.npz", ends=np.array([1, 3]), unrelated_from=2)
-    assert make_corpus(tmp_path, [], vocabulary).tokens.tolist() == [1, 2, 3]
+    assert make_corpus(tmp_path, [], [], vocabulary).tokens.tolist() == [1, 2, 3]
     (tmp_path / file).write_bytes(content)
     with pytest.raises(UsageError, match=r"are damaged .* delete the folder and start again"):
-        make_corpus(tmp_path, [], vocabulary)
+        make_corpus(tmp_path, [], [], vocabulary)
 
 
 def test_one_text_has_one_vocabulary():
