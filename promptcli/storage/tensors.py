@@ -70,7 +70,7 @@ def save_tensors(
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     if sealed:
-        metadata = {**(metadata or {}), _SEAL: _checksum(sorted(plain), plain.__getitem__)}
+        metadata = {**(metadata or {}), _SEAL: checksum(sorted(plain), plain.__getitem__)}
     path.touch()
     mode = path.stat().st_mode
     with disk_errors(path):
@@ -79,7 +79,8 @@ def save_tensors(
     path.chmod(stat.S_IMODE(mode))
 
 
-def _checksum(names: Iterable[str], tensor: "Callable[[str], Tensor]") -> str:
+def checksum(names: Iterable[str], tensor: "Callable[[str], Tensor]") -> str:
+    """Return the SHA-256 of some tensors by their names: of types, shapes and values."""
     import torch
 
     digest = hashlib.sha256()
@@ -97,7 +98,7 @@ def check_seal(path: Path, *, hint: str, error: type[PromptcliError] = CheckFail
     """
     with reading(path, hint=hint, error=error), safe_open(path, framework="pt") as file:
         seal = (file.metadata() or {}).get(_SEAL)
-        if seal is not None and seal != _checksum(sorted(file.keys()), file.get_tensor):
+        if seal is not None and seal != checksum(sorted(file.keys()), file.get_tensor):
             raise ValueError("its checksum differs")
 
 

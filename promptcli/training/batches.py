@@ -51,16 +51,17 @@ def batches(
     """
     size = settings.batch_size
     shares = source_shares(sizes, settings.data_temperature)
+    firsts = itertools.accumulate(sizes, initial=0)
+    sources = [
+        _again_and_again(settings.seed, number, range(first, first + rows))
+        for number, (first, rows) in enumerate(zip(firsts, sizes, strict=False))
+    ]
     for epoch in itertools.count():
         order = np.random.default_rng([settings.seed, _ORDER, epoch])
         rows = order.permutation(sum(sizes))
         if shares != list(sizes):
-            drawn = []
-            first = 0
-            for source, (count, share) in enumerate(zip(sizes, shares, strict=True)):
-                drawn.append(first + _draw(settings.seed, source, count, epoch * share, share))
-                first += count
-            rows = np.concatenate(drawn)[rows]
+            drawn = map(itertools.islice, sources, shares)
+            rows = np.array(list(itertools.chain.from_iterable(drawn)))[rows]
         if lengths is not None:
             windows = _cut(rows, _SORTED * size)
             by_length = [window[lengths[window].argsort(kind="stable")] for window in windows]
@@ -71,16 +72,10 @@ def batches(
         yield from (batch for batch in cut if len(batch) == size or not settings.drop_last)
 
 
-def _draw(seed: int, source: int, rows: int, start: int, count: int) -> np.ndarray:
-    """Return rows ``start`` to ``start + count`` of a source that is read again and again, each
-    time in a new order.
-    """
-    passes = range(start // rows, math.ceil((start + count) / rows))
-    orders = [
-        np.random.default_rng([seed, _DRAW, source, number]).permutation(rows) for number in passes
-    ]
-    first = start - passes.start * rows
-    return np.concatenate(orders)[first : first + count]
+def _again_and_again(seed: int, source: int, rows: range) -> Iterator[int]:
+    """Yield the rows of a source without end, each time in a new order."""
+    for number in itertools.count():
+        yield from np.random.default_rng([seed, _DRAW, source, number]).permutation(rows).tolist()
 
 
 def _cut(rows: np.ndarray, size: int) -> list[np.ndarray]:

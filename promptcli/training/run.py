@@ -4,7 +4,6 @@ scored beside what it is measured against, and saved.
 
 import contextlib
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +50,7 @@ from promptcli.settings import BARE
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, check_same
+from promptcli.storage.tensors import checksum
 from promptcli.training.batches import steps_of
 from promptcli.training.config import TrainConfig
 from promptcli.training.methods import METHODS, find_method
@@ -241,7 +241,8 @@ class Run:
         """What must be the same when the run is resumed; JSON-ready."""
         identity = {**self.facts, "backbone": self.backbone.provenance.weights_sha256}
         if self.start is not None:
-            identity["from"] = _hash_of(self.start.tensors)
+            tensors = self.start.tensors
+            identity["from"] = checksum(sorted(tensors), tensors.__getitem__)
         for name, model in self.models.items():
             identity[f"{name}_fingerprint"] = model.fingerprint
         return identity
@@ -636,10 +637,3 @@ def _family_of(backbone: str, method: Method) -> str:
     if known is not None and backbone in method.paper and not Path(backbone).is_dir():
         return known.shape.family
     return shape_of(backbone).family
-
-
-def _hash_of(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -19,7 +19,7 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.data.vectors import read_manifest
 from promptcli.data.vectors.formats import Floats, read_array
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import TorchEncoder, encode_windows
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.notes import note, stage
@@ -87,19 +87,18 @@ class EncodedVectors(SentenceVectors):
         ``writes``: make those that are missing.
         """
         sentences = self.sentences
-        paths = {start: folder / f"{start:09}.npy" for start in range(0, len(sentences), PART)}
-        missing = {start: path for start, path in paths.items() if not path.is_file()}
-        if writes and missing:
-            folder.mkdir(exist_ok=True)
-            windows = [sentences[start : start + PART] for start in missing]
-            with stage(f"encode by {self.name}", len(sentences)) as advance:
-                advance(len(sentences) - sum(map(len, windows)))
-                encoded = encode_windows([self.encoder], windows, progress=advance)
-                for path, [window] in zip(missing.values(), encoded, strict=True):
-                    vectors = _finite(unit(window.vectors), self.name)
+        with stage(f"encode by {self.name}", len(sentences)) as advance:
+            for start in range(0, len(sentences), PART):
+                path = folder / f"{start:09}.npy"
+                some = sentences[start : start + PART]
+                if path.is_file() or not writes:
+                    advance(len(some))
+                else:
+                    vectors = unit(self.encoder.encode(some, progress=advance))
+                    folder.mkdir(exist_ok=True)
                     with atomic_path(path) as temporary, temporary.open("xb") as file:
                         np.save(file, vectors.astype(np.float16))
-        self.parts = [read_array(path) for path in paths.values()]
+                self.parts.append(read_array(path))
         del self.encoder
 
 
@@ -170,17 +169,11 @@ def named_vectors(
     if problem:
         raise UsageError(f"{name} {problem}; embed {source} again, or name the model")
     vectors = SentenceVectors(examples.columns[0], fingerprint, matrix.shape[1])
-    vectors.parts = [
-        _finite(matrix[start : start + PART], name) for start in range(0, len(matrix), PART)
-    ]
-    return vectors
-
-
-def _finite(vectors: NDArray[Any], name: str) -> NDArray[Any]:
-    if not np.isfinite(vectors).all():
-        raise UsageError(
-            f"{name} has vectors with NaN or infinite numbers; take another teacher, or embed again"
-        )
+    for start in range(0, len(matrix), PART):
+        part = matrix[start : start + PART]
+        if not np.isfinite(part).all():
+            raise UsageError(f"{name} has vectors with NaN or infinite numbers; embed again")
+        vectors.parts.append(part)
     return vectors
 
 

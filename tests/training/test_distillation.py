@@ -190,27 +190,26 @@ def test_a_run_killed_while_encoding_and_while_training_ends_at_the_same_numbers
     assert losses[-1] < losses[0]
     assert expected.entry.recipe.pooling == "last/mask"
     assert expected.facts["teacher_fingerprint"] == pc.load("mini", device="cpu").fingerprint
-    encode, encoded = teacher.encode_windows, []
+    keep, kept = teacher.atomic_path, []
 
-    def dies(encoders, windows, **options):
-        for window in encode(encoders, windows, **options):
-            encoded.append(len(window[0].vectors))
-            if len(encoded) == 2:
-                raise KeyboardInterrupt
-            yield window
+    def dies(path):
+        kept.append(int(path.stem))
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+        return keep(path)
 
-    monkeypatch.setattr(teacher, "encode_windows", dies)
+    monkeypatch.setattr(teacher, "atomic_path", dies)
     with pytest.raises(KeyboardInterrupt):
         pc.train("distill", CORPUS, name="killed", **options)
     with stopped_at(monkeypatch, 7), pytest.raises(KeyboardInterrupt):
         pc.train("distill", CORPUS, name="killed", resume=True, **options)
-    assert encoded == [16, 16, 16, 16]  # the first one stayed
+    assert kept == [0, 16, 16, 32]  # the first one stayed
     with pytest.raises(UsageError, match="was started with teacher 'mini'"):
         pc.train(
             "distill", CORPUS, name="killed", resume=True, **{**options, "teacher": "mini-static"}
         )
     resumed = pc.train("distill", CORPUS, name="killed", resume=True, **options)
-    assert encoded == [16, 16, 16, 16]
+    assert kept == [0, 16, 16, 32]
     assert resumed.scores == expected.scores
     assert all(
         torch.equal(tensor, resumed.entry.tensors[name])
