@@ -88,31 +88,15 @@ def train(
         >>> pc.train("dcpcse", steps=100).encoder.encode(["A cat sleeps."]).shape  # doctest: +SKIP
         (1, 256)
     """
+    given = locals()
     from promptcli.notes import without_network
     from promptcli.training import config, run
 
+    given |= {"tests": tuple(map(str, tests)), "report_to": tuple(report_to)}
+    given["csv"] = stored_options(csv)
+    del given["offline"]
     with without_network(offline):
-        asked = config.TrainConfig(
-            method=method,
-            data=data,
-            backbone=backbone,
-            device=device,
-            dtype=dtype,
-            start=start,
-            name=name,
-            supervised=supervised,
-            paper=paper,
-            on=on,
-            tests=tuple(map(str, tests)),
-            data_dir=data_dir,
-            resume=resume,
-            force=force,
-            report_to=tuple(report_to),
-            csv=stored_options(csv),
-            skip_bad=skip_bad,
-            settings=settings,
-        )
-        return dataclasses.replace(run.train(asked), offline=offline)
+        return dataclasses.replace(run.train(config.TrainConfig(**given)), offline=offline)
 
 
 def training_settings(
@@ -157,24 +141,11 @@ def training_settings(
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
+    given = locals()
     from promptcli.training import config, run
 
-    return run.describe(
-        config.TrainConfig(
-            method=method,
-            data=data,
-            backbone=backbone,
-            start=start,
-            supervised=supervised,
-            paper=paper,
-            on=on,
-            dtype=dtype,
-            data_dir=data_dir,
-            csv=stored_options(csv),
-            skip_bad=skip_bad,
-            settings=settings,
-        )
-    )
+    given["csv"] = stored_options(csv)
+    return run.describe(config.TrainConfig(**given))
 
 
 def fit(

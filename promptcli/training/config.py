@@ -14,7 +14,7 @@ from typing import Any
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import shape_of
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
-from promptcli.data.input_files import names_file
+from promptcli.data.input_files import split_columns
 from promptcli.data.sources import TrainingData, is_sources
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.errors import UsageError
@@ -152,6 +152,8 @@ Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
 #: Fields of the call, not of the run: ``resume`` takes them as they are given.
 _OF_CALL = ("name", "device", "resume", "force")
+#: Fields that name files, which a resumed run finds from another folder, too.
+_FILES = ("data", "on", "tests", "data_dir", "backbone")
 _IN_MEMORY = {"in_memory": True}  #: in the folder of a run, in place of what is not in a file
 
 
@@ -182,14 +184,11 @@ class TrainConfig:
     command: str = dataclasses.field(default_factory=typed_command)
 
     def document(self) -> dict[str, Any]:
-        """Return what the folder of a run keeps, JSON-ready, files by their whole paths."""
+        """Return what the folder of a run keeps, JSON-ready."""
         document = {name: getattr(self, name) for name in _OF_RUN}
-        for name in ("data", "on", "tests"):
+        for name in ("data", "on", "data_dir"):
             document[name] = _kept(document[name])
-        for name in ("backbone", "data_dir"):
-            folder = str(document[name] or "")
-            document[name] = os.path.abspath(folder) if os.path.isdir(folder) else folder or None
-        return document
+        return {**document, "folder": os.getcwd()}
 
     def resumed(self, stored: Mapping[str, Any]) -> "TrainConfig":
         """Return what an unfinished run began with.
@@ -201,6 +200,8 @@ class TrainConfig:
             return dataclasses.replace(self, **began_with)
         self.check_names_a_run()
         began = _with_tuples({name: stored[name] for name in _OF_RUN})
+        for field in _FILES:
+            began[field] = _located(began[field], Path(stored["folder"]))
         for field, value in began.items():
             if value == _IN_MEMORY:
                 raise UsageError(
@@ -301,13 +302,25 @@ _OF_RUN = [item.name for item in dataclasses.fields(TrainConfig) if item.name no
 
 
 def _kept(data: Any) -> Any:
-    """Return what names data as JSON keeps it, files by their whole paths."""
-    if isinstance(data, tuple) or is_sources(data):
+    """Return what names data as JSON keeps it."""
+    if is_sources(data):
         kept = list(map(_kept, data))
         return _IN_MEMORY if _IN_MEMORY in kept else kept
     if isinstance(data, str | Path):
-        return os.path.abspath(data) if names_file(str(data)) else str(data)
+        return str(data)
     return None if data is None else _IN_MEMORY
+
+
+def _located(name: Any, folder: Path) -> Any:
+    """Return the name of a file that is here, or that ``folder`` has, as a path; other names as
+    they are.
+    """
+    if isinstance(name, tuple):
+        return tuple(_located(each, folder) for each in name)
+    if not isinstance(name, str) or os.path.exists(split_columns(name)[0]):
+        return name
+    there = str(folder / name)
+    return there if os.path.exists(split_columns(there)[0]) else name
 
 
 def _with_tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
