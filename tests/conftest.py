@@ -111,6 +111,19 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 
 @pytest.fixture(scope="session")
+def bert_folder(tiny_folder: Callable[[str], Path]) -> Path:
+    """The folder of the tiny random BERT."""
+    return tiny_folder("bert")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
 def tiny_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
     """Return a loaded tiny backbone by family; loaded once."""
     from promptcli.backbones.by_name import load_backbone

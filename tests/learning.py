@@ -18,6 +18,7 @@ from promptcli.training.processes import Processes
 from promptcli.training.teacher import EncodedVectors
 from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trainer import Trainer
+from tests.comparing import gap
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
@@ -108,7 +109,7 @@ def assert_equal(one, other, tolerance=1e-5):
     largest = max(float(gradient.abs().max()) for gradient in one[1].values())
     assert largest > 0
     for name, gradient in one[1].items():
-        assert (gradient - other[1][name]).abs().max() <= tolerance * largest, name
+        assert gap(gradient, other[1][name]) <= tolerance * largest, name
 
 
 def mini_vectors(columns, folder):

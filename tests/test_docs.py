@@ -166,16 +166,15 @@ def take_few_steps(monkeypatch):
     [README, *(page for page in GUIDES if page.name not in OF_OTHER_LIBRARIES)],
     ids=lambda page: page.name,
 )
-def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path, monkeypatch):
+def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, here, monkeypatch):
     """On `mini` itself if the page shows its words, else on the narrow one, which is faster."""
-    monkeypatch.chdir(tmp_path)
     shown = ("README.md", "python.md", "recipes.md", "serve.md")
     if page.name not in shown:
         monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
         monkeypatch.setattr("promptcli.models.entries.SHIPPED_FOLDER", narrow_mini.parent)
         take_few_steps(monkeypatch)
     if "--backbone my-llama" in page.read_text(encoding="utf-8"):
-        save_tiny_causal("llama", tmp_path / "my-llama")
+        save_tiny_causal("llama", here / "my-llama")
     pairs = 200 if page == README else 40  # the README shows the scores of all
     if "promptcli examples`" in page.read_text(encoding="utf-8"):
         assert run("examples").code == 0  # the page says in its text that these files are read
@@ -208,7 +207,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
             shorten("pairs.tsv", pairs)
             shorten("sentences.txt", 500 if page.name in shown else 130)
         if target:
-            (tmp_path / target).write_text(ran.out, encoding="utf-8")
+            (here / target).write_text(ran.out, encoding="utf-8")
 
 
 def rows_of(*columns, sign=",", ends="\n"):
@@ -272,9 +271,8 @@ def your_files():
 
 
 @pytest.fixture
-def files_of_people(tmp_path, monkeypatch, narrow_mini):
+def files_of_people(here, monkeypatch, narrow_mini):
     """The files of ``your_files`` in the current folder, and narrow models."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
     monkeypatch.setattr("promptcli.models.entries.SHIPPED_FOLDER", narrow_mini.parent)
     for name, content in your_files().items():

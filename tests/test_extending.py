@@ -163,18 +163,17 @@ def install(folder, module, entry_points):
             file.writelines([f"[{group}]\n", *(f"{name} = {at}\n" for name, at in rows.items())])
 
 
-def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_installed_package_adds_rows_to_every_table(here):
     groups = tomllib.loads(blocks(EXTENDING, "toml")[0])["project"]["entry-points"]
     code = "".join(path.read_text() for path in (ROOT / "promptcli").rglob("*.py"))
     tables = re.findall(r" = (?:extensions\.)?Table(?:\[.*\])?\(\s*\"(\w+)\"", code)
     assert set(groups) == {f"promptcli.{name}" for name in tables}
     broken = {"broken": "my_encoders:Nothing", "avg": "my_encoders:Median"}
     groups["promptcli.poolings"] |= broken
-    install(tmp_path, "\n".join(blocks(EXTENDING, "python")), groups.items())
+    install(here, "\n".join(blocks(EXTENDING, "python")), groups.items())
     compared = re.search(r"`promptcli (eval .*) --task demo`", EXTENDING.read_text())[1]
     assert "median" in compared
-    out, err = tried(tmp_path, TRIED + PLUGGED.replace("COMPARED", repr(shlex.split(compared))))
+    out, err = tried(here, TRIED + PLUGGED.replace("COMPARED", repr(shlex.split(compared))))
     assert out.splitlines()[-1] == "all there"
     for left_out in (
         "'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError",
@@ -187,7 +186,7 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
         assert word in shown, word
 
 
-def test_the_diff_applies_and_its_method_works(tiny_folder, tmp_path, monkeypatch):
+def test_the_diff_applies_and_its_method_works(bert_folder, tmp_path, monkeypatch):
     assert len(DIFFS) == 1
     shutil.copytree(
         ROOT / "promptcli", tmp_path / "promptcli", ignore=shutil.ignore_patterns("__pycache__")
@@ -199,8 +198,6 @@ def test_the_diff_applies_and_its_method_works(tiny_folder, tmp_path, monkeypatc
     assert applied.returncode == 0, applied.stderr
     monkeypatch.chdir(tmp_path)
     assert (
-        tried(tmp_path, TRIED + METHOD.replace("BERT", str(tiny_folder("bert"))))[0].splitlines()[
-            -1
-        ]
+        tried(tmp_path, TRIED + METHOD.replace("BERT", str(bert_folder)))[0].splitlines()[-1]
         == "all there"
     )

@@ -19,6 +19,7 @@ from promptcli.grammar import (
     parse_transform,
 )
 from promptcli.recipe import RECIPES, Recipe
+from tests.comparing import refusal
 
 _whole = st.integers(0, 10**17).map(str)
 _count = st.integers(1, 10**17).map(str)
@@ -185,5 +186,5 @@ def test_a_head_of_ditto_is_told_from_other_names(text, head):
     ],
 )
 def test_what_is_no_part_is_refused_with_what_is(parse, text, word):
-    with pytest.raises(UsageError, match=re.escape(word)):
+    with refusal(re.escape(word)):
         parse(text)

@@ -16,6 +16,7 @@ from promptcli.cli.command_line import command
 from promptcli.models.loading import entry_of
 from promptcli.recipe import Choice
 from tests import network
+from tests.comparing import refusal
 from tests.embed_running import refused
 from tests.senteval import write_transfer
 from tests.tiny import SENTENCES
@@ -109,10 +110,10 @@ LINES = {
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory, tiny_folder):
+def inputs(tmp_path_factory, bert_folder):
     """A folder with a backbone, files of sentences and pairs, SentEval's MR, and an index."""
     folder = tmp_path_factory.mktemp("inputs")
-    (folder / "bert").symlink_to(tiny_folder("bert"))
+    (folder / "bert").symlink_to(bert_folder)
     texts = [f"{text} {number}" for number in range(4) for text in SENTENCES]
     pairs = [
         f"{one}\t{two}\t{n % 5}\n"
@@ -259,7 +260,7 @@ def test_a_cached_model_without_its_owner_is_named(line, cached, online, run, no
 )
 def test_a_mistyped_model_is_not_looked_for_as_a_backbone(name, meant, online, no_network):
     for model in (name, Choice(model=name)):
-        with pytest.raises(pc.NotFoundError, match=f"no model '{name}'; did you mean {meant}[?]"):
+        with refusal(f"no model '{name}'; did you mean {meant}[?]", pc.NotFoundError):
             entry_of(model)
     assert not no_network
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli.encoder.template import check_template
-from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates, template_text
 from promptcli.recipe import COMPARED, LISTED, RECIPES, Recipe
+from tests.comparing import refusal
 
 _text = st.text(max_size=20)
 
@@ -54,7 +54,7 @@ def test_toml_and_json_say_the_same():
     ],
 )
 def test_what_is_not_a_recipe_is_refused_in_one_line(text, message):
-    with pytest.raises(UsageError, match=message) as caught:
+    with refusal(message) as caught:
         Recipe.from_text(text)
     assert "\n" not in str(caught.value)
 
@@ -104,7 +104,7 @@ def test_a_mask_in_the_prompt_is_read_unless_a_pooling_is_given(recipe, pooling)
 def test_how_the_pooling_was_decided_is_not_part_of_a_recipe():
     assert Recipe(prompt=MASKED) == Recipe(prompt=MASKED, pooling="last/mask")
     assert "pooling_by_prompt" not in Recipe().to_dict()
-    with pytest.raises(UsageError, match="unknown key 'pooling_by_prompt'"):
+    with refusal("unknown key 'pooling_by_prompt'"):
         Recipe.from_text('{"pooling_by_prompt": true}')
 
 

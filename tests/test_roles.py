@@ -19,8 +19,8 @@ from tests.tiny import SENTENCES
 
 
 @pytest.fixture
-def folder(tiny_folder, tmp_path):
-    return made(tmp_path, tiny_folder("bert"), prompts=PROMPTS)
+def folder(bert_folder, tmp_path):
+    return made(tmp_path, bert_folder, prompts=PROMPTS)
 
 
 @pytest.fixture
@@ -119,11 +119,9 @@ def test_a_search_of_files(folder, text):
     ],
 )
 def test_the_prompts_of_a_role_by_their_usual_names(
-    tiny_folder, tmp_path, notes, prompts, query, document
+    bert_folder, tmp_path, notes, prompts, query, document
 ):
-    encoder = pc.load(
-        made(tmp_path, tiny_folder("bert"), prompts=prompts), device="cpu", dtype="float32"
-    )
+    encoder = pc.load(made(tmp_path, bert_folder, prompts=prompts), device="cpu", dtype="float32")
     for role, prompt in (("query", query), ("document", document)):
         notes.clear()
         vectors = encoder.in_role(role, report=True).encode(SENTENCES)

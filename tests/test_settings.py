@@ -8,11 +8,11 @@ import pwd
 
 import pytest
 
-from promptcli.errors import UsageError
 from promptcli.models.loading import entry_of
 from promptcli.recipe import Choice
 from promptcli.settings import BARE, PAPER, config_file, read_settings, typed_settings, typed_value
 from promptcli.training.methods import METHODS
+from tests.comparing import refusal
 from tests.embed_running import refused
 
 
@@ -48,7 +48,7 @@ def test_the_environment_comes_before_the_file(tmp_path):
 )
 def test_a_bad_file_is_refused(tmp_path, text, message):
     (tmp_path / "config.toml").write_text(text)
-    with pytest.raises(UsageError, match=message):
+    with refusal(message):
         read_settings({"PROMPTCLI_HOME": str(tmp_path)})
 
 
@@ -100,8 +100,8 @@ def test_a_backbone_of_the_environment_holds(run, monkeypatch):
     refused(run("similarity", "a", "b", "--offline"), 3, "no/where")
 
 
-def test_another_default_backbone_holds_if_none_is_named(home, tiny_folder):
-    environ = {"PROMPTCLI_HOME": str(home), "PROMPTCLI_BACKBONE": str(tiny_folder("bert"))}
+def test_another_default_backbone_holds_if_none_is_named(home, bert_folder):
+    environ = {"PROMPTCLI_HOME": str(home), "PROMPTCLI_BACKBONE": str(bert_folder)}
     backbone = read_settings(environ)["backbone"].value
 
     def of(**choice):
@@ -138,11 +138,10 @@ def test_paper_is_the_setting_of_the_papers(run):
         ("home\udcff", "is not UTF-8; name another folder: PROMPTCLI_HOME"),
     ],
 )
-def test_a_home_that_cannot_be_is_one_line(folder, said, run, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_a_home_that_cannot_be_is_one_line(folder, said, run, monkeypatch, here):
     monkeypatch.setenv("PROMPTCLI_HOME", folder)
     refused(run("config", "backbone", "mini-bert"), 2, said)
-    assert not list(tmp_path.iterdir())
+    assert not list(here.iterdir())
 
 
 def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
@@ -158,5 +157,5 @@ def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1, True, "1"])
 @pytest.mark.parametrize("make", [lambda value: METHODS["simcse"][0].small.replace(epochs=value)])
 def test_settings_keep_to_their_types_and_bounds(make, value):
-    with pytest.raises(UsageError, match=r"is not allowed|; give "):
+    with refusal(r"is not allowed|; give "):
         make(value)

@@ -13,11 +13,11 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS
-from promptcli.errors import UsageError
 from promptcli.models.card import write_card
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives import OBJECTIVES
+from tests.comparing import refusal
 from tests.tiny import SENTENCES
 
 FORMULA = """
@@ -164,8 +164,8 @@ def test_an_encoder_without_plugins_keeps_its_fingerprint(package, tiny_backbone
     assert TorchEncoder(RECIPES["last-avg"], tiny_backbone("bert"), {}).fingerprint == before
 
 
-def test_eval_and_embed_notice_a_changed_formula(package, run, tiny_folder, tmp_path):
-    recipe = f'{{"backbone": "{tiny_folder("bert")}", "pooling": "last/own"}}'
+def test_eval_and_embed_notice_a_changed_formula(package, run, bert_folder, tmp_path):
+    recipe = f'{{"backbone": "{bert_folder}", "pooling": "last/own"}}'
     texts = tmp_path / "texts.txt"
     texts.write_text("A cat sleeps.\nTwo men walk.\n")
     vectors = tmp_path / "vectors.npy"
@@ -188,14 +188,14 @@ def test_eval_and_embed_notice_a_changed_formula(package, run, tiny_folder, tmp_
 
 
 def test_the_record_of_a_training_names_the_code_that_made_it(
-    package, tiny_folder, tmp_path, registry
+    package, bert_folder, tmp_path, registry
 ):
     pairs = tmp_path / "pairs.tsv"
     rows = [f"{one}\t{one[::-1]}\t{n % 6}" for n, one in enumerate(SENTENCES)]
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
 
     def train():
-        given = {"backbone": str(tiny_folder("bert")), "on": str(pairs), "batch_size": 4}
+        given = {"backbone": str(bert_folder), "on": str(pairs), "batch_size": 4}
         return pc.train("owncse", SENTENCES, name="own", resume=True, **given)
 
     package.load()
@@ -210,7 +210,7 @@ def test_the_record_of_a_training_names_the_code_that_made_it(
     assert record[:16] in (tmp_path / "README.md").read_text()
     train()  # nothing changed
     package.load(factor=2.0)
-    with pytest.raises(UsageError, match="code"):
+    with refusal("code"):
         train()
 
 

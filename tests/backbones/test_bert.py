@@ -15,6 +15,7 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
+from tests.comparing import gap
 
 PLANNED = [name for name, family in FAMILIES.items() if family.plan]
 SPECIALS = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
@@ -60,27 +61,27 @@ def test_states_and_gradients_are_those_of_transformers(family, tiny_folder):
 
 
 @pytest.mark.parametrize("activation", [*ACTIVATIONS, "gelu_fast"])
-def test_activations_are_those_of_transformers_or_left_to_it(activation, tiny_folder, tmp_path):
+def test_activations_are_those_of_transformers_or_left_to_it(activation, bert_folder, tmp_path):
     def changed(folder):
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {"hidden_act": activation}))
 
-    folder = copied(tiny_folder("bert"), tmp_path / "folder", changed)
+    folder = copied(bert_folder, tmp_path / "folder", changed)
     model = load_backbone(str(folder)).model
     assert isinstance(model, BertModel) is (activation in ACTIVATIONS)
     ids = torch.tensor([[2, 7, 8, 9, 3]])
     expected = AutoModel.from_pretrained(folder).eval()(input_ids=ids).last_hidden_state
-    assert (model(input_ids=ids).last_hidden_state - expected).abs().max() < 1e-5
+    assert gap(model(input_ids=ids).last_hidden_state, expected) < 1e-5
 
 
 @pytest.mark.parametrize(
     ("before", "weight", "bias"), [("bert.", "gamma", "beta"), ("", "weight", "bias")]
 )
 def test_names_of_old_checkpoints_and_of_headless_ones_are_read(
-    before, weight, bias, tiny_folder, tmp_path
+    before, weight, bias, bert_folder, tmp_path
 ):
     """bert-base-uncased calls LayerNorm's tensors gamma and beta."""
-    whole, names = load_backbone(str(tiny_folder("bert"))).model.state_dict(), {}
+    whole, names = load_backbone(str(bert_folder)).model.state_dict(), {}
     for name in whole:
         changed = name.replace("LayerNorm.weight", f"LayerNorm.{weight}").replace(
             "LayerNorm.bias", f"LayerNorm.{bias}"
@@ -91,7 +92,7 @@ def test_names_of_old_checkpoints_and_of_headless_ones_are_read(
         tensors = {names[name]: tensor for name, tensor in whole.items()}
         save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
-    folder = copied(tiny_folder("bert"), tmp_path / "folder", renamed)
+    folder = copied(bert_folder, tmp_path / "folder", renamed)
     assert load_file(folder / "model.safetensors").keys() == set(names.values())
     read = load_backbone(str(folder)).model.state_dict()
     assert all(torch.equal(read[name], tensor) for name, tensor in whole.items())

@@ -8,7 +8,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.backbones.tokenizer_files import check_growth
-from promptcli.errors import UsageError
+from tests.comparing import refusal
 from tests.published import static_folder
 from tests.tiny import save_tiny
 from tests.tiny_causal import save_tiny_causal
@@ -83,7 +83,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("kind", BOMBS)
 def test_what_makes_too_much_of_a_text_is_refused(kind):
-    with pytest.raises(UsageError, match="makes too much of a text"):
+    with refusal("makes too much of a text"):
         check_growth("x", BOMBS[kind])
 
 
@@ -123,7 +123,7 @@ def test_such_a_folder_is_refused_before_its_library_reads_it(folder, tmp_path):
     definition = json.loads((path / "tokenizer.json").read_text())
     definition |= BOMBS["doubled"]
     (path / "tokenizer.json").write_text(json.dumps(definition))
-    with pytest.raises(UsageError, match="makes too much of a text"):
+    with refusal("makes too much of a text"):
         pc.load(pc.Recipe(str(path), pooling="static/avg")).encode(["a" * 9])
 
 

@@ -447,11 +447,10 @@ def test_a_damaged_score_is_measured_again(score, fake, home):
     assert again.out == first.out and len(fake["encoded"]) == 2
 
 
-def test_a_file_among_the_models_stops_before_anything_is_scored(run, fake, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_file_among_the_models_stops_before_anything_is_scored(run, fake, here):
     rows = ["sentence1\tsentence2\tscore", "A cat.\tA dog.\t4.6", "A car.\tA bus.\t0.3"]
-    (tmp_path / "own.tsv").write_text("\n".join(rows))
-    (tmp_path / "notes.txt").write_text("A cat.\nA dog.\n")
+    (here / "own.tsv").write_text("\n".join(rows))
+    (here / "notes.txt").write_text("A cat.\nA dog.\n")
     for words in (["mini", "last-avg", "own.tsv"], ["own.tsv"], ["mini", "notes.txt"]):
         ran = run("eval", *words)
         assert (ran.code, ran.out) == (2, "")

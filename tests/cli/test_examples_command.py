@@ -5,19 +5,18 @@ from tests.embed_running import refused
 NAMES = ["more.csv", "notes.md", "pairs.tsv", "sentences.txt", "triplets.csv"]
 
 
-def test_the_files_are_written_once(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_files_are_written_once(run, here):
     ran = run("examples")
     assert ran.code == 0 and ran.err == ""
     assert sorted(line.split()[0] for line in ran.out.splitlines()) == NAMES
     again = run("examples")
     assert (again.code, again.out) == (0, ran.out)
-    (tmp_path / "pairs.tsv").write_text("mine")
+    (here / "pairs.tsv").write_text("mine")
     refused(run("examples"), 2, "pairs.tsv", "--force")
-    assert (tmp_path / "pairs.tsv").read_text() == "mine"
+    assert (here / "pairs.tsv").read_text() == "mine"
     assert run("examples", "--force", "-q").err == ""
-    assert (tmp_path / "pairs.tsv").read_text().startswith("sentence1\tsentence2\tscore\n")
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == NAMES
+    assert (here / "pairs.tsv").read_text().startswith("sentence1\tsentence2\tscore\n")
+    assert sorted(path.name for path in here.iterdir() if path.is_file()) == NAMES
 
 
 def test_a_folder_is_made(run, tmp_path):

@@ -136,9 +136,9 @@ def pairs(tmp_path_factory):
 
 
 @pytest.fixture
-def commands(pairs, tiny_folder, tmp_path):
+def commands(pairs, bert_folder, tmp_path):
     """Every command with ``--format``, on a tiny backbone, and the number of its CSV's rows."""
-    model = ("--backbone", tiny_folder("bert"))
+    model = ("--backbone", bert_folder)
     results = ("-o", tmp_path / "results")
     return {
         "eval": (("eval", "last-avg", "cls", *model, "--task", pairs, "--subsets"), 2),

@@ -19,11 +19,10 @@ Prices fell in May.,,en
 
 
 @pytest.fixture
-def table(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.csv").write_text(TABLE)
-    (tmp_path / "notes.md").write_text("# Pets\n\nA kitten is asleep.\n")
-    return tmp_path
+def table(here):
+    (here / "t.csv").write_text(TABLE)
+    (here / "notes.md").write_text("# Pets\n\nA kitten is asleep.\n")
+    return here
 
 
 def rows(text):

@@ -213,10 +213,7 @@ def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path)
         (["delete", "idx"], 2, "ID"),
     ],
 )
-def test_mistakes_are_one_line_with_their_code(
-    run, built, tmp_path, monkeypatch, arguments, code, said
-):
-    monkeypatch.chdir(tmp_path)
+def test_mistakes_are_one_line_with_their_code(run, built, here, arguments, code, said):
     Path("blank.txt").write_text("\n \n")
     for name, width in (("bare", 8), ("narrow", 5)):
         np.save(f"{name}.npy", np.ones((4, width), np.float32))
@@ -400,8 +397,7 @@ def test_an_index_of_a_fitted_model_finds_its_numbers_again(run, search, text, t
 NOTES = "# Boats\n\nThe ferry leaves\nat six.\n\n# Fish\n\nIt is dear.\n"
 
 
-def test_hits_show_file_lines_and_heading(run, search, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_hits_show_file_lines_and_heading(run, search, here):
     Path("notes.md").write_text(NOTES)
     text = "Boats\nThe ferry leaves at six."
     assert run("index", "build", "notes.md", "-o", "idx", "-m", "static-avg").code == 0
@@ -429,14 +425,13 @@ def test_hits_show_file_lines_and_heading(run, search, tmp_path, monkeypatch):
     refused(run("search", text, "notes.md", "--rows", "pages"), 2, "pages", "passages")
 
 
-def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, here, monkeypatch):
     Path("a.txt").write_text("\n".join(SENTENCES))
     Path("b.txt").write_text("Birds sing.\nSnow melts.\n")
     assert run("index", "sync", "idx", "a.txt").code == 0
     sync = ("index", "sync", "idx", "b.txt")
     said = refused(run(*sync), 2, "4 of 4 rows of idx would be removed", "--yes", "--dry-run")
-    assert "`" not in said and len(SentenceIndex.open(tmp_path / "idx")) == 4
+    assert "`" not in said and len(SentenceIndex.open(here / "idx")) == 4
     ran = run(*sync, "--dry-run")
     assert (
         ran.out.splitlines()[0] == "+ b.txt:1  Birds sing."
@@ -444,7 +439,7 @@ def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, tmp_p
     )
     assert (
         "2 to add, 4 to remove; nothing was changed" in ran.err
-        and len(SentenceIndex.open(tmp_path / "idx")) == 4
+        and len(SentenceIndex.open(here / "idx")) == 4
     )
     assert lines(run(*sync, "--dry-run", "--json"))[0] == {
         "change": "added",
@@ -458,7 +453,7 @@ def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, tmp_p
             lambda question, answer=answer: asked.append(question) or answer,
         )
         assert run(*sync).code == code
-    assert asked[0].startswith("4 of 4 rows") and len(SentenceIndex.open(tmp_path / "idx")) == 2
+    assert asked[0].startswith("4 of 4 rows") and len(SentenceIndex.open(here / "idx")) == 2
     assert run("index", "sync", "idx", "a.txt", "--yes").code == 0
 
 

@@ -4,8 +4,6 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
-import pytest
-
 import promptcli
 from promptcli.cli.command_line import command as program
 from promptcli.cli.options import RUNTIME, chosen_model, kinds_of, parse_pairs
@@ -13,10 +11,10 @@ from promptcli.data.vectors import VECTOR_FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS
-from promptcli.errors import UsageError
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import setting
 from promptcli.training.methods import METHODS
+from tests.comparing import refusal
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def test_set_reads_fields_by_their_types():
         ("tied=yes", "true or false"),
         ("layrs=1", "mean layers"),
     ):
-        with pytest.raises(UsageError, match=message):
+        with refusal(message):
             parse_pairs(kinds_of(Settings), [pair])
 
 

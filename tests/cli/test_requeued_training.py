@@ -19,13 +19,12 @@ ROWS = [f"{one}\t{one}\t{n % 6}" for n, one in enumerate(SENTENCES)]
 
 
 @pytest.fixture
-def line(tiny_folder, tmp_path, monkeypatch):
+def line(bert_folder, here):
     """The words of a training that may be typed again and again."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("\n".join(SENTENCES * 3))
-    (tmp_path / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *ROWS]))
+    (here / "text.txt").write_text("\n".join(SENTENCES * 3))
+    (here / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *ROWS]))
     words = ["train", "simcse", "--name", "mine", "--resume", "--data", "text.txt"]
-    words += ["--on", "pairs.tsv", "--test", "pairs.tsv", "--backbone", tiny_folder("bert")]
+    words += ["--on", "pairs.tsv", "--test", "pairs.tsv", "--backbone", bert_folder]
     return [*words, "--batch-size", 6, "--steps", 4, "--learning-rate", 0.01, "--offline"]
 
 

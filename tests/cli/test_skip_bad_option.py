@@ -9,8 +9,7 @@ from tests.embed_running import refused
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def place(here):
     Path("a.jsonl").write_text('{"text": "a cat"}\n{"text": 1}\n{"text": "rain"}\n{broken\n')
     Path("good.txt").write_text("a cat\nrain\n")
 

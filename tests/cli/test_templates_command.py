@@ -70,10 +70,10 @@ def test_check_of_a_causal_model_reads_the_last_token(check):
         (["[X] [MASK]", "--sentence", " "], 2, "empty"),
     ],
 )
-def test_refusals(arguments, code, message, run, tiny_folder):
-    refused(run("templates", "--backbone", tiny_folder("bert"), *arguments), code, message)
+def test_refusals(arguments, code, message, run, bert_folder):
+    refused(run("templates", "--backbone", bert_folder, *arguments), code, message)
 
 
-def test_the_default_is_the_users_backbone(run, tiny_folder, monkeypatch):
-    monkeypatch.setenv("PROMPTCLI_BACKBONE", str(tiny_folder("bert")))
-    assert run("templates", "manual", "--json").json["backbone"] == str(tiny_folder("bert"))
+def test_the_default_is_the_users_backbone(run, bert_folder, monkeypatch):
+    monkeypatch.setenv("PROMPTCLI_BACKBONE", str(bert_folder))
+    assert run("templates", "manual", "--json").json["backbone"] == str(bert_folder)

@@ -15,17 +15,16 @@ from tests.training_files import FILES
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def files(here):
     for name in ("text.txt", "graded.tsv"):
-        (tmp_path / name).write_text("\n".join(FILES[name]) + "\n")
+        (here / name).write_text("\n".join(FILES[name]) + "\n")
 
 
 @pytest.fixture
-def options(tiny_folder):
+def options(bert_folder):
     few = ["--data", "text.txt", "--on", "graded.tsv", "--batch-size", 8, "--set", "eval-steps=1"]
     few += ["--steps", 3, "--learning-rate", 0.01, "--offline"]
-    return ["--backbone", tiny_folder("bert"), *few]
+    return ["--backbone", bert_folder, *few]
 
 
 def test_a_run_prints_its_scores_and_keeps_what_was_typed(run, options, registry):

@@ -15,14 +15,14 @@ def test_a_variable_sets_an_option(run, monkeypatch):
 
 
 def test_what_is_typed_goes_before_the_environment_and_that_before_the_defaults(
-    run, monkeypatch, tiny_folder
+    run, monkeypatch, bert_folder
 ):
     words = ("templates", "manual", "--json")
     assert run("config", "backbone", "/no/such/default").code == 0
     assert "/no/such/default" in run(*words).err
     monkeypatch.setenv("PROMPTCLI_TEMPLATES_BACKBONE", "/no/such/variable")
     assert "/no/such/variable" in run(*words).err
-    assert run(*words, "--backbone", tiny_folder("bert")).code == 0
+    assert run(*words, "--backbone", bert_folder).code == 0
 
 
 def test_an_option_of_the_program_is_read_for_every_command(run, monkeypatch):

@@ -61,12 +61,11 @@ def test_results_of_every_format_are_clean(format, capsys):
     assert not OBEYED.search(capsys.readouterr().out)
 
 
-def test_names_of_files_and_columns(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / f"a{SIGNS[:4]}\nforged.txt").write_text("A cat sleeps.\n")
-    (tmp_path / "d" / f"b{SIGNS[:4]}.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\xff")
-    (tmp_path / "d" / "c.csv").write_text("text,na\x1b[31mme\nA dog barks.,1\n")
+def test_names_of_files_and_columns(run, here):
+    (here / "d").mkdir()
+    (here / "d" / f"a{SIGNS[:4]}\nforged.txt").write_text("A cat sleeps.\n")
+    (here / "d" / f"b{SIGNS[:4]}.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\xff")
+    (here / "d" / "c.csv").write_text("text,na\x1b[31mme\nA dog barks.,1\n")
     for words in (
         ("search", "cat", "d", "-m", "mini-static", "--context", 1),
         ("index", "sync", "i", "d", "-m", "mini-static"),

@@ -5,7 +5,7 @@ import pytest
 from promptcli.data.sources import development_task
 from promptcli.data.task_table import read_graded_pairs
 from promptcli.data.tasks import load_tasks, task_names
-from promptcli.errors import UsageError
+from tests.comparing import refusal
 from tests.reading import write, write_table
 
 ROWS = [
@@ -28,7 +28,7 @@ def test_every_format_with_usual_and_with_named_columns(suffix, tmp_path):
     pairs = task.pairs()
     assert list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)) == ROWS
     assert (task.label, task.expected_pairs) == (f"{other}:left,right,gold", 4)
-    with pytest.raises(UsageError, match=f'"{other}:left,right,gold"; columns: left, right, gold'):
+    with refusal(f'"{other}:left,right,gold"; columns: left, right, gold'):
         read_graded_pairs(other)
 
 
@@ -58,6 +58,6 @@ HEADER = "sentence1,sentence2,score\n"
 )
 def test_files_that_are_not_a_task(name, text, message, tmp_path):
     path = write(tmp_path, name, text)
-    with pytest.raises(UsageError, match=message) as caught:
+    with refusal(message) as caught:
         development_task(str(path))
     assert "\n" not in str(caught.value)

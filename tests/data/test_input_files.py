@@ -18,6 +18,7 @@ from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors.part_folder import check_ids, check_same, count_input, read_range
 from promptcli.errors import NotFoundError, UsageError
+from tests.comparing import refusal
 from tests.reading import records
 
 
@@ -82,16 +83,15 @@ def test_ids_of_a_column_and_blank_lines(tmp_path):
     assert file.rows == 2
     assert [identifier for identifier, _ in read_rows([file], 1, 2)] == ["x"]
     (tmp_path / "b.txt").write_text("one\n")
-    with pytest.raises(UsageError, match=r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
+    with refusal(r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
         check_ids([file, count_input(str(tmp_path / "b.txt"), ColumnChoice())])
 
 
-def test_what_names_stand_for(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "set" / "_hidden").mkdir(parents=True)
-    (tmp_path / "empty").mkdir()
+def test_what_names_stand_for(here):
+    (here / "set" / "_hidden").mkdir(parents=True)
+    (here / "empty").mkdir()
     for name in ("b.txt", "a.txt", "set/2.parquet", "set/1.parquet", "set/_hidden/3.parquet"):
-        (tmp_path / name).write_text("x\n")
+        (here / name).write_text("x\n")
     assert find_inputs(["*.txt"]) == ["a.txt", "b.txt"]
     assert find_inputs(["b.txt", "set"]) == ["b.txt", "set/1.parquet", "set/2.parquet"]
     for names, error, message in (
@@ -112,9 +112,9 @@ def test_a_changed_file_is_found_and_a_copied_one_is_not_blamed(tmp_path):
     os.utime(path, ns=(1, 1))
     assert check_same([file], [str(path)], "it")[0].sha256 == file.sha256
     path.write_text("one\ntwx\n")
-    with pytest.raises(UsageError, match=r"a\.txt is not the file that it was started with"):
+    with refusal(r"a\.txt is not the file that it was started with"):
         read_rows([file], 0, 1)
-    with pytest.raises(UsageError, match="started with 1 input file, not 2"):
+    with refusal("started with 1 input file, not 2"):
         check_same([file], [str(path), str(path)], "it")
 
 
@@ -124,8 +124,8 @@ def test_file_systems_of_fsspec():
     names = find_inputs(["memory://shards/*.txt"])
     assert names == ["memory://shards/a.txt"] and needs_network(names) is None
     assert read_rows([count_input(names[0], ColumnChoice())], 1, 2) == [(1, "two")]
-    with pytest.raises(NotFoundError, match="no such file"):
+    with refusal("no such file", NotFoundError):
         find_inputs(["memory://shards/b.txt"])
-    with pytest.raises(NotFoundError, match="nowhere"):
+    with refusal("nowhere", NotFoundError):
         find_inputs(["nowhere://a.txt"])
     assert needs_network(["a.txt", "s3://bucket/a.txt"]) == "s3://bucket/a.txt"

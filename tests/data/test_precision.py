@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as st_numpy
 import promptcli as pc
 from promptcli.data.vectors import VECTOR_FORMATS, manifest_path, read_vectors
 from promptcli.data.vectors.precision import PRECISIONS, Measured, neighbour_recall, quantize
-from promptcli.errors import UsageError
+from tests.comparing import gap, refusal
 from tests.embed_fakes import vector
 from tests.embed_running import fake_encoder, names, refused  # noqa: F401
 
@@ -73,7 +73,7 @@ def test_queries_get_the_buckets_of_the_rows_and_are_clipped():
     queries = pc.quantize(ORIGINAL[:2] * 3, "int8", ranges=rows.ranges)
     assert np.array_equal(queries.ranges, rows.ranges)
     inside = np.clip(ORIGINAL[:2] * 3, rows.ranges[0], rows.ranges[1])
-    assert np.abs(queries.restore() - inside).max() <= np.ptp(rows.ranges, axis=0).max() / 255
+    assert gap(queries.restore(), inside) <= np.ptp(rows.ranges, axis=0).max() / 255
 
 
 def test_a_tensor_that_is_differentiated_is_quantized_as_its_numbers():
@@ -98,7 +98,7 @@ def test_a_tensor_that_is_differentiated_is_quantized_as_its_numbers():
     ],
 )
 def test_what_cannot_be_is_one_line(arguments, message):
-    with pytest.raises(UsageError, match=message) as caught:
+    with refusal(message) as caught:
         pc.quantize(*arguments)
     assert "\n" not in str(caught.value)
 

@@ -21,7 +21,8 @@ from promptcli.data.sources import (
     sentences_with_column,
     training_examples,
 )
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError
+from tests.comparing import refusal
 from tests.reading import parquet, write, write_table
 
 #: (first, second) of every file below.
@@ -82,7 +83,7 @@ def test_files_of_sentences_stay_files_of_sentences(name, text, sentences, tmp_p
 
 def test_a_pipe_of_parquet_is_refused(tmp_path):
     os.mkfifo(tmp_path / "rows.parquet")
-    with pytest.raises(UsageError, match=r"is a pipe"):
+    with refusal(r"is a pipe"):
         fitting_sentences(str(tmp_path / "rows.parquet"))
 
 
@@ -124,7 +125,7 @@ def test_labelled_pairs_of_every_format_and_spelling(suffix, numbers, names, tmp
 )
 def test_labels_that_cannot_be_learned_from(text, message, tmp_path):
     (tmp_path / "nli.tsv").write_text(text)
-    with pytest.raises(UsageError, match=message):
+    with refusal(message):
         read_examples(tmp_path / "nli.tsv", [LABELLED_PAIRS])
 
 
@@ -150,9 +151,9 @@ def test_examples_from_memory():
         ("\0", "holds a NUL"),
         ("\ud800", "holds half a surrogate"),
     ):
-        with pytest.raises(UsageError, match=f"row 2: 'text' {message}"):
+        with refusal(f"row 2: 'text' {message}"):
             examples_of(["a", wrong])
-    with pytest.raises(UsageError, match="no sentence to train on"):
+    with refusal("no sentence to train on"):
         examples_of([])
 
 
@@ -177,9 +178,9 @@ def test_pairs_and_triplets_stand_together(tmp_path):
     write_table(tmp_path / "none.csv", TRIPLETS, [("a", "b", "")])
     assert read_examples(tmp_path / "none.csv").layout == PAIRS
     (tmp_path / "lines.txt").write_text("one\n")
-    with pytest.raises(UsageError, match=r"lines.txt: sentences|p.tsv: sent0, sent1"):
+    with refusal(r"lines.txt: sentences|p.tsv: sent0, sent1"):
         training_examples([tmp_path / "p.tsv", tmp_path / "lines.txt"])
-    with pytest.raises(NotFoundError, match="missing"):
+    with refusal("missing", NotFoundError):
         training_examples([str(tmp_path / "p.tsv"), str(tmp_path / "missing.csv")])
 
 
@@ -230,7 +231,7 @@ def test_hard_negatives_of_several_sources_and_of_single_rows(tmp_path):
 )
 def test_every_sentence_of_a_list_is_kept_or_counted(sentences):
     if not any(sentence.strip() for sentence in sentences):
-        with pytest.raises(UsageError, match="no sentence to train on"):
+        with refusal("no sentence to train on"):
             examples_of(sentences)
         return
     examples = examples_of(sentences)
@@ -285,15 +286,15 @@ def test_triplets_of_any_dialect_and_by_the_names_of_their_columns(name, text, c
 
 def test_the_remedies_of_a_refused_table_work(tmp_path):
     path = write(tmp_path, "a.csv", "title;body\nOne;A cat.\nTwo;A dog.\n")
-    with pytest.raises(UsageError, match=r"name the columns, e\.g\. .*a\.csv:title,body"):
+    with refusal(r"name the columns, e\.g\. .*a\.csv:title,body"):
         training_examples(str(path))
     assert training_examples(f"{path}:body").columns == (["A cat.", "A dog."],)
     assert training_examples(f"{path}:title,body").layout == PAIRS
     assert fitting_sentences(f"{path}:body") == ["A cat.", "A dog."]
     for names, message in (("a,b,c,d", "no column 'a'"), ("body,x", "no column 'x'")):
-        with pytest.raises(UsageError, match=message):
+        with refusal(message):
             training_examples(f"{path}:{names}")
-    with pytest.raises(UsageError, match=r"plain text and has no columns; .*a,b"):
+    with refusal(r"plain text and has no columns; .*a,b"):
         training_examples(f"{write(tmp_path, 'b.txt', 'one')}:a,b")
 
 
@@ -335,7 +336,7 @@ def test_a_column_is_found_under_a_name_as_renamed_ones_have(tmp_path):
 
 def test_scores_with_a_decimal_comma_are_said(tmp_path):
     path = write(tmp_path, "a.csv", "sentence1;sentence2;score\na;b;3,8\nc;d;1.250\n")
-    with pytest.raises(UsageError, match="row 1 has the score '3,8'"):
+    with refusal("row 1 has the score '3,8'"):
         training_examples(path, layouts=[GRADED_PAIRS])
     read = training_examples(path, layouts=[GRADED_PAIRS], csv={"decimal_separator": ","})
     assert read.columns[2] == ["3.8", "1250.0"]
@@ -344,7 +345,7 @@ def test_scores_with_a_decimal_comma_are_said(tmp_path):
 @pytest.mark.parametrize("value", ["[1]", "null"])
 def test_a_score_that_is_none(value, tmp_path):
     path = write(tmp_path, "a.jsonl", f'{{"sentence1": "a", "sentence2": "b", "score": {value}}}')
-    with pytest.raises(UsageError, match=r"line 1: 'score' is .*number"):
+    with refusal(r"line 1: 'score' is .*number"):
         development_task(path)
 
 
@@ -355,7 +356,7 @@ SURVEY = (
 
 def test_a_column_of_numbers_is_no_text(tmp_path):
     path = write(tmp_path, "a.tsv", "a\tb\tscore\nOne.\tTwo.\t4.6\nSix.\tTen.\t0.3\n")
-    with pytest.raises(UsageError, match="column 'score' holds numbers, and hard_neg is text"):
+    with refusal("column 'score' holds numbers, and hard_neg is text"):
         training_examples(f"{path}:a,b,score")
     assert training_examples(f"{path}:a,b,score", layouts=[GRADED_PAIRS]).layout == GRADED_PAIRS
 
@@ -364,17 +365,16 @@ def test_a_misspelt_column_is_guessed_or_others_are_named(tmp_path):
     path = write(tmp_path, "a.csv", SURVEY)
     for choice, source in ((ColumnChoice("coment"), path), (ColumnChoice(), f"{path}:coment")):
         with (
-            pytest.raises(UsageError, match="did you mean comment"),
+            refusal("did you mean comment"),
             open_rows(source, choice),
         ):
             pass
-    with pytest.raises(UsageError, match=r"no columns sent0, sent1; .*a\.csv:id,comment"):
+    with refusal(r"no columns sent0, sent1; .*a\.csv:id,comment"):
         read_examples(path, [PAIRS])
 
 
-def test_a_file_with_its_column_is_no_sentence(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, "a.csv", SURVEY)
+def test_a_file_with_its_column_is_no_sentence(here):
+    write(here, "a.csv", SURVEY)
     assert names_file("a.csv") and names_file("a.csv:comment")
     assert not names_file("a.csv: see below") and not names_file("b.csv:comment")
     assert split_text_column(["a.csv:comment"], None) == (["a.csv"], "comment")
@@ -384,7 +384,7 @@ def test_a_file_with_its_column_is_no_sentence(tmp_path, monkeypatch):
         (["a.csv:comment"], "id", "leave one out"),
         (["a.csv:comment", "a.csv:rating"], None, "one column of sentences"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with refusal(said):
             split_text_column(words, field)
-    write(tmp_path, "a.csv:comment", "A file of this very name.\n")
+    write(here, "a.csv:comment", "A file of this very name.\n")
     assert split_text_column(["a.csv:comment"], None) == (["a.csv:comment"], None)

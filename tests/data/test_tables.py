@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from promptcli.data.csv_options import CsvOptions, csv_options
 from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
-from promptcli.errors import UsageError
+from tests.comparing import refusal
 from tests.reading import records, write
 
 
@@ -41,7 +41,7 @@ def test_a_german_export_is_text_until_it_is_said_how_it_is_written(tmp_path):
         "Tag": "2024-12-31",
     }
     latin = write(tmp_path, "b.csv", GERMAN.encode("cp1252"))
-    with pytest.raises(UsageError, match=r"csv: .*line 3: is not UTF-8; give encoding=cp1252"):
+    with refusal(r"csv: .*line 3: is not UTF-8; give encoding=cp1252"):
         table(latin, said)
     assert table(latin, {**said, "encoding": "cp1252"}) == (types, rows)
 
@@ -116,11 +116,11 @@ def test_a_number_that_a_table_cannot_hold_is_refused_not_lost(tmp_path):
     path = tmp_path / "a.parquet"
     columns = {"text": ["a", "b"], "h": pa.array([1, 2**63], pa.uint64())}
     pq.write_table(pa.table(columns), path)
-    with pytest.raises(UsageError, match=r"a\.parquet: row 2: 'h' is 9223372036854775808, not a"):
+    with refusal(r"a\.parquet: row 2: 'h' is 9223372036854775808, not a"):
         table(path)
     assert table(path, skip_bad=True)[1] == [{"text": "a", "h": 1}]
     pq.write_table(pa.table({"text": ["a"], "h": [float("inf")]}), path)
-    with pytest.raises(UsageError, match=r"row 1: 'h' is inf, not a finite number"):
+    with refusal(r"row 1: 'h' is inf, not a finite number"):
         table(path)
 
 
@@ -149,7 +149,7 @@ def test_a_wide_column_is_not_a_deep_one(tmp_path):
 )
 def test_what_is_not_certain_is_refused_with_what_to_type(text, csv, said, tmp_path):
     path = write(tmp_path, "a.csv", text)
-    with pytest.raises(UsageError, match=said) as refused:
+    with refusal(said) as refused:
         table(path)
     assert "\n" not in str(refused.value)
     if csv is not None:
@@ -164,17 +164,17 @@ def test_a_delimiter_that_the_names_alone_have_is_taken(tmp_path):
         assert table(write(tmp_path, "a.csv", text))[1][1] == {"text": "b", "x": "z"}
     for sign in ";\t":
         text = f"sep={sign}\ntext{sign}x\na,b{sign}y\n"
-        with pytest.raises(UsageError, match="give skip=1"):
+        with refusal("give skip=1"):
             table(write(tmp_path, "b.csv", text))
     quoted = write(tmp_path, "c.tsv", 'text\tx\n"Hi" he said\ty\n')
-    with pytest.raises(UsageError, match="give quote="):
+    with refusal("give quote="):
         table(quoted)
     assert table(quoted, {"quote": ""})[1] == [{"text": '"Hi" he said', "x": "y"}]
 
 
 def test_bad_rows_are_left_out_counted_and_told(tmp_path, notes):
     path = write(tmp_path, "a.csv", "text,x\na,1\nshort\nb,2\n" + "c,d,e\n" * 4)
-    with pytest.raises(UsageError, match=r"line 3: 1 column.*skip-bad"):
+    with refusal(r"line 3: 1 column.*skip-bad"):
         table(path, skip_bad=False)
     assert [row["text"] for row in table(path, skip_bad=True)[1]] == ["a", "b"]
     assert "left out 5 rows that cannot be read: line 3: 1 column" in notes.text
@@ -192,7 +192,7 @@ def test_bad_rows_are_left_out_counted_and_told(tmp_path, notes):
 def test_all_lines_of_a_bad_row_are_told(end, tmp_path, notes):
     lines = ["n,text", '1,"never closed', *(f"{number},x" for number in range(3, 51)), end]
     path = write(tmp_path, "a.csv", "\n".join(lines) + "\n")
-    with pytest.raises(UsageError, match="lines 2 to 51: "):
+    with refusal("lines 2 to 51: "):
         table(path)
     with open_rows(path, skip_bad=True, may_be_empty=True) as rows:
         assert list(rows.texts()) == []
@@ -202,7 +202,7 @@ def test_all_lines_of_a_bad_row_are_told(end, tmp_path, notes):
 def test_lists_within_json_are_named_by_a_path(tmp_path):
     chats = {"name": "x", "messages": [{"id": 1, "text": "Hi."}, {"id": 2, "text": "Bye."}]}
     path = write(tmp_path, "a.json", json.dumps(chats))
-    with pytest.raises(UsageError, match=r"a\.json:messages\[\]\.text"):
+    with refusal(r"a\.json:messages\[\]\.text"):
         table(path)
     with open_rows(f"{path}:messages[].text", ColumnChoice()) as rows:
         assert [(row["id"], row["text"]) for batch in rows for row in records(batch)] == [
@@ -217,7 +217,7 @@ def test_lists_within_json_are_named_by_a_path(tmp_path):
 
 def test_a_field_that_the_first_object_lacks_is_found(tmp_path):
     path = write(tmp_path, "late.json", '[{"n": 1}, {"n": 2, "text": "a"}]')
-    with pytest.raises(UsageError, match=r"late\.json: row 1: 'text' is missing"), open_rows(path):
+    with refusal(r"late\.json: row 1: 'text' is missing"), open_rows(path):
         pass
     with open_rows(path, skip_bad=True) as rows:
         assert list(rows.texts()) == ["a"]
@@ -247,7 +247,7 @@ def test_wrong_options_are_refused():
         ({"skip": "x"}, "skip=x is not allowed"),
         ({"decimal_separator": ";"}, "not allowed"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with refusal(said):
             CsvOptions.of(given_options)
-    with pytest.raises(UsageError, match="NAME=VALUE"):
+    with refusal("NAME=VALUE"):
         csv_options("semicolon")

@@ -14,6 +14,7 @@ from promptcli.data.task_table import TASKS, TaskRow, read_graded_pairs
 from promptcli.data.tasks import RetrievalTask, any_task_names, load_any
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation import statistics
+from tests.comparing import refusal
 from tests.tiny import SENTENCES
 
 
@@ -93,12 +94,10 @@ def test_equal_documents_stand_in_their_order():
 
 
 def test_a_file_without_grades_is_refused(encoder, tmp_path):
-    with pytest.raises(pc.PromptcliError, match="no query has a document with a grade above 0"):
+    with refusal("no query has a document with a grade above 0", pc.PromptcliError):
         RetrievalTask.of("notes", [("a", "b", 0.0), ("", "c", 1.0)])
     (tmp_path / "bad.csv").write_text("query,document,grade\na,b,good\n")
-    with pytest.raises(
-        pc.PromptcliError, match=r"bad.csv: row 1: the score 'good' in 'grade' is not a number"
-    ):
+    with refusal(r"bad.csv: row 1: the score 'good' in 'grade' is not a number", pc.PromptcliError):
         pc.evaluate(encoder, f"retrieval:{tmp_path / 'bad.csv'}")
 
 
@@ -147,7 +146,7 @@ def test_global_random_numbers_stay_as_they_are(encoder):
     ],
 )
 def test_wrong_tasks_are_one_line(encoder, task, message):
-    with pytest.raises(pc.PromptcliError, match=message) as caught:
+    with refusal(message, pc.PromptcliError) as caught:
         pc.evaluate(encoder, [task])
     assert "\n" not in str(caught.value)
 
@@ -214,7 +213,7 @@ def test_a_retrieval_folder_that_is_not_one(name, content, message, tmp_path):
     for file, text in (BEIR | {name: content}).items():
         if text is not None:
             (tmp_path / file).write_text(text)
-    with pytest.raises(pc.PromptcliError, match=message):
+    with refusal(message, pc.PromptcliError):
         pc.evaluate("mini", f"retrieval:{tmp_path}")
 
 

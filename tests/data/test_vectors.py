@@ -19,6 +19,7 @@ from promptcli.data.vectors import VECTOR_FORMATS, holds_vectors, manifest_path,
 from promptcli.data.vectors.formats import ParquetRows, closing_sink
 from promptcli.embedding.writing import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from tests.comparing import refusal
 from tests.embed_fakes import FakeEncoder
 from tests.reading import batch
 
@@ -44,21 +45,21 @@ def test_one_changed_byte_is_found(embedded):
     data = bytearray(embedded.read_bytes())
     data[-10] ^= 1
     embedded.write_bytes(data)
-    with pytest.raises(CheckFailedError, match=r"sha256 differs.*delete the manifest"):
+    with refusal(r"sha256 differs.*delete the manifest", CheckFailedError):
         read_vectors(embedded)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"dim": 8, "output": 1}', "\udc80"])
 def test_damaged_manifest(embedded, text):
     manifest_path(embedded).write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(CheckFailedError, match=r"manifest\.json"):
+    with refusal(r"manifest\.json", CheckFailedError):
         read_vectors(embedded)
 
 
 def test_a_file_cut_off_without_a_manifest(embedded):
     manifest_path(embedded).unlink()
     embedded.write_bytes(embedded.read_bytes()[:-5])
-    with pytest.raises(CheckFailedError, match=embedded.name):
+    with refusal(embedded.name, CheckFailedError):
         read_vectors(embedded)
 
 
@@ -87,7 +88,7 @@ def test_other_floats_become_float32(tmp_path, dtype):
 )
 def test_wrong_shapes(tmp_path, array):
     np.save(tmp_path / "v.npy", array)
-    with pytest.raises(UsageError, match="of shape"):
+    with refusal("of shape"):
         read_vectors(tmp_path / "v.npy")
 
 
@@ -95,7 +96,7 @@ def test_pickles_are_not_loaded(tmp_path):
     np.save(tmp_path / "v.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     (tmp_path / "w.npy").write_bytes(pickle.dumps([1.0, 2.0]))
     for name in ("v.npy", "w.npy"):
-        with pytest.raises(CheckFailedError, match=r"not a complete \.npy file of numbers"):
+        with refusal(r"not a complete \.npy file of numbers", CheckFailedError):
             read_vectors(tmp_path / name)
 
 
@@ -110,7 +111,7 @@ def test_foreign_parquet(tmp_path):
     for column in ([[1.0], [1.0, 2.0]], [[1.0], None], [[1.0], [None]], [["a"], ["b"]]):
         kind = pa.list_(pa.string()) if column[0] == ["a"] else numbers
         pq.write_table(pa.table({"embedding": pa.array(column, kind)}), path)
-        with pytest.raises(UsageError, match="of the same length in every row"):
+        with refusal("of the same length in every row"):
             read_vectors(path)
     twice = pa.Table.from_arrays(
         [pa.array([[1.0]]), pa.array(["1"]), pa.array(["2"])], ["embedding", "id", "id"]
@@ -120,7 +121,7 @@ def test_foreign_parquet(tmp_path):
         (twice, "several columns"),
     ):
         pq.write_table(table, path)
-        with pytest.raises(UsageError, match=fault):
+        with refusal(fault):
             read_vectors(path)
     pq.write_table(pa.table({"text": ["a"]}), path)
     assert not holds_vectors(path)
@@ -130,7 +131,7 @@ def test_vectors_are_not_read_from_jsonl(tmp_path):
     path = tmp_path / "v.jsonl"
     path.write_text('{"embedding": [1]}')
     assert holds_vectors(path)
-    with pytest.raises(UsageError, match=r"read from \.npy and \.parquet"):
+    with refusal(r"read from \.npy and \.parquet"):
         read_vectors(path)
     path.write_text('{"text": "sentence"}')
     assert not holds_vectors(path)
@@ -143,7 +144,7 @@ def test_a_pipe_holds_sentences_and_no_vectors(tmp_path):
         os.mkfifo(tmp_path / name)
         # without opening it, which would wait for a writer
         assert not holds_vectors(tmp_path / name)
-        with pytest.raises(UsageError, match=r"is a pipe"):
+        with refusal(r"is a pipe"):
             read_vectors(tmp_path / name)
 
 
@@ -230,5 +231,5 @@ def test_a_manifest_that_does_not_fit_its_vectors_is_refused(precision, said, tm
     manifest.write_text(
         manifest.read_text().replace('"precision": "float32"', f'"precision": "{precision}"')
     )
-    with pytest.raises(CheckFailedError, match=said):
+    with refusal(said, CheckFailedError):
         pc.read_vectors(tmp_path / "a.txt.npy")

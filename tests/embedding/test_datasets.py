@@ -8,8 +8,8 @@ import pytest
 
 import promptcli as pc
 from promptcli.embedding import datasets as adding
-from promptcli.errors import UsageError
 from promptcli.models import loading
+from tests.comparing import refusal
 from tests.embed_fakes import FakeEncoder, vector
 
 WORDS = ["one", None, "three"]
@@ -108,5 +108,5 @@ def test_a_data_set_that_is_embedded_again_is_not_encoded_again(tmp_path, opened
     ],
 )
 def test_data_sets_that_are_refused(given, options, said):
-    with pytest.raises(UsageError, match=said):
+    with refusal(said):
         pc.embed_dataset(given, **options)

@@ -14,7 +14,8 @@ from promptcli.data.vectors.formats import closing_sink
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding import writing
 from promptcli.embedding.writing import embed_file, embed_stream
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
+from tests.comparing import refusal
 from tests.embed_fakes import FakeEncoder, vector
 from tests.killing import killed_at_every_step
 from tests.processes import Program
@@ -89,7 +90,7 @@ def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
     monkeypatch.setattr(
         "tests.embed_fakes.vector", lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32)
     )
-    with pytest.raises(PromptcliError, match="row 2: its vector is not finite"):
+    with refusal("row 2: its vector is not finite", PromptcliError):
         embed_stream(FakeEncoder(), [batch(["a", "b", "bad"])], Kept())
 
 
@@ -141,7 +142,7 @@ def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkey
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"text": "two"}\nbroken\n')
     monkeypatch.setattr(writing, "WINDOW", 1)
-    with pytest.raises(PromptcliError, match="line 3"), open_rows(tmp_path / "b.jsonl") as source:
+    with refusal("line 3", PromptcliError), open_rows(tmp_path / "b.jsonl") as source:
         embed_file(FakeEncoder(), source, target)
     (tmp_path / "b.jsonl").unlink()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -152,7 +153,7 @@ def test_a_file_that_appears_in_the_meantime_keeps_its_own_manifest(tmp_path):
         if not list(tmp_path.glob("*.npy")):
             embed(tmp_path, text="another\nfile\n")
 
-    with pytest.raises(UsageError, match=r"v\.npy appeared in the meantime; give force"):
+    with refusal(r"v\.npy appeared in the meantime; give force"):
         embed(tmp_path, force=False, progress=meanwhile)
     [target] = tmp_path.glob("*.npy")
     assert read_vectors(target).manifest.report.rows == 2

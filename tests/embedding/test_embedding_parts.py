@@ -25,6 +25,7 @@ from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.models import loading
 from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES
+from tests.comparing import refusal
 from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import contents, embed
 from tests.killing import in_a_process_that_dies
@@ -83,7 +84,7 @@ def test_a_process_may_die_at_any_step(tmp_path, texts):
         folder = tmp_path / f"out{calls}"
         in_a_process_that_dies(calls, lambda folder=folder: embed(folder, texts))
         if is_part_folder(folder) and not all((folder / name).exists() for name in wanted):
-            with pytest.raises(CheckFailedError, match="unfinished"):
+            with refusal("unfinished", CheckFailedError):
                 PartFolder(folder)
         assert embed(folder, texts).finished
         assert contents(folder) == wanted
@@ -121,17 +122,17 @@ OTHER.fingerprint = "e" * 64
 def test_a_folder_is_continued_as_it_was_begun(tmp_path, texts, change, message):
     embed(tmp_path / "out", texts, shard=0)
     before = contents(tmp_path / "out")
-    with pytest.raises(UsageError, match=message):
+    with refusal(message):
         embed(tmp_path / "out", texts, **change)
     assert contents(tmp_path / "out") == before
 
 
 def test_a_folder_is_continued_with_its_inputs(tmp_path, texts):
     embed(tmp_path / "out", texts, shard=0)
-    with pytest.raises(UsageError, match="2 input files, not 1"):
+    with refusal("2 input files, not 1"):
         embed(tmp_path / "out", texts[:1])
     Path(texts[1]).write_text("another\n" * 4)
-    with pytest.raises(UsageError, match=r"b\.txt is not the file"):
+    with refusal(r"b\.txt is not the file"):
         embed(tmp_path / "out", texts)
 
 
@@ -150,9 +151,7 @@ def test_force_does_not_begin_again_what_another_process_is_making(tmp_path, tex
     def in_the_meantime(encoder, *given, **named):
         if not others:
             others.append(None)
-            with pytest.raises(
-                UsageError, match="another process is making its parts; wait until it ends"
-            ):
+            with refusal("another process is making its parts; wait until it ends"):
                 embed(tmp_path / "out", texts, normalize=True, force=True)
             # parts of the same folder are not refused
             assert embed(tmp_path / "out", texts, shard=1).made == [1]
@@ -179,7 +178,7 @@ def test_folders_that_cannot_be_begun(tmp_path, texts):
         (tmp_path / "full", texts, 2, "holds other files"),
         (tmp_path / "out", [tmp_path / "blank.txt"], 1, "of 0 rows"),
     ):
-        with pytest.raises(UsageError, match=message):
+        with refusal(message):
             embed(folder, names, shards)
     assert not (tmp_path / "out").exists()
 
@@ -271,9 +270,7 @@ def test_numbers_of_a_manifest_that_cannot_be_are_refused_before_anything_is_cou
         lambda: PartFolder(path.parent),
         lambda: embed(path.parent, texts),
     ):
-        with pytest.raises(
-            CheckFailedError, match=r"shards of .* delete the folder and embed again"
-        ):
+        with refusal(r"shards of .* delete the folder and embed again", CheckFailedError):
             use()
 
 
@@ -282,7 +279,7 @@ def test_a_part_of_another_folder_is_refused(tmp_path, texts):
     embed(tmp_path / "other", texts, normalize=True)
     name = sorted(path.name for path in (tmp_path / "other").glob("*.parquet"))[1]
     (tmp_path / "out" / name).write_bytes((tmp_path / "other" / name).read_bytes())
-    with pytest.raises(CheckFailedError, match=f"{name} was made with another encoder"):
+    with refusal(f"{name} was made with another encoder", CheckFailedError):
         embed(tmp_path / "out", texts)
 
 

@@ -9,11 +9,11 @@ from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.pooling.content import ContentTokens
 from promptcli.encoder.template import OF_BLOCK, OF_TEXT, sentences_of
-from promptcli.errors import UsageError
 from promptcli.grammar import parse_prompt
 from promptcli.models.sentence_transformers_format import InexactError, write_tokenizer
 from promptcli.plugins.graphs.graph_files import EncoderGraph
 from promptcli.recipe import RECIPES, Recipe
+from tests.comparing import gap, refusal
 from tests.reference import plain
 from tests.reference.causal import block_prepending
 from tests.tiny_causal import CAUSAL
@@ -78,10 +78,10 @@ def test_it_equals_the_plain_loop(family, template, blocks, tiny_backbone, plain
             (plain.average(states[-2][places]), states[-1].mean(0), states[-1][-1]),
             strict=True,
         ):
-            assert np.abs(pooled.vectors[number] - wanted.numpy()).max() < 1e-5
+            assert gap(pooled.vectors[number], wanted.numpy()) < 1e-5
     order = np.random.default_rng(0).permutation(len(TEXTS))
     again = encoder.encode([TEXTS[place] for place in order], batch_size=2)
-    assert np.abs(again - together[0].vectors[order]).max() < 1e-5
+    assert gap(again, together[0].vectors[order]) < 1e-5
 
 
 @pytest.mark.parametrize("family", [name for name in CAUSAL if name != "llama"])
@@ -128,7 +128,7 @@ def test_the_first_block_sees_the_last_one_by_the_placeholders_of_the_text(tiny_
         return states[blocks[0] + 1 : blocks[1]]
 
     one, other = map(first_block, rows)
-    assert (one - other).abs().max() > 1e-3
+    assert gap(one, other) > 1e-3
     without = [[token for token in row if token != OF_TEXT] for row in rows]
     one, other = map(first_block, without)
     assert torch.allclose(one, other, atol=1e-6)
@@ -146,7 +146,7 @@ def test_a_cut_text_leaves_no_placeholder_without_its_block(blocks, side, tiny_b
     try:
         full = whole.inputs([long]).ids[0]
         text = [token for token in full if token >= 0]
-        with pytest.raises(UsageError, match="leaves no room"):
+        with refusal("leaves no room"):
             build_encoder(whole.recipe.replace(max_length=whole.template.length), backbone=backbone)
         for length in range(whole.template.length + 1, len(full) + 2):
             encoder = build_encoder(whole.recipe.replace(max_length=length), backbone=backbone)
@@ -192,7 +192,7 @@ def test_empty_texts_beside_others_are_read_without_placeholders(tiny_backbone):
     encoder = build_encoder(hierarchical("sentences"), backbone=backbone)
     vectors = encoder.encode(["", TEXTS[0], "  "])
     assert np.isfinite(vectors).all()
-    assert np.abs(encoder.encode([""])[0] - vectors[0]).max() < 1e-6
+    assert gap(encoder.encode([""])[0], vectors[0]) < 1e-6
     assert min(encoder.inputs([""]).ids[0]) >= 0
     averaged = build_encoder(encoder.recipe.replace(pooling="static/avg"), backbone=backbone)
     row = averaged.inputs(TEXTS[:1]).ids[0]
@@ -201,7 +201,7 @@ def test_empty_texts_beside_others_are_read_without_placeholders(tiny_backbone):
         marks[token] if token < 0 else backbone.word_embeddings[token].detach() for token in row
     ]
     wanted = torch.stack(rows).mean(0).numpy()
-    assert np.abs(averaged.encode(TEXTS[:1])[0] - wanted).max() < 1e-5
+    assert gap(averaged.encode(TEXTS[:1])[0], wanted) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_defaults_and_reversed_words(tiny_backbone):
     assert encoder.recipe.prompt == "token-prepending:1-2;sentences:[X]"
     assert build_encoder(encoder.recipe, backbone=backbone).fingerprint == encoder.fingerprint
     turned = build_encoder(HTP.replace(prompt=f"reversed:{HTP.prompt}"), backbone=backbone)
-    assert np.abs(turned.encode(["cat the."]) - encoder.encode(["the cat."])).max() < 1e-5
+    assert gap(turned.encode(["cat the."]), encoder.encode(["the cat."])) < 1e-5
 
 
 def test_what_cannot_be_joined_with_blocks_is_refused(tiny_backbone, tmp_path):
@@ -237,9 +237,9 @@ def test_what_cannot_be_joined_with_blocks_is_refused(tiny_backbone, tmp_path):
         ("token-prepending:1-3;sentences:[X]", tiny_backbone("bert"), "is for causal models"),
         ("contrastive:0:0.5:token-prepending:1-2;4:[X] || [X]", causal, "no blocks"),
     ]:
-        with pytest.raises(UsageError, match=said):
+        with refusal(said):
             build_encoder(Recipe(prompt=prompt, pooling="last/avg"), backbone=backbone)
-    with pytest.raises(UsageError, match="in blocks"):
+    with refusal("in blocks"):
         build_encoder(
             Recipe(prompt="token-prepending:1-3;4:Say [X]", pooling="last/avg", denoise="hidden"),
             backbone=causal,

@@ -7,9 +7,9 @@ import torch
 from promptcli.backbones.states import Needs
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.encoder import build_encoder
-from promptcli.errors import UsageError
 from promptcli.models.sentence_transformers_format import InexactError, write_tokenizer
 from promptcli.recipe import RECIPES, Recipe
+from tests.comparing import gap, refusal
 from tests.reference import plain
 from tests.tiny import SENTENCES
 from tests.tiny_causal import CAUSAL
@@ -46,10 +46,10 @@ def test_the_mean_of_the_second_copy(template, family, tiny_backbone, plain_back
             continue
         assert row == ids
         states = reference.states(ids)[0][-1]
-        assert np.abs(vector - plain.average(states[places]).numpy()).max() < 1e-5
+        assert gap(vector, plain.average(states[places]).numpy()) < 1e-5
     order = np.random.default_rng(0).permutation(len(TEXTS))
     again = encoder.encode([TEXTS[place] for place in order], batch_size=3)
-    assert np.abs(again - vectors[order]).max() < 1e-5
+    assert gap(again, vectors[order]) < 1e-5
 
 
 def test_the_first_copy_changes_the_vector_and_none_of_its_tokens_is_in_the_mean(tiny_backbone):
@@ -75,7 +75,7 @@ def test_the_first_copy_changes_the_vector_and_none_of_its_tokens_is_in_the_mean
         assert weights.pool(marked, batch, hidden).abs().max() == 0
         marked[:, second] = 1
         assert torch.allclose(weights.pool(marked, batch, hidden), torch.ones(1))
-    assert (pooled[0] - pooled[1]).abs().max() > 1e-3
+    assert gap(pooled[0], pooled[1]) > 1e-3
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -109,7 +109,7 @@ def test_a_template_whose_places_differ_or_that_is_not_for_two_is_refused(tiny_b
         ),
         (ECHO.replace(prompt="token-prepending:Say [X] and [X]"), causal, "has 2"),
     ]:
-        with pytest.raises(UsageError, match=said):
+        with refusal(said):
             build_encoder(recipe, backbone=backbone)
     with pytest.raises(InexactError, match="two places"):
         write_tokenizer(build_encoder(ECHO, backbone=causal), tmp_path)

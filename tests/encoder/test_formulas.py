@@ -10,8 +10,8 @@ from transformers import AutoTokenizer, BertModel, MPNetModel, RobertaModel
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
 from promptcli.encoder.transforms.principal_axes import Whitening
-from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
+from tests.comparing import gap, refusal
 from tests.reference import plain
 from tests.reference.causal import attention_outputs
 from tests.tiny import SENTENCES, save_tiny
@@ -45,7 +45,7 @@ def assert_rows(encoder, expected, sentences=SENTENCES):
     largest = np.abs(
         golden
     ).max()  # sums of many tokens (TF-IDF) are large, and so is their rounding
-    assert np.abs(vectors - golden).max() < TOLERANCE * max(1, largest)
+    assert gap(vectors, golden) < TOLERANCE * max(1, largest)
     assert largest > 1e-2  # nothing but zeros would agree with anything
 
 
@@ -253,14 +253,14 @@ def test_whitening(k, encoder, reference):
     expected = ((vectors.double() - mean) @ matrix)[:, :k].numpy()
     signs = np.sign((whitened * expected).sum(0))  # an eigenvector's sign is free
     # s^-1/2 enlarges the rounding of the smallest s
-    assert np.abs(whitened - signs * expected).max() < 1e-3
+    assert gap(whitened, signs * expected) < 1e-3
     if k is None:
-        assert np.abs(np.cov(whitened, rowvar=False) - np.eye(whitened.shape[1])).max() < 1e-3
+        assert gap(np.cov(whitened, rowvar=False), np.eye(whitened.shape[1])) < 1e-3
 
 
 def test_cls_pooler(encoder, family, tmp_path):
     """Only checkpoints that hold a pooler have one; a masked-LM checkpoint does not."""
-    with pytest.raises(UsageError, match="no pooler weights"):
+    with refusal("no pooler weights"):
         encoder(pooling="last/cls", transforms=("cls-pooler",))
     if family == "electra":  # the family has no pooler at all
         return

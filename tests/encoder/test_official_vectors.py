@@ -13,6 +13,7 @@ from promptcli.encoder.prompts.causal import TokenPrepending
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Reading
+from tests.comparing import gap
 
 OFFICIAL = Path(__file__).parents[1] / "reference" / "official"
 SENTENCES = (OFFICIAL / "sentences.txt").read_text(encoding="utf-8").splitlines()
@@ -76,7 +77,7 @@ def backbone(name):
 
 def largest_difference(case, expected, model, recipe, tensors=None):
     encoder = TorchEncoder(recipe.replace(backbone=model), backbone(model), tensors or {})
-    return np.abs(encoder.encode(SENTENCES) - expected).max() / np.abs(expected).max()
+    return gap(encoder.encode(SENTENCES), expected) / np.abs(expected).max()
 
 
 @pytest.mark.parametrize("case", VECTORS)

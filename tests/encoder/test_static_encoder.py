@@ -16,6 +16,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder, as_bfloat16
 from promptcli.models.loading import open_encoder, open_model
 from promptcli.recipe import Choice
+from tests.comparing import gap
 
 SENTENCES = ["A cat sleeps.", "Two dogs play.", "", "naïve Ａ\t猫", "the " * 600, "A cat sleeps."]
 
@@ -77,7 +78,7 @@ def equal(static, whole):
     assert type(static) is StaticEncoder and type(whole) is TorchEncoder
     one, other = static.encode_report(SENTENCES), whole.encode_report(SENTENCES)
     assert one.vectors.dtype == np.float32
-    assert np.abs(one.vectors - other.vectors).max() <= 1e-6
+    assert gap(one.vectors, other.vectors) <= 1e-6
     assert np.array_equal(one.truncated, other.truncated)
     assert np.array_equal(one.tokens, other.tokens)
     for name in ("fingerprint", "provenance", "recipe", "max_length", "width", "name", "prompts"):

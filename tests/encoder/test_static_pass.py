@@ -14,6 +14,7 @@ from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.static_encoder import average_embeddings
 from promptcli.recipe import Recipe
+from tests.comparing import gap
 from tests.tiny import SENTENCES
 
 ODD = [
@@ -104,7 +105,7 @@ def test_averages_equal_the_batches(name, family, tiny_backbone, monkeypatch):
     assert encoder.encode([]).shape == (0, encoder.width)
     monkeypatch.setattr(TorchEncoder, "averaged_matrix", lambda self: None)
     batched = encoder.encode_report(sentences)
-    assert np.abs(batched.vectors - short).max() < 1e-6
+    assert gap(batched.vectors, short) < 1e-6
     assert report.truncated[-1] == (name != "unbiased") and np.array_equal(
         batched.truncated, report.truncated
     )
@@ -126,7 +127,7 @@ def test_the_mean_of_rows(dtype):
         sum((matrix[i].float() for i in bag), torch.zeros(3)) / max(len(bag), 1) for bag in bags
     ]
     means = average_embeddings(RaggedIds.of(bags), rows, len(matrix))
-    assert np.abs(means - torch.stack(expected).numpy()).max() < 1e-6
+    assert gap(means, torch.stack(expected).numpy()) < 1e-6
     assert means.dtype == np.float32 and asked == [list(range(50))]
     assert np.array_equal(average_embeddings(RaggedIds.of([[], []]), rows, 50), np.zeros((2, 3)))
     average_embeddings(RaggedIds.of([[4, 4, 9]]), rows, 50)

@@ -8,8 +8,8 @@ from torch import nn
 from promptcli.backbones.by_name import load_backbone
 from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
-from promptcli.errors import UsageError
 from promptcli.recipe import RECIPES, Recipe
+from tests.comparing import gap, refusal
 from tests.reference import plain
 from tests.reference.values import value_maps, value_states
 from tests.tiny import SENTENCES as ALL
@@ -46,7 +46,7 @@ def assert_near(vectors, expected):
     golden = np.stack([row.numpy() for row in expected])
     largest = np.abs(golden).max()
     assert vectors.shape == golden.shape and largest > 1e-2
-    assert np.abs(vectors - golden).max() < TOLERANCE * max(1, largest)
+    assert gap(vectors, golden) < TOLERANCE * max(1, largest)
 
 
 WEIGHTS = {
@@ -74,7 +74,7 @@ def test_values_equal_the_plain_loop_under_every_weight(layers, backbone, refere
         assert_near(own, rows)
     together = encode_together([*encoders, made(backbone, "last/avg")], SENTENCES)
     for own, joint in zip(vectors, together, strict=False):
-        assert np.abs(own - joint.vectors).max() < TOLERANCE * max(1, np.abs(own).max())
+        assert gap(own, joint.vectors) < TOLERANCE * max(1, np.abs(own).max())
 
 
 def test_values_at_the_mask_and_by_token_statistics(tiny_backbone, plain_backbone):
@@ -112,7 +112,7 @@ def test_the_mean_of_values_is_the_map_of_the_mean_of_what_the_attention_reads(
         if name in ("c_attn", "Wqkv"):
             mapped, raw = mapped.chunk(3)[-1], raw.chunk(3)[-1]
         scale = max(1, float(mapped.abs().max()))
-        assert np.abs(vector - mapped.numpy()).max() < TOLERANCE * scale
+        assert gap(vector, mapped.numpy()) < TOLERANCE * scale
         assert np.allclose(vector, raw.numpy(), atol=1e-3) == (family in POST_NORM)
 
 
@@ -135,14 +135,14 @@ def test_even_attention_is_the_projection_of_the_mean_of_values(family, tmp_path
     repeated = heads.repeat_interleave(backbone.n_heads // backbone.n_key_heads, dim=1)
     with torch.no_grad():
         projected = backbone.projection(1)(repeated.flatten(1)).numpy()
-    assert np.abs(outputs - projected).max() < TOLERANCE * max(1, np.abs(projected).max())
+    assert gap(outputs, projected) < TOLERANCE * max(1, np.abs(projected).max())
 
 
 def test_a_range_is_the_sum_of_its_layers(backbone):
     layers = range(1, backbone.n_layers + 1)
     total = sum(made(backbone, f"values:{k}-{k}/avg").encode(SENTENCES) for k in layers)
     whole = made(backbone, f"values:1-{backbone.n_layers}/avg").encode(SENTENCES)
-    assert np.abs(total - whole).max() < TOLERANCE * max(1, np.abs(whole).max())
+    assert gap(total, whole) < TOLERANCE * max(1, np.abs(whole).max())
     first = backbone.n_layers // 2 + 1 if backbone.causal else backbone.n_layers
     default = made(backbone, "values/avg").encode(SENTENCES)
     named = made(backbone, f"values:{first}-{backbone.n_layers}/avg").encode(SENTENCES)
@@ -190,7 +190,7 @@ def test_padding_and_neighbours_change_no_values(backbone):
         vectors = encoder.encode(SENTENCES)
         order = np.random.default_rng(0).permutation(len(SENTENCES))
         again = encoder.encode([SENTENCES[place] for place in order], batch_size=3)
-        assert np.abs(again - vectors[order]).max() < TOLERANCE * max(1, np.abs(vectors).max())
+        assert gap(again, vectors[order]) < TOLERANCE * max(1, np.abs(vectors).max())
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2"], indirect=True)
@@ -234,11 +234,11 @@ def test_values_of_a_template_are_computed_from_its_shared_start(tiny_backbone, 
 
 
 def test_values_that_do_not_exist_are_refused(tiny_backbone):
-    with pytest.raises(UsageError, match=r"'values' needs .*'deberta-v2' .* does not open"):
+    with refusal(r"'values' needs .*'deberta-v2' .* does not open"):
         made(tiny_backbone("deberta-v2"), "values/avg")
-    with pytest.raises(UsageError, match=r"'values:1-3' do not exist .*give values:A-B"):
+    with refusal(r"'values:1-3' do not exist .*give values:A-B"):
         made(tiny_backbone("bert"), "values:1-3/avg")
-    with pytest.raises(UsageError, match="'values:2' is not allowed; give values, or values:A-B"):
+    with refusal("'values:2' is not allowed; give values, or values:A-B"):
         made(tiny_backbone("bert"), "values:2/avg")
 
 
@@ -274,7 +274,7 @@ def test_gradients_through_values_are_those_of_the_plain_loop(family, backbone, 
     assert {map_of(name) for name in found} & VALUES
     for name, gradient in found.items():
         expected = wanted[name].grad
-        assert (gradient - expected).abs().max() < 1e-4 * max(1, float(expected.abs().max())), name
+        assert gap(gradient, expected) < 1e-4 * max(1, float(expected.abs().max())), name
     assert {name for name, one in wanted.items() if one.grad is not None and one.grad.any()} == {
         name for name, one in found.items() if one.any()
     }

@@ -8,7 +8,6 @@ import pytest
 from scipy.stats import spearmanr
 
 from promptcli.data.tasks import Pairs, RetrievalTask, STSTask
-from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import (
     average,
     compare,
@@ -22,6 +21,7 @@ from promptcli.models.loading import open_model
 from promptcli.notes import stages_shown
 from promptcli.plugins.papers.transfer import AccuracyScore, LabelledExamples, TransferTask
 from promptcli.recipe import RECIPES, Recipe
+from tests.comparing import refusal
 from tests.letters import LETTERS, LetterEncoder, count_letters
 
 
@@ -142,12 +142,12 @@ def test_compare_is_paired_and_antisymmetric(calls):
     assert comparison.difference == pytest.approx(good.value - bad.value)
     assert 0 < comparison.ci95[0] < comparison.difference < comparison.ci95[1]
     assert comparison.p_value < 0.05 and comparison.p_holm == comparison.p_value
-    with pytest.raises(UsageError, match="two lists"):
+    with refusal("two lists"):
         compare(good, bad)
     reverse = compare([bad], [good])
     assert reverse.difference == pytest.approx(-comparison.difference)
     (other,) = score_encoders([truth], [task(x=pairs(30, 2))])
-    with pytest.raises(UsageError, match="same data"):
+    with refusal("same data"):
         compare([good], [other])
     document = json.loads(json.dumps(comparison.to_dict()))
     assert (document["recipe"], document["against"]["recipe"], document["task"]) == (
@@ -177,7 +177,7 @@ def accuracy(right, label, task="TREC", data="0" * 64):
 
 
 def test_accuracies_on_other_data_are_not_compared():
-    with pytest.raises(UsageError, match="the same data"):
+    with refusal("the same data"):
         compare([accuracy([1, 0], "a")], [accuracy([1, 0], "b", data="1" * 64)])
 
 

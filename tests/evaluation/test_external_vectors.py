@@ -99,10 +99,10 @@ def test_refusals(run, arguments, matrix, sentences, tmp_path, name, code, messa
 
 
 def test_our_own_vectors_get_our_own_figure_and_stand_beside_it(
-    run, arguments, sentences, tmp_path, tiny_folder
+    run, arguments, sentences, tmp_path, bert_folder
 ):
     (tmp_path / "sentences.txt").write_text("\n".join(sentences) + "\n")
-    chosen = ["--model", "last-avg", "--backbone", tiny_folder("bert"), "--offline"]
+    chosen = ["--model", "last-avg", "--backbone", bert_folder, "--offline"]
     vectors = tmp_path / "own.npy"
     embedded = run(
         "embed", tmp_path / "sentences.txt", "-o", vectors, "--dtype", "float32", "-q", *chosen

@@ -9,8 +9,9 @@ from promptcli.data.hub_sets import HubSet
 from promptcli.data.senteval import moses as tokenize
 from promptcli.data.task_table import PROTOCOLS, TASKS, TaskName, task_row
 from promptcli.data.tasks import Pairs, STSTask, fitting_task, load_tasks, task_names
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError
 from promptcli.notes import without_network
+from tests.comparing import refusal
 from tests.reading import write_table
 
 #: All splits of a task: to fit on.
@@ -178,7 +179,7 @@ def test_missing_tasks_are_named_and_the_others_are_there(tmp_path):
 def test_no_folder_is_not_found_and_one_of_something_else_has_no_tasks(tmp_path):
     write(tmp_path / "file", "x")
     for name in ("nowhere", "file"):
-        with pytest.raises(NotFoundError, match="no such folder"):
+        with refusal("no such folder", NotFoundError):
             load(tmp_path / name)
     loaded = load(tmp_path, "STS12", "SICK-R")
     assert loaded.tasks == [] and set(loaded.missing) == {"STS12", "SICK-R"}
@@ -221,7 +222,7 @@ BENCHMARK, SICK = "STS/STSBenchmark/sts-test.csv", "SICK/SICK_test_annotated.txt
 def test_a_malformed_file_is_named_with_its_line(tmp_path, files, place):
     for name, text in files.items():
         write(tmp_path / name, text)
-    with pytest.raises(UsageError, match=place) as caught:
+    with refusal(place) as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -237,7 +238,7 @@ def test_names_come_in_the_papers_order():
     "name", ["STS17", "sts12", "STS12:dev", "STS-B:test", "", "STS-B:all", "SICK-R:all"]
 )
 def test_an_unknown_task_is_answered_with_the_valid_ones(name):
-    with pytest.raises(UsageError, match=r"unknown task .*valid: STS12, .*SICK-R, STS-B:dev"):
+    with refusal(r"unknown task .*valid: STS12, .*SICK-R, STS-B:dev"):
         task_names([name])
 
 
@@ -255,9 +256,7 @@ def test_all_splits_are_to_fit_on(tmp_path, protocol):
     missing = load_tasks(tmp_path, ALL_SPLITS, protocol).missing
     assert list(missing) == ["STS-B:all"] and "sts-train.csv is missing" in missing["STS-B:all"]
     assert fitting_task("STS14") == TaskName("STS14")
-    with pytest.raises(
-        UsageError, match=r"unknown task 'STS12:all'; valid: STS12, .*STS-B:all, SICK-R:all"
-    ):
+    with refusal(r"unknown task 'STS12:all'; valid: STS12, .*STS-B:all, SICK-R:all"):
         fitting_task("STS12:all")
 
 

@@ -16,6 +16,7 @@ from promptcli.models import hub as publishing
 from promptcli.models.entries import SHIPPED_MODELS, Entry, Registry
 from promptcli.models.loading import open_model
 from promptcli.recipe import Recipe
+from tests.comparing import refusal
 from tests.embed_running import refused
 from tests.hub_stand_in import READER, WRITER, Hub
 from tests.making import random_numbers
@@ -61,7 +62,7 @@ def api(hub):
 
 
 @pytest.fixture
-def entry(tiny_folder, tiny_backbone):
+def entry(bert_folder, tiny_backbone):
     """Return a function that makes an entry with random numbers on a backbone in a folder, or on
     one of the hub.
     """
@@ -69,7 +70,7 @@ def entry(tiny_folder, tiny_backbone):
     def make(prompt="[X]", transforms=(), *, backbone=None, tuned=False, **about):
         own = tiny_backbone("bert")
         recipe = Recipe(
-            str(tiny_folder("bert")),
+            str(bert_folder),
             prompt=prompt,
             pooling="last/avg",
             transforms=tuple(transforms),
@@ -116,10 +117,10 @@ SCORES = [{"task": "STS-B", "split": "dev", "metric": "spearman", "value": 70.0}
     "kind", [{"transforms": ["whitening"]}, {"prompt": "deep-prefix:3"}, {"tuned": True}], ids=str
 )
 def test_what_was_pushed_comes_back_bit_by_bit(
-    where, kind, hub, api, entry, registry, home, tiny_folder, tmp_path, monkeypatch
+    where, kind, hub, api, entry, registry, home, bert_folder, tmp_path, monkeypatch
 ):
-    sha = put_backbone(hub, tiny_folder("bert"))
-    transfer = Recipe(backbone=str(tiny_folder("bert")), pooling="last/cls")
+    sha = put_backbone(hub, bert_folder)
+    transfer = Recipe(backbone=str(bert_folder), pooling="last/cls")
     about = {
         "provenance": {"trained": {"source": f"{tmp_path}/wiki1m_for_simcse.txt", "seed": 3}},
         "scores": SCORES,
@@ -148,7 +149,7 @@ def test_what_was_pushed_comes_back_bit_by_bit(
     types = {module["type"] for module in json.loads(files["modules.json"])}
     configured = where == "folder" and "prompt" not in kind
     assert all(one.startswith("sentence_transformers.") for one in types) == configured
-    for path in (tmp_path, tiny_folder("bert")):
+    for path in (tmp_path, bert_folder):
         assert not any(str(path).encode() in content for content in files.values())
 
     card = yaml.safe_load(files["README.md"].decode().split("---\n")[1])
@@ -232,7 +233,7 @@ def test_what_the_hub_refuses_is_one_line_and_nothing_is_sent(
         lambda: pull(HfApi(), REPO, "x"),
         lambda: push(HfApi(token=WRITER), other, REPO),
     ):
-        with pytest.raises(NotFoundError, match=f"{REPO}: the hub did not do it: ConnectError"):
+        with refusal(f"{REPO}: the hub did not do it: ConnectError", NotFoundError):
             ask()
 
 
@@ -270,7 +271,7 @@ def test_what_was_tampered_with_is_refused_and_nothing_is_left(hub, api, entry, 
     sound = hub.repos[REPO].files()
     for change, said in TAMPERED:
         hub.add(REPO, {**sound, **change(sound)})
-        with pytest.raises(CheckFailedError, match=said):
+        with refusal(said, CheckFailedError):
             pull(api, REPO, "x")
         assert leftovers(registry, home) == ([], [], [])
 
@@ -281,11 +282,11 @@ def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry
     before = vectors(registry.load("x"))
     push(api, entry(transforms=["whitening"]), REPO)
     hub.cut = "tensors.safetensors"
-    with pytest.raises(NotFoundError, match="the hub did not do it"):
+    with refusal("the hub did not do it", NotFoundError):
         pull(api, REPO, "x", force=True)
     assert leftovers(registry, home) == (["x"], ["x"], [])
     np.testing.assert_array_equal(vectors(registry.load("x")), before)
-    with pytest.raises(UsageError, match="'x' exists"):
+    with refusal("'x' exists"):
         pull(api, REPO, "x")
 
 
@@ -324,11 +325,11 @@ def test_the_commands(hub, entry, registry, run, monkeypatch):
 
 
 def test_a_folder_called_as_a_repository_goes_first_and_that_is_said(
-    hub, run, tiny_folder, tmp_path, monkeypatch
+    hub, run, bert_folder, tmp_path, monkeypatch
 ):
-    sha = put_backbone(hub, tiny_folder("bert"))
+    sha = put_backbone(hub, bert_folder)
     (tmp_path / "owner").mkdir()
-    (tmp_path / "owner" / "tiny").symlink_to(tiny_folder("bert"))
+    (tmp_path / "owner" / "tiny").symlink_to(bert_folder)
     monkeypatch.chdir(tmp_path)
     ran = run("similarity", "a cat", "a dog", "--backbone", "owner/tiny")
     assert ran.code == 0 and "owner/tiny is a folder here" in ran.err and not hub.asked
@@ -346,7 +347,5 @@ def test_the_library_knows_commits(hub, api, entry, registry, monkeypatch):
     assert [one.recipe.transforms for one in pulled.values()] == [(), ("whitening",)]
     opened = pc.load(REPO, revision=main.commit, device="cpu")
     np.testing.assert_array_equal(opened.encode(SENTENCES), encoder.encode(SENTENCES))
-    with pytest.raises(
-        NotFoundError, match=f"{REPO}: the hub did not do it: RevisionNotFoundError"
-    ):
+    with refusal(f"{REPO}: the hub did not do it: RevisionNotFoundError", NotFoundError):
         pull(api, REPO, "d", revision="black")

@@ -61,8 +61,8 @@ def test_every_kind_of_vocabulary(family, tiny_backbone, tmp_path):
     assert len(rows) > max(token["id"] for token in vocabulary)
 
 
-def test_the_folder_is_read_by_promptcli_too(run, home, tiny_folder, tmp_path):
-    recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="static/avg")
+def test_the_folder_is_read_by_promptcli_too(run, home, bert_folder, tmp_path):
+    recipe = Recipe(backbone=str(bert_folder), pooling="static/avg")
     Registry(home).save(Entry("mine", recipe))
     folder = tmp_path / "m2v"
     made = run("export", "mine", "-o", folder, "--to", "model2vec", "--json")

@@ -18,6 +18,7 @@ from promptcli.models.loading import entry_of
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import program_folder
 from promptcli.training.methods import METHODS
+from tests.comparing import refusal
 from tests.killing import killed_at_every_step
 
 
@@ -54,7 +55,7 @@ def test_a_saved_entry_comes_back_equal(registry):
 
 
 def test_a_model_hides_no_recipe_but_that_of_its_method(registry):
-    with pytest.raises(UsageError, match="recipe"):
+    with refusal("recipe"):
         registry.save(Entry("last-avg", Recipe()))
     for name in RECIPES.keys() & METHODS.keys():
         registry.save(Entry(name, Recipe()))
@@ -66,7 +67,7 @@ def test_shipped_entries_are_listed_and_not_changed(registry):
     assert mini.tensors and not registry.card("mini").tensors
     save = partial(registry.save, Entry("mini", Recipe()), force=True)
     for change in (partial(registry.remove, "mini"), save):
-        with pytest.raises(UsageError, match="shipped"):
+        with refusal("shipped"):
             change()
     assert registry.names() == list(SHIPPED_MODELS)
 
@@ -74,7 +75,7 @@ def test_shipped_entries_are_listed_and_not_changed(registry):
 def test_existing_name_is_refused_unless_forced(registry):
     registry.save(fitted())
     for refuse in (registry.check_free, lambda name: registry.save(fitted(name, fill=2.0))):
-        with pytest.raises(UsageError, match="force"):
+        with refusal("force"):
             refuse("white")
     assert_same(registry.load("white"), fitted())
     registry.save(fitted(fill=2.0), force=True)
@@ -83,10 +84,7 @@ def test_existing_name_is_refused_unless_forced(registry):
 
 def test_a_home_that_may_not_be_written_is_named_before_the_work(registry, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(
-        UsageError,
-        match=r"models are kept in .*, which may not be written; .*PROMPTCLI_HOME=/a/folder",
-    ):
+    with refusal(r"models are kept in .*, which may not be written; .*PROMPTCLI_HOME=/a/folder"):
         registry.check_free("new")
     assert registry.names() == [*SHIPPED_MODELS]
 
@@ -95,7 +93,7 @@ def test_a_home_that_may_not_be_written_is_named_before_the_work(registry, tmp_p
     "name", ["", ".hidden", "..", "a/b", "a b", "ä", "a\n", "x" * 101, ".white.old"]
 )
 def test_bad_names_are_refused(registry, name):
-    with pytest.raises(UsageError, match="not a name"):
+    with refusal("not a name"):
         registry.check_free(name)
     with pytest.raises(NotFoundError):
         registry.load(name)
@@ -113,7 +111,7 @@ def test_a_damaged_entry_is_one_line_and_can_be_removed(registry, changes, messa
     registry.save(fitted())
     path = registry.folder("white") / "promptcli.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    with pytest.raises(CheckFailedError, match=message) as raised:
+    with refusal(message, CheckFailedError) as raised:
         registry.load("white")
     assert "\n" not in str(raised.value)
     registry.remove("white")
@@ -128,7 +126,7 @@ def test_a_home_that_is_missing_is_not_made_by_reading(tmp_path):
     )
     assert not (tmp_path / "nowhere").exists()
     for call in (registry.load, registry.card, registry.remove):
-        with pytest.raises(NotFoundError, match="mini, mini-static"):
+        with refusal("mini, mini-static", NotFoundError):
             call("whit")
 
 
@@ -229,18 +227,16 @@ def test_recipes_by_name_as_text_and_as_a_file(registry, tmp_path):
 @pytest.mark.parametrize(
     "text", ["no.toml", f"{'x' * 5000}.json", "{", "pooling = last", "colour = 'red'", "bad.toml"]
 )
-def test_what_is_not_a_recipe_is_refused(registry, text, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
+def test_what_is_not_a_recipe_is_refused(registry, text, here):
+    (here / "bad.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError):
         entry_of(Choice(text))
 
 
-def test_a_local_backbone_becomes_absolute_and_a_hub_s_name_stays(registry, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bert").mkdir()
+def test_a_local_backbone_becomes_absolute_and_a_hub_s_name_stays(registry, here):
+    (here / "bert").mkdir()
     for given, stored in (
-        ("./bert", str(tmp_path / "bert")),
+        ("./bert", str(here / "bert")),
         ("mini-bert", "mini-bert"),
         ("org/bert", "org/bert"),
     ):
@@ -254,7 +250,7 @@ def test_model_and_changes(registry):
     changed = entry_of(Choice("plain", {"pooling": "last/cls"}))
     assert changed.recipe == Recipe(pooling="last/cls")
     assert changed.scores == [] and changed.name not in registry.names()
-    with pytest.raises(NotFoundError, match="no model 'q'"):
+    with refusal("no model 'q'", NotFoundError):
         entry_of(Choice("q"))
 
 
@@ -270,5 +266,5 @@ def test_model_and_changes(registry):
 )
 def test_fitted_numbers_forbid_another_recipe(registry, changes):
     registry.save(fitted())
-    with pytest.raises(UsageError, match=next(iter(changes))):
+    with refusal(next(iter(changes))):
         entry_of(Choice("white", changes))

@@ -78,8 +78,7 @@ def test_signs_that_are_words_may_be_tokens(notes, monkeypatch):
     ids=lambda words: " ".join(words[:2]),
 )
 @pytest.mark.parametrize("known", [False, True])
-def test_commands_say_it_once(run, tmp_path, monkeypatch, words, known):
-    monkeypatch.chdir(tmp_path)
+def test_commands_say_it_once(run, here, words, known):
     texts = ["A cat sleeps on the mat.", "Two dogs play."] if known else [RUSSIAN, "Собаки играют"]
     Path("texts.txt").write_text("\n".join(texts), encoding="utf-8")
     if known:
@@ -93,8 +92,7 @@ def test_the_note_names_the_model(run):
     assert f"'mini' {NOTE} Russian" in run("similarity", RUSSIAN, "кот", "-m", "mini").err
 
 
-def test_a_query_in_letters_that_the_index_does_not_know_is_noted(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_query_in_letters_that_the_index_does_not_know_is_noted(run, here):
     Path("texts.txt").write_text("A cat sleeps.\nTwo dogs play.\n")
     assert run("index", "build", "texts.txt", "-o", "index", "-m", "mini").code == 0
     assert NOTE not in run("index", "search", "index", "cat").err

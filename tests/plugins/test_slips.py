@@ -5,9 +5,9 @@ import pytest
 import promptcli as pc
 from promptcli import extensions
 from promptcli.cli import command_line
-from promptcli.errors import UsageError
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
+from tests.comparing import refusal
 
 STRANGERS = """
 import typer
@@ -68,5 +68,5 @@ def test_a_fault_of_an_author_is_shown_whole(strangers):
 
 def test_a_model_of_a_package_that_is_gone_is_refused_with_the_names_that_are_there():
     open_registry().save(Entry("medians", pc.Recipe(pooling="last/median")))
-    with pytest.raises(UsageError, match="unknown weights of pooling 'median'; valid: avg"):
+    with refusal("unknown weights of pooling 'median'; valid: avg"):
         pc.load("medians")

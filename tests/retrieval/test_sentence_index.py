@@ -15,6 +15,7 @@ from promptcli.retrieval.derived import VECTORS, WORDS
 from promptcli.retrieval.files import unit_rows
 from promptcli.retrieval.ranking import exact_scores
 from promptcli.retrieval.store import Store
+from tests.comparing import refusal
 
 TEXTS = ["A cat sleeps.", "Two dogs play in the snow.", "The market opens at nine.", "Rain falls."]
 WORDS_OF = "cat dog rain snow market river bread engine lamp stone".split()
@@ -141,23 +142,23 @@ def test_ids_are_numbers_that_go_on_and_are_never_given_again():
     index.delete([4])
     index.add(["Another."])
     assert [hit.id for hit in index.search("another", 1)] == [5]
-    with pytest.raises(pc.UsageError, match="id '1'"):
+    with refusal("id '1'"):
         index.add(["A copy."], ["1"])
-    with pytest.raises(pc.UsageError, match="not in the index"):
+    with refusal("not in the index"):
         index.delete([0, "none"])
     assert len(index) == 5
-    with pytest.raises(pc.UsageError, match="twice"):
+    with refusal("twice"):
         index.add(["x", "y"], ["same", "same"])
-    with pytest.raises(pc.UsageError, match="twice"):
+    with refusal("twice"):
         built(None, ["x", "y"], ids=["same", "same"])
-    with pytest.raises(pc.UsageError, match="no ids"):
+    with refusal("no ids"):
         index.add(["x"], replace=True)
 
 
 def test_blank_rows_are_left_out_and_keep_their_numbers():
     index = built(None, ["A cat.", " ", "A dog."])
     assert [hit.id for hit in index.search("dog", 1)] == [2] and len(index) == 2
-    with pytest.raises(pc.UsageError, match="blank"):
+    with refusal("blank"):
         built(None, ["", " "])
 
 
@@ -217,7 +218,7 @@ def test_an_open_index_shows_what_others_change(tmp_path, derive_all):
     assert other.search("snow number 19", 1)[0].id != 23
     built(tmp_path / "i", ["Only this."], force=True)
     assert [hit.text for hit in other.search("snow", 3)] == ["Only this."]
-    with pytest.raises(pc.UsageError, match="holds an index"):
+    with refusal("holds an index"):
         built(tmp_path / "i")
 
 
@@ -286,13 +287,13 @@ def test_a_copy_in_a_folder_and_what_it_holds(tmp_path):
 def test_an_index_of_before_and_other_folders_are_refused(tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "index.json").write_text("{}")
-    with pytest.raises(pc.UsageError, match="build it again"):
+    with refusal("build it again"):
         pc.SentenceIndex.open(tmp_path / "old")
     with pytest.raises(pc.NotFoundError):
         pc.SentenceIndex.open(tmp_path / "none")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("keep")
-    with pytest.raises(pc.UsageError, match="other files"):
+    with refusal("other files"):
         built(tmp_path / "mine", force=True)
     assert (tmp_path / "mine" / "letter.txt").read_text() == "keep"
 
@@ -300,7 +301,7 @@ def test_an_index_of_before_and_other_folders_are_refused(tmp_path):
 def test_without_words_and_with_parts():
     plain = built(lexical=False)
     assert plain.way() == "meaning"
-    with pytest.raises(pc.UsageError, match="no words"):
+    with refusal("no words"):
         plain.search("cat", by="both")
     plain.compact(lexical=True)
     assert plain.search("cat")[0].found_by == "both"
@@ -318,29 +319,29 @@ def test_whole_numbers_of_numpy_are_numbers():
 
 def test_a_factory_that_is_refused_leaves_no_index(tmp_path, monkeypatch):
     for factory in ("HNSW0", "IVF64,Flat"):
-        with pytest.raises(pc.UsageError, match="factory"):
+        with refusal("factory"):
             built(tmp_path / "i", factory=factory)
         assert not (tmp_path / "i").exists()
     index = built(tmp_path / "i")
-    with pytest.raises(pc.UsageError, match="factory"):
+    with refusal("factory"):
         built(tmp_path / "i", TEXTS[:2], factory="IVF64,Flat", force=True)
     assert len(index) == 4
     monkeypatch.setattr(pc.SentenceIndex, "encode", lambda *_: iter([None]))
-    with pytest.raises(pc.UsageError, match="HNSW0"):  # before a row is encoded
+    with refusal("HNSW0"):  # before a row is encoded
         built(factory="HNSW0")
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(pc.UsageError, match="a folder is text or a Path, got None"):
+    with refusal("a folder is text or a Path, got None"):
         pc.SentenceIndex.open(None)
     index = built()
     for wrong in ({"k": 0}, {"k": "3"}, {"by": "luck"}, {"where": "year >"}):
         with pytest.raises(pc.UsageError):
             index.search("cat", **{"k": 3, **wrong})
     for factory in ("PQ0", "Nothing", "IVF4096,Flat", "HNSW1"):
-        with pytest.raises(pc.UsageError, match="factory"):
+        with refusal("factory"):
             built(None, factory=factory)
-    with pytest.raises(pc.UsageError, match="target_recall"):
+    with refusal("target_recall"):
         built(None, target_recall=0)
     assert index.search([]) == []
 
@@ -360,7 +361,7 @@ def test_vectors_of_a_file_and_who_made_them(tmp_path):
         with pytest.raises(pc.UsageError):
             pc.SentenceIndex.build(tmp_path / name, "mini")
     np.save(tmp_path / "bare.npy", np.eye(4, 256, dtype=np.float32))
-    with pytest.raises(pc.UsageError, match="model"):
+    with refusal("model"):
         pc.SentenceIndex.build(tmp_path / "bare.npy")
 
 
@@ -371,9 +372,9 @@ def test_texts_and_ids_that_the_index_has_are_refused_before_anything_is_encoded
     (tmp_path / "more.txt").write_text("Rain falls.\nThe sun shines.\n")
     with monkeypatch.context() as patch:
         patch.setattr(type(index), "encode", None)
-        with pytest.raises(pc.UsageError, match="1 of 2 texts"):
+        with refusal("1 of 2 texts"):
             index.add(tmp_path / "more.txt")
-        with pytest.raises(pc.UsageError, match="id '3'"):
+        with refusal("id '3'"):
             index.add(["The sun shines."], [3])
     assert len(index) == 4
     index.add(tmp_path / "more.txt", allow_duplicates=True)
@@ -508,38 +509,38 @@ def test_a_damaged_database_and_a_full_disk(tmp_path):
             vectors.write_bytes(damaged)
         again = pc.SentenceIndex.open(tmp_path / "i")
         for _ in range(2):
-            with pytest.raises(pc.PromptcliError, match="build the index again"):
+            with refusal("build the index again", pc.PromptcliError):
                 again.search("cat")
             assert not again.store.sql.in_transaction
-        with pytest.raises(pc.PromptcliError, match="build the index again"):
+        with refusal("build the index again", pc.PromptcliError):
             again.add(["x"])  # behind zeros
         if damaged is None:
-            with pytest.raises(pc.PromptcliError, match="build the index again"):
+            with refusal("build the index again", pc.PromptcliError):
                 again.compact()
         assert len(again) == 800
         vectors.write_bytes(content)
     again.store.keep(vectors="../vectors-00000000.float32")  # of a stranger
     (tmp_path / "vectors-00000000.float32").write_bytes(content)
-    with pytest.raises(pc.PromptcliError, match="build the index again"):
+    with refusal("build the index again", pc.PromptcliError):
         pc.SentenceIndex.open(tmp_path / "i").add(["x"])
     path = tmp_path / "i" / "index.sqlite"
     path.write_bytes(b"not a database" * 1000)
-    with pytest.raises(pc.PromptcliError, match="damaged"):
+    with refusal("damaged", pc.PromptcliError):
         Store.open(tmp_path / "i")
 
 
 def test_ids_may_look_like_parts_in_an_index_without_parts(encoder, tmp_path):
     texts, ids = ["A cat sleeps.", "A cat is asleep."], ["issue#1", "issue#2"]
-    with pytest.raises(pc.UsageError, match="'issue#1' looks like a part of a row"):
+    with refusal("'issue#1' looks like a part of a row"):
         pc.SentenceIndex.build(texts, encoder, ids=ids, split=True)
     split = pc.SentenceIndex.build(["Rain falls."], encoder, split=True)
     table = tmp_path / "t.csv"
     table.write_text("id,text\nissue#1,A cat sleeps.\n")
     for rows in ({"sentences": texts, "ids": ids}, {"sentences": table}):
-        with pytest.raises(pc.UsageError, match="'issue#1' looks like a part of a row"):
+        with refusal("'issue#1' looks like a part of a row"):
             split.add(**rows)
     pc.embed(table, tmp_path / "v.parquet", "mini-static")
-    with pytest.raises(pc.UsageError, match="'issue#1' looks like a part of a row"):
+    with refusal("'issue#1' looks like a part of a row"):
         split.add(tmp_path / "v.parquet")
     assert not split.leaks(table).found  # which are only compared
     note = tmp_path / "f.md"
@@ -549,6 +550,6 @@ def test_ids_may_look_like_parts_in_an_index_without_parts(encoder, tmp_path):
 
     index = pc.SentenceIndex.build(texts, encoder, ids=ids)
     assert [hit.id for hit in index.search("A cat sleeps.")] == ["issue#1", "issue#2"]
-    with pytest.raises(pc.UsageError, match="list"):
+    with refusal("list"):
         index.delete("issue#1")
     assert len(index) == 2

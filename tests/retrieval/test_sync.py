@@ -9,6 +9,7 @@ import promptcli as pc
 from promptcli.retrieval import sync as syncing
 from promptcli.retrieval.file_search import search
 from promptcli.retrieval.sync import MostRowsError, sync
+from tests.comparing import refusal
 
 NOTE = (
     "# House\n\nAnna feeds the cat while we are away.\n\n## Water\n\nThe pump has to be drained.\n"
@@ -16,14 +17,13 @@ NOTE = (
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes/house.md").write_text(NOTE)
-    (tmp_path / "notes/lines.txt").write_text(
+def folder(here):
+    (here / "notes").mkdir()
+    (here / "notes/house.md").write_text(NOTE)
+    (here / "notes/lines.txt").write_text(
         "The ferry crosses twice a day.\nBread is baked at five.\n"
     )
-    return tmp_path
+    return here
 
 
 def synced(*files, **options):
@@ -101,7 +101,7 @@ def test_what_another_process_has_changed_meanwhile_is_not_synced(folder, monkey
         synced()
 
     monkeypatch.setattr(syncing._Sync, "compare", compare)
-    with pytest.raises(pc.PromptcliError, match="another process"):
+    with refusal("another process", pc.PromptcliError):
         synced(yes=True)
     assert counts(synced()) == (0, 0, 0, 0, 3)
 
@@ -151,7 +151,7 @@ def test_tables_their_columns_and_ids(folder):
     assert counts(synced()) == (0, 0, 1, 0, 1)
     assert answer("cat").columns["year"] == 2024
     (folder / "u.csv").write_text("key,text\nk1,Snow.\n")
-    with pytest.raises(pc.UsageError, match="id"):
+    with refusal("id"):
         synced("t.csv", "u.csv")
     assert len(pc.SentenceIndex.open("i")) == 2
 
@@ -162,12 +162,12 @@ def test_another_model_and_other_rows(folder):
     assert pc.SentenceIndex.open("i").info().name == "mini"
     assert counts(sync("i", rows="lines", yes=True))[0] > 0
     pc.SentenceIndex.build(["A cat."], "mini-static", output="built")
-    with pytest.raises(pc.UsageError, match="did not put"):
+    with refusal("did not put"):
         sync("built", ["notes"])
     with pytest.raises(pc.NotFoundError):
         sync("none")
     os.chdir("notes")
-    with pytest.raises(pc.UsageError, match="sync it there"):
+    with refusal("sync it there"):
         sync("../i")
 
 

@@ -15,6 +15,7 @@ from promptcli.notes import stages_shown, without_network
 from promptcli.recipe import MASK, SLOT
 from promptcli.select import generate_t5
 from promptcli.select.generate_t5 import FORMS, Definition, choose_definitions, read_definitions
+from tests.comparing import refusal
 
 MEANINGS = {
     "river": "a stream of water",
@@ -183,11 +184,11 @@ def test_t5_templates(t5, monkeypatch):
 def test_t5_refuses_what_makes_no_template(t5, monkeypatch):
     monkeypatch.setattr(generate_t5, "_LONGEST_OUTPUT", 3)  # room for one token
     for pairs, beam, message in ((PAIRS, 100, "within 3 tokens"),):
-        with pytest.raises(UsageError, match=message):
+        with refusal(message):
             generate_t5.generate_templates(t5, pairs, beam=beam)
 
 
-def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
+def test_a_t5_that_cannot_be_had(t5_folder, bert_folder, tmp_path):
     for name, config in (
         ("pickled", (t5_folder / "config.json").read_text()),
         ("broken", '{"model_type": null}'),
@@ -198,7 +199,7 @@ def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
     for folder, error, message in (
         (tmp_path / "nosuch", NotFoundError, "no backbone folder"),
         ("nobody/no-such-t5", NotFoundError, "offline"),
-        (tiny_folder("bert"), UsageError, "is of family 'bert', not a T5"),
+        (bert_folder, UsageError, "is of family 'bert', not a T5"),
         (save_t5(tmp_path / "few", sentinels=2), UsageError, "no token <extra_id_2>"),
         (tmp_path / "pickled", UsageError, "a pickle and can run code"),
         (tmp_path / "broken", UsageError, "not a T5"),
@@ -213,12 +214,12 @@ def test_definitions(tmp_path, tiny_backbone, monkeypatch):
     assert read_definitions(path) == [("dog", "an animal"), ("cat", "an animal too")]
     assert read_definitions(DEFINITIONS_FILE)[0].word == "river"  # the header is not a pair
     path.write_text("dog an animal\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"pairs\.tsv"):
+    with refusal(r"pairs\.tsv"):
         read_definitions(path)
     tokens = tiny_backbone("bert").tokenizer
     pairs = [Definition(word, "x") for word in ("un", "i", "zebra", "the", "a")]
     assert [pair.word for pair in choose_definitions(pairs, tokens)] == ["un", "i", "the", "a"]
     monkeypatch.setattr(generate_t5, "_MOST_PAIRS", 2)
     assert [pair.word for pair in choose_definitions(pairs, tokens)] == ["un", "the"]
-    with pytest.raises(UsageError, match="single token"):
+    with refusal("single token"):
         choose_definitions(pairs[2:3], tokens)

@@ -13,13 +13,13 @@ import promptcli as pc
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
-from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, score_encoders
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.select import head_pass, search
 from promptcli.select.head_pass import head_cosines
 from promptcli.select.search import SEARCHED, cross_validate, search_layers
 from promptcli.select.tfidf_correlation import correlate, tfidf_weights
+from tests.comparing import gap, refusal
 from tests.embed_running import refused
 from tests.reference.plain import tfidf_weights as plain_weights
 from tests.select.pairs import EVERY_PAIR, make_task, write_pairs
@@ -68,7 +68,7 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
         # 1e-6 in Spearman
         assert plain.value == pytest.approx(found.baseline[states].value, abs=1e-4)
         assert plain.ci95 == pytest.approx(found.baseline[states].ci95, abs=1e-4)
-        assert np.abs(plain.cosines - cosines.plain[number]).max() < 1e-6
+        assert gap(plain.cosines, cosines.plain[number]) < 1e-6
         for place, name in enumerate(names):
             score = next(scores)
             layer, head = (int(part) - 1 for part in name.split("-"))
@@ -76,7 +76,7 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
                 states,
                 name,
             )
-            assert np.abs(score.cosines - cosines.heads[number, place]).max() < 1e-6, (states, name)
+            assert gap(score.cosines, cosines.heads[number, place]) < 1e-6, (states, name)
             by_value[f"{states}/ditto:{name}"] = (score, plain)
     for head in found.ranked:
         score, plain = by_value[head.choice]
@@ -98,7 +98,7 @@ def test_batches_do_not_matter_and_every_sentence_is_encoded_once(tiny_backbone,
     )
     small = head_cosines(encoder, pairs.first, pairs.second, SEARCHED)
     assert len(sizes) > 3 and sum(sizes) == len(distinct_sentences([TASK]))
-    assert np.abs(small.heads - whole.heads).max() < 1e-6
+    assert gap(small.heads, whole.heads) < 1e-6
 
 
 def test_equal_inputs_tie_at_one(tiny_backbone):
@@ -142,13 +142,13 @@ def _layers(recipe, task=EVERY_PAIR, **options):
     ],
 )
 def test_what_cannot_be_searched(family, search, message, tiny_backbone):
-    with pytest.raises(UsageError, match=message):
+    with refusal(message):
         search(tiny_backbone(family))
 
 
-def test_the_search_takes_names_and_gives_an_entry(tiny_folder):
+def test_the_search_takes_names_and_gives_an_entry(bert_folder):
     found = pc.search_heads(
-        str(tiny_folder("bert")), TASK, ["", *SENTENCES], states=["first-last", "static"], top=99
+        str(bert_folder), TASK, ["", *SENTENCES], states=["first-last", "static"], top=99
     )
     assert list(found.maps) == ["static", "first-last"] and len(found.ranked) == 16
     entry = found.entry("mine")
@@ -216,8 +216,8 @@ def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
     assert head.tfidf.pearson == pytest.approx(stats.pearsonr(words, weights).statistic, abs=1e-5)
 
 
-def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
-    options = ("--backbone", tiny_folder("bert"), "--offline", "--name", "best")
+def test_the_command_prints_json_and_saves_what_eval_takes(run, bert_folder):
+    options = ("--backbone", bert_folder, "--offline", "--name", "best")
     ran = run("ditto-search", *options, "--json")
     assert "choosing on demo:dev; the papers used" in ran.err
     document = ran.json
@@ -243,13 +243,13 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
 
 
 @pytest.mark.parametrize("command", ["ditto-search", "search-templates --mode free --limit 3"])
-def test_a_better_average_is_told(command, run, tiny_folder, tmp_path):
+def test_a_better_average_is_told(command, run, bert_folder, tmp_path):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(
         "sentence1\tsentence2\tscore\n"
         + "".join(f"{a}\t{b}\t{n % 6}\n" for n, (a, b) in enumerate(itertools.pairwise(SENTENCES)))
     )
-    words = [*command.split(), "--backbone", tiny_folder("bert"), "--on", pairs, "--offline", "-q"]
+    words = [*command.split(), "--backbone", bert_folder, "--on", pairs, "--offline", "-q"]
     found = run(*words, "--json").json
     behind = max(row["value"] for row in found["baseline"].values()) > found["ranked"][0]["value"]
     assert found["baseline_is_better"] is behind
@@ -342,8 +342,8 @@ def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
     )
 
 
-def test_layers_are_compared_at_the_mask_of_a_prompt_that_has_one(tiny_folder):
-    chosen = Choice(str(tiny_folder("bert")), {"prompt": "[X] means [MASK] ."})
+def test_layers_are_compared_at_the_mask_of_a_prompt_that_has_one(bert_folder):
+    chosen = Choice(str(bert_folder), {"prompt": "[X] means [MASK] ."})
     assert search_layers(chosen, TASK).baseline["own"].choice == "last/mask"
 
 

@@ -27,6 +27,7 @@ from promptcli.select.racing import TemplateScorer
 from promptcli.select.search import Ranked
 from promptcli.select.template_search import PROTOCOL, demonstrations, search_greedily
 from promptcli.storage.cache import Cache
+from tests.comparing import gap, refusal
 from tests.select.pairs import EVERY_PAIR
 from tests.tiny import SENTENCES
 
@@ -89,7 +90,7 @@ def test_cosines_of_a_subset_are_those_of_the_whole(tiny_backbone, task, monkeyp
     whole = scorer.cosines(TEXTS[1])
     before = scorer.encoded
     some = np.array([20, 3, 3, 7])
-    assert np.abs(scorer.cosines(TEXTS[1], some) - whole[some]).max() < 1e-5
+    assert gap(scorer.cosines(TEXTS[1], some), whole[some]) < 1e-5
     assert 0 < scorer.encoded - before < before
 
 
@@ -266,7 +267,7 @@ def test_a_file_of_candidates_has_one_template_a_line(tmp_path):
     path = tmp_path / "list.txt"
     path.write_text('[X] [MASK] .\n\n "[X]" is [MASK] \n[X] [MASK] .\n')
     assert template_search.read_candidates(path) == ["[X] [MASK] .", '"[X]" is [MASK]']
-    with pytest.raises(NotFoundError, match="cannot be opened"):
+    with refusal("cannot be opened", NotFoundError):
         template_search.read_candidates(tmp_path / "nowhere.txt")
 
 
@@ -291,10 +292,10 @@ def test_candidate_files_that_are_refused(content, message, tmp_path):
 
 
 @pytest.fixture(name="search")
-def search_command(monkeypatch, tiny_folder, run):
+def search_command(monkeypatch, bert_folder, run):
     """Return a function that runs the command on a tiny backbone."""
     return lambda *arguments: run(
-        "search-templates", "--backbone", tiny_folder("bert"), "--offline", *arguments
+        "search-templates", "--backbone", bert_folder, "--offline", *arguments
     )
 
 
@@ -387,7 +388,7 @@ def test_the_search_is_a_function(tiny_backbone, task, notes):
         f"20 of the {len(template_search.grammar_templates()):,} templates of the grammar"
         in notes.text
     )
-    with pytest.raises(UsageError, match="at least 2") as error:
+    with refusal("at least 2") as error:
         pc.search_templates(encoder, task, beam=1)
     assert error.value.parameter == "beam"
 
@@ -409,7 +410,7 @@ def test_an_example_is_written_as_the_papers():
         f'This sentence : "meat from a deer." means in one word:"Venison".{PLAIN}',
         f'This sentence : "Who said \'no\'." means in one word:"Why".{PLAIN}',
     ]
-    with pytest.raises(UsageError, match=r"has \[X\]"):
+    with refusal(r"has \[X\]"):
         demonstrations([("slot", "this [X] here")], RECIPES["prompteol"])
 
 

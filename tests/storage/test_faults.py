@@ -10,9 +10,9 @@ import pytest
 
 from promptcli.backbones.devices import choose_device
 from promptcli.data.vectors.part_folder import part_name
-from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.storage.files import LONGEST_NAME
+from tests.comparing import refusal
 from tests.embed_running import fake_encoder, refused  # noqa: F401
 
 EMBED = ("embed", "a.txt", "-o", "out", "--shards", "2")
@@ -77,7 +77,7 @@ def test_the_longest_name_is_written(run):
     ],
 )
 def test_numbers_that_python_does_not_read_are_refused(fields):
-    with pytest.raises(UsageError, match="not allowed"):
+    with refusal("not allowed"):
         Recipe(**fields).parts  # noqa: B018
-    with pytest.raises(UsageError, match="unknown device"):
+    with refusal("unknown device"):
         choose_device(f"cuda:{DIGITS}")

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError
 from promptcli.storage import files
 from promptcli.storage.files import (
     StoredFile,
@@ -21,6 +21,7 @@ from promptcli.storage.files import (
 from promptcli.storage.locks import try_lock
 from promptcli.storage.typed_documents import read_document, to_json
 from tests import processes
+from tests.comparing import refusal
 from tests.killing import interrupted
 
 NAMES = ("a", "b", "inside/c")
@@ -109,13 +110,13 @@ def test_files_are_checked_by_size_and_if_wanted_by_content(tmp_path):
     check_files(tmp_path, files, hint="MEND", hashed=True)
     (tmp_path / "a").write_text("TEXT")
     check_files(tmp_path, files, hint="MEND")
-    with pytest.raises(CheckFailedError, match=r"a was changed .*; MEND$"):
+    with refusal(r"a was changed .*; MEND$", CheckFailedError):
         check_files(tmp_path, files, hint="MEND", hashed=True)
     (tmp_path / "inside/c").write_text("longer")
-    with pytest.raises(CheckFailedError, match=r"inside/c has 6 bytes, 4 were written"):
+    with refusal(r"inside/c has 6 bytes, 4 were written", CheckFailedError):
         check_files(tmp_path, files, hint="MEND")
     (tmp_path / "a").unlink()
-    with pytest.raises(CheckFailedError, match=r"has no a; MEND$"):
+    with refusal(r"has no a; MEND$", CheckFailedError):
         check_files(tmp_path, files, hint="MEND")
 
 
@@ -127,14 +128,14 @@ def test_an_output_folder_replaces_only_what_promptcli_wrote(tmp_path):
             (new / "marker").touch()
 
     write(False)
-    with pytest.raises(UsageError, match="or give force"):
+    with refusal("or give force"):
         write(False)
     write(True)
     (target / "marker").unlink()
-    with pytest.raises(UsageError, match="holds no marker"):
+    with refusal("holds no marker"):
         write(True)
     target = tmp_path / "nowhere" / "out"
-    with pytest.raises(NotFoundError, match="make it first"):
+    with refusal("make it first", NotFoundError):
         write(False)
 
 
@@ -205,7 +206,7 @@ def _missing(folder):
 def test_an_output_folder_that_appears_in_the_meantime_stays(tmp_path):
     target = tmp_path / "out"
     with (
-        pytest.raises(UsageError, match="or give force"),
+        refusal("or give force"),
         atomic_folder(target, marker="m", force=False) as new,
     ):
         (new / "m").touch()

@@ -34,12 +34,12 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory, tiny_folder):
+def written(tmp_path_factory, bert_folder):
     """A folder in which each command has been run once."""
     from promptcli.cli.command_line import main
 
     folder = tmp_path_factory.mktemp("written")
-    shutil.copytree(tiny_folder("bert"), folder / "bert")
+    shutil.copytree(bert_folder, folder / "bert")
     texts = [f"{text} {number}" for number in range(8) for text in SENTENCES]
     pairs = [
         f"{one}\t{two}\t{n % 5}\n"

@@ -39,6 +39,7 @@ from promptcli.storage.runs import RunFolder, load_state, read_log, truncate_log
 from promptcli.storage.tensors import check_seal, open_tensors, save_tensors
 from promptcli.storage.typed_documents import read_document, to_json
 from tests import processes
+from tests.comparing import refusal
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -91,7 +92,7 @@ def test_a_document_comes_back():
     ],
 )
 def test_a_wrong_field_is_named_with_what_it_holds(change, said):
-    with pytest.raises(CheckFailedError, match=f"/FILE: .*{said}.*; MEND$"):
+    with refusal(f"/FILE: .*{said}.*; MEND$", CheckFailedError):
         parsed(json.dumps({**WHOLE, **change}))
 
 
@@ -159,7 +160,7 @@ def test_any_bytes_are_refused_in_one_line(content):
 def test_a_folder_and_a_missing_file_are_not_documents(tmp_path):
     (tmp_path / "folder.json").mkdir()
     for name in ("folder.json", "none.json"):
-        with pytest.raises(UsageError, match=name):
+        with refusal(name):
             read_document(tmp_path / name, Sample, hint="MEND", error=UsageError)
 
 
@@ -208,7 +209,7 @@ def test_a_file_that_appears_in_the_meantime_is_refused_or_replaced(links, tmp_p
     if not links:
         monkeypatch.setattr(os, "link", link)
     target = tmp_path / "out"
-    with pytest.raises(UsageError, match=r"out appeared in the meantime; give force"):
+    with refusal(r"out appeared in the meantime; give force"):
         with atomic_path(target, replace=False) as path:
             path.write_text("late")
             target.write_text("early")
@@ -226,7 +227,7 @@ def test_an_output_is_a_new_file_or_takes_force(tmp_path):
     check_output(tmp_path / "a.toml", force=False)
     (tmp_path / "a.toml").write_text("mine")
     check_output(tmp_path / "a.toml", force=True)
-    with pytest.raises(UsageError, match=r"^output: .*a\.toml exists.*force"):
+    with refusal(r"^output: .*a\.toml exists.*force"):
         check_output(tmp_path / "a.toml", force=False, parameter="output")
 
 
@@ -267,7 +268,7 @@ def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path, mo
     process.start()
     held.wait()
     with (
-        pytest.raises(PromptcliError, match=str(tmp_path / "lock")),
+        refusal(str(tmp_path / "lock"), PromptcliError),
         hold(tmp_path / "lock"),
     ):
         pass
@@ -289,9 +290,7 @@ def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(
     descriptor = os.open(path, os.O_RDONLY)
     assert try_lock(descriptor)
     with (
-        pytest.raises(
-            PromptcliError, match=f"another process has held the lock on {path} for 60 s"
-        ),
+        refusal(f"another process has held the lock on {path} for 60 s", PromptcliError),
         hold(path),
     ):
         pass
@@ -318,7 +317,7 @@ def test_who_holds_a_claim_is_named_and_nothing_is_left_of_it(tmp_path):
             f"^the run is running: process {os.getpid()} on {re.escape(socket.gethostname())}; wait"
             " .*, or REMEDY$"
         )
-        with pytest.raises(UsageError, match=said), claim(lock, "the run", "REMEDY"):
+        with refusal(said), claim(lock, "the run", "REMEDY"):
             pass
         assert lock.exists()
     assert os.listdir(tmp_path) == []
@@ -347,9 +346,9 @@ def opened(folder, seed=1, *, resume=False):
 def test_a_run_resumes_only_with_its_own_settings(tmp_path):
     folder = tmp_path / "run"
     opened(folder)
-    with pytest.raises(UsageError, match=r"resume.*ELSEWHERE"):
+    with refusal(r"resume.*ELSEWHERE"):
         opened(folder)
-    with pytest.raises(UsageError, match="seed 1, not 2"):
+    with refusal("seed 1, not 2"):
         opened(folder, 2, resume=True)
     opened(folder, resume=True)
     RunFolder(folder).discard()
@@ -387,7 +386,7 @@ def test_a_damaged_log_is_one_line(line, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text(f'{{"step": 1}}\n{line}\n')
     for use in (lambda: truncate_log(path, 2), lambda: read_log(path, dict, 2)):
-        with pytest.raises(UsageError, match=r"log.jsonl is damaged .* and start again"):
+        with refusal(r"log.jsonl is damaged .* and start again"):
             use()
     assert path.read_text() == f'{{"step": 1}}\n{line}\n'
 
@@ -401,7 +400,7 @@ def test_a_state_of_other_weights_is_one_line(step, shape, tmp_path):
     save_tensors(
         tensors, tmp_path / "state.safetensors", {"seen": "1", **({"step": step} if step else {})}
     )
-    with pytest.raises(UsageError, match=r"state.safetensors is damaged .* and start again"):
+    with refusal(r"state.safetensors is damaged .* and start again"):
         load_state(tmp_path / "state.safetensors", {"w": weight}, optimizer)
 
 
@@ -451,11 +450,11 @@ def test_a_sealed_file_that_has_changed_is_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CheckFailedError, match=r"best.safetensors is damaged .*; start again"):
+    with refusal(r"best.safetensors is damaged .*; start again", CheckFailedError):
         check_seal(path, hint="start again")
     save_tensors(tensors, path)  # not sealed, as those of older versions
     check_seal(path, hint="start again")
-    with pytest.raises(UsageError, match="is damaged"):
+    with refusal("is damaged"):
         check_seal(tmp_path / "none", hint="start again", error=UsageError)
 
 
@@ -475,5 +474,5 @@ def test_a_number_that_is_not_finite_is_found_among_any_others(kind, tmp_path):
     for bad in (np.inf, -np.inf, np.nan, -np.nan):
         for numbers in (most, abs(most), -abs(most)):
             save_file(fine | {"bad": np.append(numbers, bad).astype(kind)}, path)
-            with pytest.raises(CheckFailedError, match=r"its bad holds numbers .*; HINT"):
+            with refusal(r"its bad holds numbers .*; HINT", CheckFailedError):
                 open_tensors(path, hint="HINT")

@@ -5,10 +5,11 @@ import pytest
 
 import promptcli as pc
 from promptcli.data import demo
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.fitting import FITS, fit_recipe
+from tests.comparing import gap, refusal
 from tests.embed_running import refused
 from tests.tiny import SENTENCES
 
@@ -23,7 +24,7 @@ def test_fit_reads_the_recipe(tiny_backbone):
     vectors = fitted.encoder.encode(MANY)
     assert vectors.shape == (len(MANY), 4)
     # whitened over the TF-IDF vectors
-    assert np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3
+    assert gap(np.cov(vectors, rowvar=False), np.eye(4)) < 1e-3
     assert set(fitted.encoder.tensors()) == {"tfidf.idf", "whitening.mean", "whitening.matrix"}
     assert set(FITS) == {"tfidf", "tfidf:word", "whitening", "all-but-the-top", "spectral", "flow"}
 
@@ -37,7 +38,7 @@ def test_fit_reads_the_recipe(tiny_backbone):
     ],
 )
 def test_what_cannot_be_fitted(recipe, sentences, message, tiny_backbone):
-    with pytest.raises(UsageError, match=message):
+    with refusal(message):
         fit_recipe(recipe, sentences, backbone=tiny_backbone("bert"))
 
 
@@ -68,14 +69,14 @@ def test_a_fitted_model_is_read_as_it_was_fitted(home):
     recipe = Recipe(pooling="static/unbiased", transforms=("whitening:32:0.25",))
     sentences = demo.SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:300]
     fitted = pc.fit(recipe, sentences, name="w")
-    assert np.abs(pc.load("w").encode(SENTENCES) - fitted.encode(SENTENCES)).max() < 1e-4
+    assert gap(pc.load("w").encode(SENTENCES), fitted.encode(SENTENCES)) < 1e-4
     assert fitted.width == 32
 
 
-def test_the_command_takes_the_model_as_an_argument_or_an_option(run, tmp_path, home, tiny_folder):
+def test_the_command_takes_the_model_as_an_argument_or_an_option(run, tmp_path, home, bert_folder):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(SENTENCES))
-    words = ["--on", text, "--backbone", tiny_folder("bert"), "--offline", "--json"]
+    words = ["--on", text, "--backbone", bert_folder, "--offline", "--json"]
     named = run("fit", "first-last-tfidf", *words, "--name", "one").json
     by_option = run("fit", "-m", "first-last-tfidf", *words, "--name", "two").json
     assert named["recipe"] == by_option["recipe"]
@@ -86,7 +87,7 @@ def test_the_command_takes_the_model_as_an_argument_or_an_option(run, tmp_path, 
 
 def test_what_cannot_be_fitted_is_said_before_a_name_that_is_taken(registry):
     registry.save(Entry("mine", RECIPES["cls"]))
-    with pytest.raises(NotFoundError, match="no-such-file"):
+    with refusal("no-such-file", NotFoundError):
         pc.fit("whitening", on="no-such-file.txt", name="mine")
-    with pytest.raises(UsageError, match="'mine'"):
+    with refusal("'mine'"):
         pc.fit("whitening", on=["a", "b"], name="mine")

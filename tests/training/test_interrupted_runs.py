@@ -16,6 +16,7 @@ from promptcli.errors import PromptcliError
 from promptcli.storage.interrupts import delay_interrupts
 from promptcli.training import trainer as trainer_module
 from promptcli.training.trainer import Trainer
+from tests.comparing import refusal
 from tests.learning import stopped_at
 from tests.processes import Program
 from tests.tiny import SENTENCES
@@ -25,16 +26,15 @@ STEPS = 6
 
 
 @pytest.fixture
-def options(tiny_folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def options(bert_folder, here):
     rows = [f"{a}\t{b}\t{n % 6}" for n, (a, b) in enumerate(itertools.pairwise(TEXTS[:20]))]
-    (tmp_path / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    (tmp_path / "text.txt").write_text("\n".join(TEXTS))
+    (here / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    (here / "text.txt").write_text("\n".join(TEXTS))
     return {
         "data": "text.txt",
         "on": "pairs.tsv",
         "tests": ["pairs.tsv"],
-        "backbone": str(tiny_folder("bert")),
+        "backbone": str(bert_folder),
         "batch_size": 8,
         "steps": STEPS,
         "learning_rate": 0.01,
@@ -106,7 +106,7 @@ def test_the_state_is_written_by_time_too(options, home, monkeypatch):
     plain = Trainer.gradients
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "gradients", fails)
-        with pytest.raises(PromptcliError, match="lost"):
+        with refusal("lost", PromptcliError):
             pc.train("simcse", name="mine", **options)
     assert kept_step(home, "mine") == 4
     assert_same(pc.train(name="mine", resume=True), whole)

@@ -12,7 +12,6 @@ from torch import nn
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Batch
-from promptcli.errors import UsageError
 from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training import trainable_encoder, training_settings
 from promptcli.training.batches import batches, steps_of
@@ -23,6 +22,7 @@ from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.similarity import Similarity
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, learning_rate, stalled
+from tests.comparing import refusal
 from tests.learning import gradients, learner_of, reading_of
 from tests.tiny import SENTENCES
 
@@ -39,7 +39,7 @@ def test_a_dry_run_reads_no_weights_and_no_network(monkeypatch, name, paper):
             continue
         given = {"paper": paper, "supervised": form is METHODS[name][1]}
         if paper and not form.paper:
-            with pytest.raises(UsageError, match=f"no settings of {name} are published"):
+            with refusal(f"no settings of {name} are published"):
                 training_settings(name, **given)
         else:
             assert (training_settings(name, **given)["backbone"] in form.paper) is paper
@@ -126,8 +126,8 @@ def test_an_epochs_short_batch_may_be_left_out(count):
     assert [len(next(made)) for _ in range(5)] == [4] * 5
 
 
-def test_negatives_within_groups_are_those_of_each_replica(tiny_folder):
-    learner = learner_of("cotbert", tiny_folder("bert"), negatives_within=3, mask_duplicates=False)
+def test_negatives_within_groups_are_those_of_each_replica(bert_folder):
+    learner = learner_of("cotbert", bert_folder, negatives_within=3, mask_duplicates=False)
     generator = torch.Generator().manual_seed(0)
     views = [torch.randn(7, 8, generator=generator) for _ in range(3)]
     columns = [[str(number) for number in range(7)]]
@@ -156,8 +156,8 @@ def test_roberta_has_no_blank_before_the_sentence_in_training_alone(name):
         assert plain.development_recipe.denoise == "none"
 
 
-def test_unknown_tokens_are_never_masked(tiny_folder):
-    backbone = load_backbone(str(tiny_folder("bert")))
+def test_unknown_tokens_are_never_masked(bert_folder):
+    backbone = load_backbone(str(bert_folder))
     tokens = backbone.tokenizer
     ids = torch.full((4, 400), tokens.unk)
     ids[:, ::2] = max(tokens.specials) + 1
@@ -169,9 +169,9 @@ def test_unknown_tokens_are_never_masked(tiny_folder):
 
 
 @pytest.mark.parametrize(("scored", "steps"), [("also-ends", [0, 3, 5]), ("multiples", [3])])
-def test_steps_with_a_score(tiny_folder, scored, steps):
+def test_steps_with_a_score(bert_folder, scored, steps):
     options = {"batch_size": 4, "epochs": 1.67, "eval_steps": 3, "on": "demo:dev", "scored": scored}
-    trained = pc.train("simcse", SENTENCES[:10], backbone=str(tiny_folder("bert")), **options)
+    trained = pc.train("simcse", SENTENCES[:10], backbone=str(bert_folder), **options)
     assert [score.step for score in trained.curve] == steps
 
 
@@ -217,7 +217,7 @@ def test_a_resumed_fused_optimiser_counts_its_steps_where_the_parameter_is(
     assert {tensor.device.type for tensor in state.values()} == {"meta"}
 
 
-def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(tiny_folder, monkeypatch):
+def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(bert_folder, monkeypatch):
     taken = []
     plain = trainable_encoder.checkpoint
 
@@ -228,13 +228,13 @@ def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(tiny_f
         return plain(function, *arguments, **options)
 
     monkeypatch.setattr(trainable_encoder, "checkpoint", spy)
-    learner = learner_of("simcse", tiny_folder("bert"), gradient_caching=True)
+    learner = learner_of("simcse", bert_folder, gradient_caching=True)
     gradients(learner)
     assert taken
     assert all(devices == [learner.backbone.device] for devices in taken)
 
 
-def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder):
+def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, bert_folder):
     from promptcli.training import run as training
 
     asked, start = [], training.start_processes
@@ -251,5 +251,5 @@ def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder)
     monkeypatch.setattr(training, "start_processes", started)
     monkeypatch.setattr(training, "load_backbone", loaded)
     with pytest.raises(InterruptedError):
-        pc.train("simcse", SENTENCES, backbone=str(tiny_folder("bert")), batch_size=4)
+        pc.train("simcse", SENTENCES, backbone=str(bert_folder), batch_size=4)
     assert asked == [("cuda:3", torch.float32)]

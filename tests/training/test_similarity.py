@@ -47,9 +47,9 @@ def test_a_learned_temperature_has_a_floor(start, least):
     assert float(similarity.value.detach()) == pytest.approx(least)
 
 
-def test_the_gradient_of_the_temperature_is_that_of_the_plain_loop(tiny_folder):
+def test_the_gradient_of_the_temperature_is_that_of_the_plain_loop(bert_folder):
     still = {"dropout": 0.0, "temperature": 0.3, "temperature_rate": 1e-3}
-    learner = learner_of("simcse", tiny_folder("bert"), **still)
+    learner = learner_of("simcse", bert_folder, **still)
     _, found = gradients(learner)
     view, _ = (part.tolist() for part in learner.eval()(COLUMNS))
     count = len(view)
@@ -82,9 +82,9 @@ def test_the_temperature_of_every_contrastive_method_learns(name, tiny_folder):
     assert found.keys() - others.keys() == {TAU}
 
 
-def test_it_learns_at_a_rate_of_its_own_without_decay(tiny_folder):
+def test_it_learns_at_a_rate_of_its_own_without_decay(bert_folder):
     options = {"learning_rate": 1e-6, "temperature_rate": 0.02, "weight_decay": 0.5}
-    trainer = trainer_of(learner_of("simcse", tiny_folder("bert"), **options))
+    trainer = trainer_of(learner_of("simcse", bert_folder, **options))
     peaks = {group["peak"]: group["weight_decay"] for group in trainer.optimizer.param_groups}
     assert peaks == {1e-6: 0.5, 0.02: 0.0}
     before = float(trainer.encoder.objective.similarity.log_temperature.detach())
@@ -103,8 +103,8 @@ OPTIONS = {
 }
 
 
-def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, notes, tiny_folder):
-    options = {"backbone": str(tiny_folder("bert")), **OPTIONS}
+def test_a_run_reports_it_and_a_resumed_one_ends_with_the_same(monkeypatch, notes, bert_folder):
+    options = {"backbone": str(bert_folder), **OPTIONS}
     trained = pc.train("simcse", SENTENCES * 3, name="complete", **options)
     assert "temperature 0." in notes.text
     curve = [score.learned["temperature"] for score in trained.curve]
@@ -129,9 +129,9 @@ class LearnedBound(InfoNCE):
 
 
 def test_every_number_that_an_objective_learns_is_reported_and_kept(
-    monkeypatch, notes, tiny_folder
+    monkeypatch, notes, bert_folder
 ):
-    options = {"backbone": str(tiny_folder("bert")), **OPTIONS}
+    options = {"backbone": str(bert_folder), **OPTIONS}
     monkeypatch.setitem(OBJECTIVES, "contrastive", LearnedBound)
     trained = pc.train("simcse", SENTENCES * 3, name="complete", **options)
     assert "temperature 0.05" in notes.text and "bound 0.5" in notes.text
@@ -145,10 +145,10 @@ def test_every_number_that_an_objective_learns_is_reported_and_kept(
     assert [score.learned for score in resumed.curve] == curve
 
 
-def test_each_number_that_learns_has_its_own_rate(tiny_folder, monkeypatch):
+def test_each_number_that_learns_has_its_own_rate(bert_folder, monkeypatch):
     monkeypatch.setitem(OBJECTIVES, "contrastive", LearnedBound)
     options = {"learning_rate": 1e-6, "temperature_rate": 0.02}
-    trainer = trainer_of(learner_of("simcse", tiny_folder("bert"), **options))
+    trainer = trainer_of(learner_of("simcse", bert_folder, **options))
     assert [group["peak"] for group in trainer.optimizer.param_groups] == [1e-6, 0.02, 0.1]
 
 
@@ -167,8 +167,8 @@ def test_a_parameter_that_had_no_gradient_in_a_step_has_taken_fewer_after_resumi
     assert taken == {"always": 3, "seldom": 1}
 
 
-def test_a_large_gradient_of_the_temperature_leaves_those_of_the_model(tiny_folder):
-    trainer = trainer_of(learner_of("simcse", tiny_folder("bert"), temperature_rate=1e-3))
+def test_a_large_gradient_of_the_temperature_leaves_those_of_the_model(bert_folder):
+    trainer = trainer_of(learner_of("simcse", bert_folder, temperature_rate=1e-3))
     trainer.gradients(0, COLUMNS)
     tau = trainer.parameters[TAU]
     tau.grad.fill_(1e6)

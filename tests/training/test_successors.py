@@ -14,7 +14,6 @@ from promptcli.data.layouts import PAIRS, TRIPLETS
 from promptcli.data.negation import negate
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.contrastive import (
@@ -25,6 +24,7 @@ from promptcli.training.objectives.contrastive import (
 )
 from promptcli.training.teacher import SentenceVectors, check_negatives
 from tests import learning
+from tests.comparing import gap, refusal
 from tests.learning import assert_equal, gradients
 from tests.reference import losses
 from tests.tiny import SENTENCES
@@ -62,7 +62,7 @@ def test_the_hinge_and_its_gradient_are_a_loops(margin, some_excluded):
     assert float(loss.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
     expected.backward()
     loss.backward()
-    assert (ours.grad - plain.grad).abs().max() < 1e-6
+    assert gap(ours.grad, plain.grad) < 1e-6
 
 
 def test_equally_near_negatives_share_the_hinge_s_gradient():
@@ -77,11 +77,11 @@ def test_equally_near_negatives_share_the_hinge_s_gradient():
 
 
 @pytest.mark.parametrize("hard", [HARD, [""] * 4 + [SENTENCES[11]], [""] * 5])
-def test_promcse_adds_the_hinge_over_the_hard_negatives_that_exist(hard, tiny_folder):
+def test_promcse_adds_the_hinge_over_the_hard_negatives_that_exist(hard, bert_folder):
     columns = [SENT0, SENT1, hard]
     options = {"supervised": True, "mask_duplicates": False}
-    learner = learner_of("promcse", tiny_folder("bert"), **options)
-    plain = learner_of("promcse", tiny_folder("bert"), hinge_weight=0.0, **options)
+    learner = learner_of("promcse", bert_folder, **options)
+    plain = learner_of("promcse", bert_folder, hinge_weight=0.0, **options)
     views = learner(columns)
     there = [views[2][row] for row in range(5) if hard[row]]
     expected = losses.hinge(
@@ -94,22 +94,22 @@ def test_promcse_adds_the_hinge_over_the_hard_negatives_that_exist(hard, tiny_fo
     assert float(added) == pytest.approx(10 * expected if there else 0, abs=1e-5)
 
 
-def test_the_hinge_is_the_same_in_chunks_with_caching(tiny_folder):
+def test_the_hinge_is_the_same_in_chunks_with_caching(bert_folder):
     columns = [SENT0, SENT1, HARD]
 
     def step(**changes):
-        learner = learner_of("promcse", tiny_folder("bert"), supervised=True, **changes)
+        learner = learner_of("promcse", bert_folder, supervised=True, **changes)
         return gradients(learner, columns=columns)
 
     assert_equal(step(chunk_tokens=10**6), step(chunk_tokens=64, gradient_caching=True))
 
 
 @pytest.mark.parametrize("name", ["simcse", "promptbert", "dcpcse", "promcse"])
-def test_negatives_nearer_than_the_positive_are_left_out_by_the_vectors(name, tiny_folder):
+def test_negatives_nearer_than_the_positive_are_left_out_by_the_vectors(name, bert_folder):
     columns = [SENT0, SENT1, HARD]
     options = {"mask_duplicates": False, "hinge_weight": 0.0, "temperature": 0.5}
     options |= {"mask_false": "self", "mask_margin": 0.01}
-    learner = learner_of(name, tiny_folder("bert"), supervised=True, **options)
+    learner = learner_of(name, bert_folder, supervised=True, **options)
     views = [drawn(5, 8, seed=number) for number in range(3)]
     own = [losses.cosine(*pair) for pair in zip(*[v.tolist() for v in views[:2]], strict=True)]
 
@@ -127,20 +127,18 @@ def test_negatives_nearer_than_the_positive_are_left_out_by_the_vectors(name, ti
     )
     found = float(learner.objective.loss(views, columns))
     assert found == pytest.approx(expected, abs=1e-6)
-    changed = learner_of(name, tiny_folder("bert"), True, **{**options, "mask_false": "none"})
+    changed = learner_of(name, bert_folder, True, **{**options, "mask_false": "none"})
     assert float(changed.objective.loss(views, columns)) > found + 1e-3
 
 
-def test_a_guide_of_another_width_leaves_out_what_it_finds_nearer(tiny_folder):
+def test_a_guide_of_another_width_leaves_out_what_it_finds_nearer(bert_folder):
     columns = [SENT0, SENT1, HARD]
     texts = list(dict.fromkeys([*SENT0, *SENT1, *HARD]))
     guide = SentenceVectors(texts, "print", 3)
     guide.parts = [np.random.default_rng(0).standard_normal((len(texts), 3)).astype(np.float32)]
     options = {"mask_duplicates": False, "temperature": 0.5}
     options |= {"mask_false": "guide", "mask_guide": "guide", "mask_margin": 0.0}
-    learner = learner_of(
-        "simcse", tiny_folder("bert"), True, models={"mask_guide": guide}, **options
-    )
+    learner = learner_of("simcse", bert_folder, True, models={"mask_guide": guide}, **options)
     views = [drawn(5, 8, seed=number) for number in range(3)]
 
     def is_nearer(i, text):
@@ -160,12 +158,12 @@ def test_a_guide_of_another_width_leaves_out_what_it_finds_nearer(tiny_folder):
 
 
 @pytest.mark.parametrize("name", ["cotbert", "consert"])
-def test_methods_of_single_sentences_leave_out_false_negatives_too(name, tiny_folder):
+def test_methods_of_single_sentences_leave_out_false_negatives_too(name, bert_folder):
     options = {**learning.CERTAIN.get(name, {}), "mask_margin": 0.0}
     views = [drawn(5, 8, seed=number) for number in range(3 if name == "cotbert" else 2)]
 
     def loss(**changes):
-        learner = learner_of(name, tiny_folder("bert"), **options, **changes)
+        learner = learner_of(name, bert_folder, **options, **changes)
         return float(learner.objective.loss(views, [SENT0]))
 
     near = nearer_than_positive(views[0], views[1])
@@ -173,13 +171,13 @@ def test_methods_of_single_sentences_leave_out_false_negatives_too(name, tiny_fo
     assert loss(mask_false="self") < loss()
 
 
-def test_a_run_asks_the_guide_that_is_named(tiny_folder):
+def test_a_run_asks_the_guide_that_is_named(bert_folder):
     pairs = list(zip(SENT0, SENT1, strict=True))
-    options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 2}
+    options = {"backbone": str(bert_folder), "on": "demo:dev", "batch_size": 4, "steps": 2}
     options |= {"mask_false": "guide", "mask_guide": "mini-static"}
     trained = pc.train("simcse", pairs, **options)
     assert trained.facts["mask_guide_fingerprint"]
-    with pytest.raises(UsageError, match="mask_false: guide needs pairs"):
+    with refusal("mask_false: guide needs pairs"):
         pc.train("simcse", SENTENCES, **options)
 
 
@@ -203,10 +201,10 @@ def test_a_hinge_or_a_guide_that_cannot_work_is_refused(changes, layout, message
         check_negatives(settings, examples, "in.tsv")
         empty = dataclasses.replace(examples, columns=(*columns[:2], [""] * 5))
         if layout == TRIPLETS:
-            with pytest.raises(UsageError, match="hard negatives"):
+            with refusal("hard negatives"):
                 check_negatives(settings, empty, "in.tsv")
         return
-    with pytest.raises(UsageError, match=message):
+    with refusal(message):
         check_negatives(settings, examples, "in.tsv")
 
 
@@ -234,15 +232,15 @@ def test_the_soft_negative_s_bounds_are_a_loops_in_each_region():
         if rows != [1]:
             loss.backward()
             expected.backward()
-            assert (ours.grad - plain.grad).abs().max() < 1e-6
+            assert gap(ours.grad, plain.grad) < 1e-6
 
 
 SNCSE_VIEW = 'This sentence : " [X] " means [MASK] .'
 
 
-def test_sncse_adds_the_bounds_to_infonce(tiny_folder):
+def test_sncse_adds_the_bounds_to_infonce(bert_folder):
     columns = [SENT0, SENT0, [negate(text) for text in SENT0]]
-    learner = learner_of("sncse", tiny_folder("bert"), soft_weight=0.5)
+    learner = learner_of("sncse", bert_folder, soft_weight=0.5)
     assert [encoder.template.text for encoder in learner.template_encoders] == [
         'This sentence : " [X] " means [MASK] .',
         'This sentence of " [X] " means [MASK] .',
@@ -289,9 +287,9 @@ def test_soft_negatives_are_given_or_made_by_rule(tiny_folder):
     ],
 )
 def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
-    sentence, read, tiny_folder
+    sentence, read, bert_folder
 ):
-    learner = learner_of("sncse", tiny_folder("bert"))
+    learner = learner_of("sncse", bert_folder)
     at_test = learner.as_encoder()
     assert (at_test.recipe.period, at_test.recipe.prompt) == (False, SNCSE_VIEW)
     for view in [at_test, *learner.template_encoders]:
@@ -301,8 +299,8 @@ def test_sncse_ends_a_sentence_as_its_authors_do_in_training_and_at_test(
         assert view.inputs([sentence]).ids == as_written.inputs([read]).ids
 
 
-def test_sncse_trains_and_shows_five_negated_sentences(tiny_folder):
-    options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4}
+def test_sncse_trains_and_shows_five_negated_sentences(bert_folder):
+    options = {"backbone": str(bert_folder), "on": "demo:dev", "batch_size": 4}
     shown = pc.training_settings("sncse", SENTENCES, **options)["soft_negatives"]
     assert shown == [f"{text} -> {negate(text)}" for text in SENTENCES[:5]]
     trained = pc.train("sncse", SENTENCES, steps=2, **options)
@@ -329,5 +327,5 @@ def test_sentences_are_negated_by_a_list_of_words(sentence, expected):
 
 @pytest.mark.parametrize(("setting", "value"), [("hinge_weight", 10.0), ("mine", "mini")])
 def test_sncse_refuses_what_needs_hard_negatives(setting, value):
-    with pytest.raises(UsageError, match=f"{setting}: needs hard negatives, .* take promcse"):
+    with refusal(f"{setting}: needs hard negatives, .* take promcse"):
         find_method("sncse", supervised=True).small.replace(**{setting: value})

@@ -27,7 +27,7 @@ from promptcli.backbones.states import Batch
 from promptcli.data.layouts import TRIPLETS
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts import soft_template
-from promptcli.errors import OutOfMemoryError, UsageError
+from promptcli.errors import OutOfMemoryError
 from promptcli.recipe import Recipe
 from promptcli.training import trainer as trainer_module
 from promptcli.training.methods import METHODS
@@ -37,6 +37,7 @@ from promptcli.training.processes import Processes
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import Trainer
 from tests import learning
+from tests.comparing import gap, refusal
 from tests.learning import (
     CERTAIN,
     COLUMNS,
@@ -76,26 +77,20 @@ for name in ("simcse", "consert", "sncse"):
 
 
 @pytest.mark.parametrize("name", ["promptbert", "dcpcse", "optiprompt", "simcse"])
-def test_gradients_in_chunks_or_cached_equal_those_of_the_plain_step(name, tiny_folder):
+def test_gradients_in_chunks_or_cached_equal_those_of_the_plain_step(name, bert_folder):
     still = {"dropout": 0.0, "chunk_tokens": 10**6}
-    whole = gradients(learner_of(name, tiny_folder("bert"), **still))
-    assert_equal(
-        whole, gradients(learner_of(name, tiny_folder("bert"), **{**still, "chunk_tokens": 64}))
-    )
-    plain = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64))
-    cached = gradients(
-        learner_of(name, tiny_folder("bert"), chunk_tokens=64, gradient_caching=True)
-    )
+    whole = gradients(learner_of(name, bert_folder, **still))
+    assert_equal(whole, gradients(learner_of(name, bert_folder, **{**still, "chunk_tokens": 64})))
+    plain = gradients(learner_of(name, bert_folder, chunk_tokens=64))
+    cached = gradients(learner_of(name, bert_folder, chunk_tokens=64, gradient_caching=True))
     assert_equal(plain, cached)
-    other = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64), number=1)
+    other = gradients(learner_of(name, bert_folder, chunk_tokens=64), number=1)
     assert other[0] != plain[0]  # each step has dropout of its own
 
 
-def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, monkeypatch, notes):
-    expected = gradients(
-        learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=128, gradient_caching=True)
-    )
-    learner = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256)
+def test_where_memory_runs_out_the_step_is_done_again_with_caching(bert_folder, monkeypatch, notes):
+    expected = gradients(learner_of("dcpcse", bert_folder, chunk_tokens=128, gradient_caching=True))
+    learner = learner_of("dcpcse", bert_folder, chunk_tokens=256)
     whole, most = learner.backbone.run, 128
 
     def run(batch, needs):
@@ -108,7 +103,7 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, 
     assert (learner.chunk_tokens, learner.caching) == (128, True)
     assert "out of memory at step 1" in notes.text
     most = 0
-    with pytest.raises(OutOfMemoryError, match="at step 4 even"):
+    with refusal("at step 4 even", OutOfMemoryError):
         gradients(learner, number=3)
     monkeypatch.setattr(learner.backbone, "run", Mock(side_effect=IndexError("another error")))
     with pytest.raises(IndexError):
@@ -117,7 +112,7 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, 
     monkeypatch.setattr(
         trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )
-    with pytest.raises(OutOfMemoryError, match=r"parameters learn, .* take a smaller backbone"):
+    with refusal(r"parameters learn, .* take a smaller backbone", OutOfMemoryError):
         trainer.apply_gradients()
 
 
@@ -143,15 +138,15 @@ def cosines(one, others):
 
 @pytest.mark.parametrize("name", ["simcse", "promptbert", "dcpcse"])
 @pytest.mark.parametrize("hard", [HARD, [""] * 7, ["", SENTENCES[9], *[""] * 5]])
-def test_only_the_hard_negatives_that_are_there_enter_the_denominator(name, hard, tiny_folder):
+def test_only_the_hard_negatives_that_are_there_enter_the_denominator(name, hard, bert_folder):
     columns = [*PAIRS, hard]
-    learner = learner_of(name, tiny_folder("bert"), supervised=True, dropout=0.0)
+    learner = learner_of(name, bert_folder, supervised=True, dropout=0.0)
     views = learner(columns)
     there = [row for row in range(7) if hard[row]]
     full = learner([*PAIRS, [text or SENTENCES[0] for text in hard]])
     for got, expected in zip(views, full, strict=True):
         rows = there if got is views[-1] else range(7)
-        assert all((got[row] - expected[row]).abs().max() < 1e-5 for row in rows)
+        assert all(gap(got[row], expected[row]) < 1e-5 for row in rows)
     same = false_negative_mask(columns)
     expected = 0.0
     for i in range(7):
@@ -173,11 +168,11 @@ def test_only_the_hard_negatives_that_are_there_enter_the_denominator(name, hard
 @pytest.mark.parametrize(
     "negatives", [[HARD], [HARD, *FURTHER], [*FURTHER, [""] * 7], [[SENTENCES[8]] * 7, HARD]]
 )
-def test_the_loss_with_several_hard_negatives_is_a_loops(negatives, masked, tiny_folder):
+def test_the_loss_with_several_hard_negatives_is_a_loops(negatives, masked, bert_folder):
     columns, temperature = [*PAIRS, *negatives], 0.5
     first, second = columns[:2]
     learner = learner_of(
-        "simcse", tiny_folder("bert"), True, temperature=temperature, mask_duplicates=masked
+        "simcse", bert_folder, True, temperature=temperature, mask_duplicates=masked
     )
     views = torch.randn(len(columns), 7, 16, generator=torch.Generator().manual_seed(1))
     hard = [
@@ -233,8 +228,8 @@ def batch_of(rows, backbone):
     return Batch(ids, torch.tensor([len(row) for row in rows]))
 
 
-def test_fifteen_percent_are_chosen_and_masked_as_in_bert(tiny_folder):
-    backbone = load_backbone(str(tiny_folder("bert")))
+def test_fifteen_percent_are_chosen_and_masked_as_in_bert(bert_folder):
+    backbone = load_backbone(str(bert_folder))
     tokens, vocabulary = backbone.tokenizer, len(backbone.word_embeddings)
     word = max(tokens.mask, tokens.end[0], tokens.start[0]) + 1
     rows = [[tokens.start[0], *[word] * 48, tokens.end[0]]] * 800 + [
@@ -256,10 +251,10 @@ def test_fifteen_percent_are_chosen_and_masked_as_in_bert(tiny_folder):
     )
 
 
-def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
+def test_the_masked_lm_loss_is_the_pretrained_models(bert_folder):
     from transformers import AutoModelForMaskedLM
 
-    learner = learner_of("simcse", tiny_folder("bert"), mlm_weight=0.1, dropout=0.0).eval()
+    learner = learner_of("simcse", bert_folder, mlm_weight=0.1, dropout=0.0).eval()
     backbone = learner.backbone
     rows = (
         TorchEncoder(Recipe(backbone.name, pooling="last/cls"), backbone, {})
@@ -271,9 +266,7 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
     total, count = learner.mlm_losses(batch).tolist()
     torch.manual_seed(5)
     ids, chosen = mask_tokens(batch, backbone.tokenizer, len(backbone.word_embeddings))
-    model = AutoModelForMaskedLM.from_pretrained(
-        tiny_folder("bert"), attn_implementation="eager"
-    ).eval()
+    model = AutoModelForMaskedLM.from_pretrained(bert_folder, attn_implementation="eager").eval()
     with torch.no_grad():
         logits = model(input_ids=ids, attention_mask=batch.real().long()).logits.tolist()
     expected = 0.0
@@ -284,9 +277,9 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
     assert total == pytest.approx(expected, rel=1e-4)
 
 
-def test_lambda_decays_by_a_twentieth_every_hundred_steps(tiny_folder):
-    base = gradients(learner_of("dcpcse", tiny_folder("bert"), dropout=0.0))[0]
-    learner = learner_of("dcpcse", tiny_folder("bert"), dropout=0.0, mlm_weight=0.1)
+def test_lambda_decays_by_a_twentieth_every_hundred_steps(bert_folder):
+    base = gradients(learner_of("dcpcse", bert_folder, dropout=0.0))[0]
+    learner = learner_of("dcpcse", bert_folder, dropout=0.0, mlm_weight=0.1)
     for number, share in ((0, 0.1), (200, 0.1 * 0.95**2)):
         step_loss, grads = gradients(learner, number)
         set_seed(1 * 1_000_003 + number)
@@ -294,7 +287,7 @@ def test_lambda_decays_by_a_twentieth_every_hundred_steps(tiny_folder):
         total, count = learner.mlm_sums.tolist()
         assert (step_loss - base) / (total / count) == pytest.approx(share, rel=1e-3)
         assert any(name.startswith("mlm.") for name in grads)
-    frozen = learner_of("dcpcse", tiny_folder("bert"), mlm_weight=0.1, mlm_head="frozen")
+    frozen = learner_of("dcpcse", bert_folder, mlm_weight=0.1, mlm_head="frozen")
     assert not [
         name for name in (*frozen.trainable(), *learner.tensors()) if name.startswith("mlm.")
     ]
@@ -325,8 +318,8 @@ def _added(processes):
     return [one.grad for one in parameters]
 
 
-def test_two_processes_have_the_loss_and_gradients_of_one(tiny_folder, tmp_path):
-    folder = tiny_folder("bert")
+def test_two_processes_have_the_loss_and_gradients_of_one(bert_folder, tmp_path):
+    folder = bert_folder
     work = functools.partial(_one_of_two, folder, tmp_path / "out")
     for running in [Program(main=work, environment=rank) for rank in ranks_of_two()]:
         _, err = running.communicate()
@@ -353,8 +346,8 @@ def test_a_step_draws_what_it_drew_when_accelerate_set_its_seed():
     assert draws() == expected
 
 
-def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(tiny_folder):
-    learner = learner_of("simcse", tiny_folder("bert"), dropout=0.1)
+def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(bert_folder):
+    learner = learner_of("simcse", bert_folder, dropout=0.1)
     trainer = trainer_of(learner)
     for _ in range(2):
         trainer.gradients(0, COLUMNS)
@@ -366,7 +359,7 @@ def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(tiny_folder):
 def test_batches_smaller_than_the_processes_are_refused():
     processes = Processes()
     processes.number = 4
-    with pytest.raises(UsageError, match="10 examples leave a batch of 2 for 4 processes"):
+    with refusal("10 examples leave a batch of 2 for 4 processes"):
         processes.check(10, 8)
     processes.check(12, 8)
     processes.check(16, 8)
@@ -376,8 +369,8 @@ def test_batches_smaller_than_the_processes_are_refused():
     assert shares == ["a", "bc", "de", "fg"]
 
 
-def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
-    backbone = load_backbone(str(tiny_folder("bert")))
+def test_looked_up_slots_are_those_of_the_published_code(bert_folder):
+    backbone = load_backbone(str(bert_folder))
     text = 'This sentence : "[X]" means [MASK] .'
     hard = TorchEncoder(
         Recipe(backbone.name, prompt=text, pooling="last/mask", period=False), backbone, {}
@@ -398,7 +391,7 @@ def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
         attached = soft.prompt.attach(batch_of([row], backbone))
         assert torch.equal(backbone.embeddings(attached)[0], vectors)
     alone = np.concatenate([soft.encode([one]) for one in sentences])
-    assert np.abs(soft.encode(sentences) - alone).max() < 1e-5
+    assert gap(soft.encode(sentences), alone) < 1e-5
 
 
 def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
@@ -450,17 +443,17 @@ def test_fused_dropouts_have_the_plain_ones_draws_and_gradients(quick, plain, sh
         (out * torch.arange(float(shapes[1][-1]))).sum().backward()
         found.append((out, one.grad, other.grad))
     for mine, theirs in zip(*found, strict=True):
-        assert (mine - theirs).abs().max() < 1e-6 * mine.abs().max()
+        assert gap(mine, theirs) < 1e-6 * mine.abs().max()
 
 
-def test_word_embeddings_learn_from_the_words_of_each_pass(tiny_folder):
+def test_word_embeddings_learn_from_the_words_of_each_pass(bert_folder):
     """As with a gradient of the whole vocabulary for each pass; what leaves the step is dense."""
-    learner = learner_of("promptbert", tiny_folder("bert"), chunk_tokens=64)
+    learner = learner_of("promptbert", bert_folder, chunk_tokens=64)
     found = gradients(learner)
     words = learner.backbone.word_embeddings
     assert words.grad.layout == torch.strided
     assert 0 < int(words.grad.any(dim=1).sum()) < len(words)
-    dense = learner_of("promptbert", tiny_folder("bert"), chunk_tokens=64)
+    dense = learner_of("promptbert", bert_folder, chunk_tokens=64)
     dense.backbone.model.get_input_embeddings().sparse = False
     assert_equal(found, gradients(dense))
 
@@ -486,10 +479,10 @@ def test_two_views_of_a_sentence_differ_on_every_family(name, family, tiny_folde
     learner = learner_of(name, tiny_folder(family)).train()
     torch.manual_seed(0)
     first, second = learner(COLUMNS)
-    assert (first - second).abs().max() > 1e-4
+    assert gap(first, second) > 1e-4
     loss, grads = gradients(learner)
     assert math.isfinite(loss)
     assert any(grad.abs().max() > 0 for grad in grads.values())
     still = learner_of(name, tiny_folder(family), dropout=0.0).train()
     first, second = still(COLUMNS)
-    assert (first - second).abs().max() < 1e-5
+    assert gap(first, second) < 1e-5

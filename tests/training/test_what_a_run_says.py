@@ -12,14 +12,14 @@ LONG = "the cat sat on the mat " * 12
 
 
 @pytest.fixture
-def given(tiny_folder, tmp_path):
+def given(bert_folder, tmp_path):
     pairs = tmp_path / "pairs.tsv"
     rows = [
         f"{one}\t{other}\t{n % 6}" for n, (one, other) in enumerate(itertools.pairwise(SENTENCES))
     ]
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
     options = {"batch_size": 4, "steps": 1, "on": str(pairs), "tests": [str(pairs)]}
-    return {"backbone": str(tiny_folder("bert")), **options, "offline": True}
+    return {"backbone": str(bert_folder), **options, "offline": True}
 
 
 @pytest.fixture

@@ -13,19 +13,16 @@ from tests.tiny import SENTENCES
 
 
 @pytest.fixture
-def analyze(run, tiny_folder, tmp_path, monkeypatch):
+def analyze(run, bert_folder, here):
     """Run ``promptcli analyze`` on the tiny BERT, in a folder with a few files."""
-    monkeypatch.chdir(tmp_path)
     for name, lines in (
         ("corpus", [*SENTENCES, ""]),
         ("empty", []),
         ("one", ["A single sentence."]),
     ):
-        (tmp_path / f"{name}.txt").write_text(
-            "".join(f"{line}\n" for line in lines), encoding="utf-8"
-        )
-    (tmp_path / "taken.png").write_text("")
-    return lambda *given: run("analyze", *given, "--backbone", tiny_folder("bert"), "--offline")
+        (here / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (here / "taken.png").write_text("")
+    return lambda *given: run("analyze", *given, "--backbone", bert_folder, "--offline")
 
 
 @pytest.mark.parametrize(
@@ -134,11 +131,9 @@ def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_o
 
 
 @pytest.mark.parametrize("command", [("vocabulary",), ("token-bias", "corpus.txt")])
-def test_what_is_of_the_backbone_has_its_name_alone(command, analyze, tiny_folder):
+def test_what_is_of_the_backbone_has_its_name_alone(command, analyze, bert_folder):
     ran = analyze(*command)
-    assert (
-        "first-last-avg" not in ran.out + ran.err and tiny_folder("bert").name in ran.out + ran.err
-    )
+    assert "first-last-avg" not in ran.out + ran.err and bert_folder.name in ran.out + ran.err
     assert "recipe" not in analyze(*command, "--json").json["results"][0]
 
 

@@ -11,10 +11,10 @@ import pytest
 
 import promptcli as pc
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.errors import UsageError
 from promptcli.plugins.analyze import sentence_map
 from promptcli.plugins.analyze.pictures import COLOURS
 from promptcli.plugins.analyze.sentence_map import METHODS, MOST_CLASSES, groups_of
+from tests.comparing import refusal
 from tests.embed_running import refused
 
 pytest.importorskip("sklearn")
@@ -139,9 +139,9 @@ def table(tmp_path):
 
 
 @pytest.fixture
-def analyze(run, tiny_folder):
+def analyze(run, bert_folder):
     """Run ``analyze map`` on a tiny backbone, by the fastest method."""
-    model = ("-m", "cls", "--backbone", tiny_folder("bert"), "--offline")
+    model = ("-m", "cls", "--backbone", bert_folder, "--offline")
     return lambda *given: run("analyze", "map", *given, *model, "--set", "method=pca")
 
 
@@ -207,7 +207,7 @@ def test_two_models_are_two_panels(tiny_backbone, table, tmp_path):
 
 def test_equal_vectors_have_no_map(tiny_backbone):
     encoder = TorchEncoder(pc.Recipe(backbone="tiny"), tiny_backbone("bert"), {})
-    with pytest.raises(UsageError, match="same vector"):
+    with refusal("same vector"):
         pc.analyze("map", encoder, ["One.", "One.", "One."], method="pca")
 
 
@@ -221,8 +221,8 @@ def test_equal_vectors_have_no_map(tiny_backbone):
         (["--set", "first=2"], ["at least 3 sentences"]),
     ],
 )
-def test_refusals(given, words, run, table, tiny_folder):
-    model = ("-m", "cls", "--backbone", tiny_folder("bert"))
+def test_refusals(given, words, run, table, bert_folder):
+    model = ("-m", "cls", "--backbone", bert_folder)
     refused(run("analyze", "map", table, *model, *given, "-q"), 2, *words)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from promptcli.embedding import parts
-from promptcli.errors import UsageError
 from promptcli.models.entries import Entry
 from promptcli.plugins.cluster import ray_engine, ray_worker
 from promptcli.recipe import RECIPES
+from tests.comparing import refusal
 
 
 @pytest.fixture
@@ -63,8 +63,7 @@ def test_a_worker_gets_the_code_that_cleans_its_path_and_does_not_look_for_it(tm
     subprocess.run(command, cwd=tmp_path, check=True)
 
 
-def test_the_variables_of_the_hub_are_passed_on(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_the_variables_of_the_hub_are_passed_on(monkeypatch, here):
     for name in list(os.environ):
         if name.startswith(ray_engine._PASSED_ON):
             monkeypatch.delenv(name)
@@ -72,8 +71,8 @@ def test_the_variables_of_the_hub_are_passed_on(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HOME", "cache")
     monkeypatch.setenv("PROMPTCLI_HOME", "home")
     monkeypatch.setenv("PROMPTCLI_API_KEY", "a secret")
-    passed = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
-    assert ray_engine.worker_environment() == {**passed, "PROMPTCLI_HOME": str(tmp_path / "home")}
+    passed = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(here / "cache")}
+    assert ray_engine.worker_environment() == {**passed, "PROMPTCLI_HOME": str(here / "home")}
 
 
 def test_the_place_of_a_session_leaves_room_for_sockets(monkeypatch, tmp_path):
@@ -82,13 +81,13 @@ def test_the_place_of_a_session_leaves_room_for_sockets(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", long)
     assert ray_engine._place() == "/tmp"
     monkeypatch.setenv("RAY_TMPDIR", long)
-    with pytest.raises(UsageError, match=r"RAY_TMPDIR .*too many for the path of a socket"):
+    with refusal(r"RAY_TMPDIR .*too many for the path of a socket"):
         ray_engine._place()
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     monkeypatch.setattr(ray_engine, "_LONGEST_PLACE", 1000)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "open"))
-    with pytest.raises(UsageError, match=r"RAY_TMPDIR .*moved away by other users"):
+    with refusal(r"RAY_TMPDIR .*moved away by other users"):
         ray_engine._place()
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     assert ray_engine._place() == str(tmp_path)
@@ -120,13 +119,12 @@ def test_sigterm_is_answered_by_this_program(during, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["glove:{}", "{}.gguf", "{}"])
-def test_a_backbone_is_found_from_another_folder(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_backbone_is_found_from_another_folder(name, here):
     Path("folder").mkdir()
     Path("words").touch()
     Path("words.gguf").symlink_to("words")  # as in the hub's cache, by another name
     given = name.format("folder" if name == "{}" else "words")
     entry = Entry("x", RECIPES["static-avg"].replace(backbone=given))
     prefix, _, path = parts.portable_choice(entry).model.recipe.backbone.rpartition(":")
-    assert Path(path) == tmp_path / given.removeprefix("glove:")
+    assert Path(path) == here / given.removeprefix("glove:")
     assert given.startswith(prefix)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli import UsageError
 from promptcli.encoder.encoder import tuned_weights
 from promptcli.models import loading
 from promptcli.plugins.domain import adapt_runs, adapting
@@ -22,6 +21,7 @@ from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewher
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.training.trainer import Trainer
+from tests.comparing import refusal
 from tests.learning import stopped_at
 from tests.plugins.absent import delete_plugin
 from tests.processes import Program
@@ -50,10 +50,10 @@ def texts(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_folder, tmp_path_factory):
+def trained(bert_folder, tmp_path_factory):
     """A registry with a trained model."""
     folder = tmp_path_factory.mktemp("trained")
-    options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 1}
+    options = {"backbone": str(bert_folder), "on": "demo:dev", "batch_size": 4, "steps": 1}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PROMPTCLI_HOME", str(folder))
         pc.train("distill", SENTENCES, teacher="mini-static", name="start", **options)
@@ -155,7 +155,7 @@ def test_texts_of_one_document_cannot_be_held_out(tmp_path):
     ]
     (tmp_path / "one.md").write_text("# All\n\n" + "\n".join(parts))
     made = synthetic_queries([str(tmp_path / "one.md")])
-    with pytest.raises(UsageError, match=r"1 document.*more files"):
+    with refusal(r"1 document.*more files"):
         Collection.of(made, seed=0)
 
 
@@ -356,6 +356,6 @@ def test_texts_in_a_language_that_the_shipped_model_has_not_learned_are_refused(
     rows = [(f"Drucker {number}", f"{sentences[number % 2]} ({number})") for number in range(200)]
     with (tmp_path / "de.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("title", "text"), *rows])
-    with pytest.raises(pc.UsageError, match="has not learned German") as refused:
+    with refusal("has not learned German") as refused:
         pc.adapt([tmp_path / "de.csv"], name="mine")
     assert refused.value.parameter == "start"

@@ -15,6 +15,7 @@ import promptcli as pc
 from promptcli import PromptcliError, UsageError, notes
 from promptcli.plugins.domain import endpoint
 from promptcli.plugins.domain.endpoint import Endpoint
+from tests.comparing import refusal
 from tests.embed_running import refused
 from tests.plugins.domain.texts import write_letters
 
@@ -139,7 +140,7 @@ def test_what_is_no_key_is_refused_without_being_shown(key):
 
 def test_the_key_does_not_follow_a_redirection(server):
     server.answers = [(307, {})]
-    with pytest.raises(PromptcliError, match="307"):
+    with refusal("307", PromptcliError):
         encode(Endpoint(server.model, SECRET), ["a"])
     assert len(server.requests) == 1
 
@@ -177,14 +178,14 @@ def test_a_busy_endpoint_is_asked_again(server):
 )
 def test_an_answer_of_another_form_is_one_line(server, document):
     server.answers = [(200, document)]
-    with pytest.raises(PromptcliError, match="small"):
+    with refusal("small", PromptcliError):
         encode(Endpoint(server.model, None), ["a"])
 
 
 def test_an_answer_has_a_limit_of_bytes(server, monkeypatch):
     monkeypatch.setattr(endpoint, "_MOST_BYTES", 1 << 20)
     server.answers = [(200, b" " * (2 << 20))]
-    with pytest.raises(PromptcliError, match="more than 1 MiB"):
+    with refusal("more than 1 MiB", PromptcliError):
         encode(Endpoint(server.model, None), ["a"])
 
 
@@ -204,7 +205,7 @@ def test_a_whole_answer_has_a_limit_of_time(sent, monkeypatch):
 
     threading.Thread(target=drip, daemon=True).start()
     slow = Endpoint(f"openai:http://127.0.0.1:{listening.getsockname()[1]}#x", None)
-    with listening, pytest.raises(PromptcliError, match=r"within|HTTP"):
+    with listening, refusal(r"within|HTTP", PromptcliError):
         encode(slow, ["a"])
 
 
@@ -229,7 +230,7 @@ def test_what_is_not_http_is_one_line(sent):
 
     threading.Thread(target=reply, daemon=True).start()
     odd = Endpoint(f"openai:http://127.0.0.1:{listening.getsockname()[1]}#x", None)
-    with listening, pytest.raises(PromptcliError, match="see that the URL"):
+    with listening, refusal("see that the URL", PromptcliError):
         encode(odd, ["a"])
 
 

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from promptcli import NotFoundError, UsageError
+from promptcli import NotFoundError
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
+from tests.comparing import refusal
 
 THINGS = "boat bridge castle drum engine fence garden hammer island jacket kettle ladder".split()
 
@@ -127,7 +128,7 @@ def test_answers_stay_when_passages_are_drawn(tmp_path):
 
 
 def test_too_few_queries_are_an_error(guide):
-    with pytest.raises(UsageError, match=r"3 queries .* 50"):
+    with refusal(r"3 queries .* 50"):
         synthetic_queries([guide])
     with pytest.raises(NotFoundError):
         synthetic_queries([guide.parent / "none"])
@@ -150,7 +151,7 @@ def test_a_title_is_told_by_its_name_or_named(tmp_path):
     table = tickets(tmp_path / "tickets.csv")
     assert answers(made(table), "Ein drum fehlt")
     assert answers(made(table, title="thema"), "Um drum geht es")
-    with pytest.raises(UsageError, match="title: no table has a column 'topic'"):
+    with refusal("title: no table has a column 'topic'"):
         made(table, title="topic")
 
 

@@ -14,12 +14,12 @@ from promptcli.backbones.states import Needs
 from promptcli.cli import console
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.transforms.principal_axes import AllButTheTop
-from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.recipe import Recipe
 from promptcli.retrieval.bm25 import K1, WRITTEN, B
 from promptcli.retrieval.ranking import EXPLAINERS, Explanation
 from promptcli.retrieval.sentence_index import SentenceIndex
+from tests.comparing import refusal
 from tests.reference.shares import bm25_shares, cosine_shares
 
 TEXTS = [
@@ -120,12 +120,11 @@ def test_a_linear_transform_is_shared_and_another_is_said(tiny_backbone, notes):
         assert notes.pop().startswith(f"the cosine is no sum over words after {pooling}")
 
 
-def test_the_difference_to_a_stored_vector_is_named(tmp_path, run, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+def test_the_difference_to_a_stored_vector_is_named(here, run):
+    (here / "texts.txt").write_text("\n".join(TEXTS))
     words = ("embed", "texts.txt", "-o", "v.parquet", "-m", "mini-static", "--precision", "int8")
     assert run(*words).code == 0
-    index = SentenceIndex.build(tmp_path / "v.parquet")
+    index = SentenceIndex.build(here / "v.parquet")
     hit = index.search("nets", by="meaning", k=1, explain=True)[0]
     found = figures(hit, "meaning")
     assert 1e-6 < abs(found["(stored vector)"]) < 0.01
@@ -189,13 +188,11 @@ def test_rows_that_came_and_went_count(tmp_path):
 
 def test_what_cannot_be_explained_is_refused(index, tmp_path):
     [hit] = index.search("nets", k=1)
-    with pytest.raises(
-        UsageError, match="explain: the search kept no explanations; search with explain=True"
-    ):
+    with refusal("explain: the search kept no explanations; search with explain=True"):
         hit.explain()
     np.save(tmp_path / "v.npy", np.eye(3, 256, dtype=np.float32))
     bare = SentenceIndex.build(tmp_path / "v.npy", "mini-static")
-    with pytest.raises(UsageError, match="explain: the index has no texts"):
+    with refusal("explain: the index has no texts"):
         bare.search("nets", explain=True)
 
 
@@ -207,11 +204,10 @@ def test_hits_of_lists_and_an_empty_answer(index):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes.md").write_text("# Harbour\n\nA fisherman mends his nets.\n")
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    return tmp_path
+def folder(here):
+    (here / "notes.md").write_text("# Harbour\n\nA fisherman mends his nets.\n")
+    (here / "texts.txt").write_text("\n".join(TEXTS))
+    return here
 
 
 def test_json_has_the_numbers_and_a_pipe_brackets(run, folder):

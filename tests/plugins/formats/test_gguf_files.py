@@ -20,6 +20,7 @@ from promptcli.models.parity import lowest_cosine
 from promptcli.plugins.formats import gguf_files
 from promptcli.plugins.formats.gguf_header import Header
 from promptcli.recipe import Recipe
+from tests.comparing import refusal
 from tests.embed_running import refused
 from tests.tiny import SENTENCES
 from tests.tiny_causal import save_tiny_causal
@@ -255,7 +256,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_file_that_is_no_whole_model_is_refused(wrong, tmp_path):
     changes, message = WRONG[wrong]
-    with pytest.raises(PromptcliError, match=message):
+    with refusal(message, PromptcliError):
         gguf_files.folder_of(str(llama3(tmp_path / "a.gguf", **changes)))
     assert not [*tmp_path.rglob("*.safetensors")]
 
@@ -298,7 +299,7 @@ DAMAGED = {
 def test_counts_and_sizes_are_compared_with_the_length_of_the_file(damage, tmp_path):
     path = tmp_path / "a.gguf"
     path.write_bytes(DAMAGED[damage])
-    with pytest.raises(UsageError, match=r"fetch|take"):
+    with refusal(r"fetch|take"):
         Header(path)
 
 
@@ -316,7 +317,7 @@ def test_a_refused_file_is_not_kept_and_a_full_disk_is_not_its_fault(tmp_path, m
     def refused(*_, **__):
         raise UsageError("not of one model")
 
-    with monkeypatch.context() as patched, pytest.raises(UsageError, match="one model"):
+    with monkeypatch.context() as patched, refusal("one model"):
         patched.setattr(gguf_files.checking, "check_vocabulary", refused)
         gguf_files.folder_of(path)
     assert not list((tmp_path / "home" / "cache" / "gguf").iterdir())

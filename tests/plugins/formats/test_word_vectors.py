@@ -9,10 +9,11 @@ import pytest
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.encoder.encoder import build_encoder
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from promptcli.models.entries import portable
 from promptcli.plugins.formats.word_files import read_word_vectors
 from promptcli.recipe import Recipe
+from tests.comparing import gap, refusal
 
 VECTORS = {
     "the": [0.5, -1.0, 0.25],
@@ -66,15 +67,12 @@ def test_both_formats_plain_and_gzipped(name, text, tmp_path):
     )
 
 
-def test_a_recipe_means_the_same_from_every_folder_and_its_fingerprint_follows_the_vectors(
-    tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_recipe_means_the_same_from_every_folder_and_its_fingerprint_follows_the_vectors(here):
     for name, text in (("a.txt", GLOVE), ("b.txt", GLOVE), ("c.txt", GLOVE.replace("0.25", "0.5"))):
-        (tmp_path / name).write_text(text)
-    a, b, c = (build_encoder(static(f"glove:{tmp_path / name}.txt")).fingerprint for name in "abc")
+        (here / name).write_text(text)
+    a, b, c = (build_encoder(static(f"glove:{here / name}.txt")).fingerprint for name in "abc")
     assert a == b != c
-    assert portable(static("glove:a.txt")).backbone == f"glove:{tmp_path / 'a.txt'}"
+    assert portable(static("glove:a.txt")).backbone == f"glove:{here / 'a.txt'}"
     assert portable(static("glove:nowhere.txt")).backbone == "glove:nowhere.txt"
 
 
@@ -103,7 +101,7 @@ def test_words_with_blanks_inside_and_words_that_stand_twice(tmp_path):
 def test_a_malformed_file_is_named_with_its_line(content, message, tmp_path):
     path = tmp_path / ("v.gz" if content[:2] == b"\x1f\x8b" else "v.txt")
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=f"^{path}.*{message}") as caught:
+    with refusal(f"^{path}.*{message}") as caught:
         read_word_vectors(path)
     assert "\n" not in str(caught.value)
 
@@ -113,12 +111,12 @@ def test_a_malformed_file_is_named_with_its_line(content, message, tmp_path):
     [("", "names no file"), ("nowhere.txt", r"'nowhere\.txt'"), (".", "is a folder")],
 )
 def test_what_is_not_a_file(name, message):
-    with pytest.raises(PromptcliError, match=message):
+    with refusal(message, PromptcliError):
         build_encoder(static(f"glove:{name}"))
 
 
 def test_word_vectors_are_not_a_language_model(glove):
-    with pytest.raises(UsageError, match="no language model"):
+    with refusal("no language model"):
         load_backbone(glove)
 
 
@@ -137,12 +135,12 @@ def test_vectors_are_the_average_of_the_known_words(glove, notes):
     encoder = build_encoder(static(glove))
     said = notes
     vectors = encoder.encode(SENTENCES)
-    assert np.abs(vectors - [average(sentence) for sentence in SENTENCES]).max() < 1e-6
+    assert gap(vectors, [average(sentence) for sentence in SENTENCES]) < 1e-6
     assert not vectors[4:6].any() and vectors[:4].any(axis=1).all()
     assert (encoder.width, vectors.dtype, encoder.provenance["family"]) == (3, np.float32, "glove")
     assert said == ["v.txt: 4 word vectors of 3 dimensions, 0.0 MiB in memory"]
     alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
-    assert np.abs(alone - vectors).max() < 1e-6
+    assert gap(alone, vectors) < 1e-6
     assert build_encoder(static(glove), dtype="bfloat16").provenance["dtype"] == "float32"
 
 
@@ -156,7 +154,7 @@ def test_vectors_are_the_average_of_the_known_words(glove, notes):
     ],
 )
 def test_only_the_static_average_is_allowed(changes, shown):
-    with pytest.raises(UsageError, match=f"only .*static-avg averages, not {shown}") as caught:
+    with refusal(f"only .*static-avg averages, not {shown}") as caught:
         # known before any file is read
         build_encoder(static("glove:nowhere.txt").replace(**changes))
     assert "\n" not in str(caught.value)

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import CheckFailedError
 from promptcli.plugins.judge import command
 from promptcli.plugins.judge.judgements import Judgements
 from promptcli.plugins.judge.judging import Judging, Standing
 from promptcli.retrieval.found_files import find_files
 from promptcli.retrieval.sentence_index import SentenceIndex
+from tests.comparing import refusal
 from tests.processes import Program
 
 TEXTS = [
@@ -43,11 +44,10 @@ WAYS = ("--way", "words", "--way", "meaning")
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(here):
     SentenceIndex.build(TEXTS, "mini-static", output="index")
-    (tmp_path / "questions.txt").write_text("\n".join(QUESTIONS))
-    return tmp_path
+    (here / "questions.txt").write_text("\n".join(QUESTIONS))
+    return here
 
 
 def judging(ways=("words", "meaning"), models=(), **options):
@@ -203,11 +203,10 @@ def test_hits_are_shuffled_by_the_seed(folder):
     assert all(sorted(one) == sorted(pools[2][query]) for query, one in pools[0].items())
 
 
-def test_parts_of_split_rows_are_documents(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_parts_of_split_rows_are_documents(here):
     text = " ".join(f"Sentence {number} is about boats." for number in range(300))
     SentenceIndex.build([text, "A cat."], "mini", output="index", split=True)
-    (tmp_path / "questions.txt").write_text("boats\ncat")
+    (here / "questions.txt").write_text("boats\ncat")
     kept = judging(k=2)
     assert "0#1" in kept.documents.values() and "1" in kept.documents.values()
     assert kept.left
@@ -341,11 +340,11 @@ def test_what_cannot_be_judged_is_refused(folder, run):
     assert "has no words" in run("judge", "questions.txt", "wordless", *WAYS).err
     np.save("v.npy", np.eye(3, 256, dtype=np.float32))
     SentenceIndex.build("v.npy", "mini-static", output="bare")
-    with pytest.raises(UsageError, match="no texts to judge"):
+    with refusal("no texts to judge"):
         Judging("questions.txt", SentenceIndex.open("bare"), "judged", {}, ("meaning", "both"))
     (folder / "judged").mkdir(exist_ok=True)
     (folder / "judged" / "judgements.jsonl").write_text("[]\n")
-    with pytest.raises(CheckFailedError, match="line 1 is damaged"):
+    with refusal("line 1 is damaged", CheckFailedError):
         judging()
 
 
@@ -376,5 +375,5 @@ def test_ids_that_differ_in_quotes_and_spaces_stay_apart(folder):
     rows = [{"id": name, "text": name} for name in ("a\tb", "a b")]
     (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     index = SentenceIndex.build("texts.jsonl", "mini-static", output="index", force=True)
-    with pytest.raises(UsageError, match="the index gives several texts one id"):
+    with refusal("the index gives several texts one id"):
         Judging("q.jsonl", index, "judged", {}, ("words", "meaning"))

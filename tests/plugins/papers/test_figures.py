@@ -76,9 +76,9 @@ def test_tables_and_pictures_have_no_such_figure(tmp_path):
 
 
 @needs_analyze
-def test_a_figure_without_numbers_is_drawn_and_stands_on_the_page(run, tiny_folder, tmp_path):
+def test_a_figure_without_numbers_is_drawn_and_stands_on_the_page(run, bert_folder, tmp_path):
     folder = tmp_path / "results"
-    model = ("--backbone", tiny_folder("bert"), "--offline", "-o", folder)
+    model = ("--backbone", bert_folder, "--offline", "-o", folder)
     ran = run("reproduce", "ditto/figure-1", *model)
     assert ran.code == 0, ran.err
     (result,) = folder.glob("*.json")
@@ -88,9 +88,9 @@ def test_a_figure_without_numbers_is_drawn_and_stands_on_the_page(run, tiny_fold
     assert f"]({picture})" in result.with_suffix(".md").read_text()
 
 
-def test_without_matplotlib_the_reason_is_said(run, tiny_folder, tmp_path, monkeypatch):
+def test_without_matplotlib_the_reason_is_said(run, bert_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(figures.errors, "missing_libraries", lambda *names: list(names))
     folder = tmp_path / "results"
-    model = ("--backbone", tiny_folder("bert"), "--offline", "-o", folder)
+    model = ("--backbone", bert_folder, "--offline", "-o", folder)
     ran = run("reproduce", "ditto/figure-1", *model)
     assert "with matplotlib installed" in ran.out and not folder.exists()

@@ -21,8 +21,8 @@ from tests.tiny import SENTENCES
 
 
 @pytest.fixture
-def encoder(tiny_folder):
-    return pc.load(pc.Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg"), device="cpu")
+def encoder(bert_folder):
+    return pc.load(pc.Recipe(backbone=str(bert_folder), pooling="last/avg"), device="cpu")
 
 
 def test_the_adapter_encodes_batches_and_compares(encoder):
@@ -64,11 +64,11 @@ def downstream(tmp_path):
     return tmp_path / "data"
 
 
-def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_folder):
+def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, bert_folder):
     TaskResult = pytest.importorskip("mteb").TaskResult
     given = (
         "--backbone",
-        tiny_folder("bert"),
+        bert_folder,
         "-m",
         "last-avg",
         "--data-dir",

@@ -57,13 +57,12 @@ def test_equal_runs_have_no_p_value():
 
 
 @pytest.fixture
-def trained(tiny_folder, tmp_path, monkeypatch):
+def trained(bert_folder, here):
     """Return a function that trains seeds of a method, and the options of all runs."""
-    monkeypatch.chdir(tmp_path)
     rows = [f"{one}\t{one[::-1]}\t{n % 6}" for n, one in enumerate(SENTENCES)]
-    (tmp_path / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    (tmp_path / "text.txt").write_text("\n".join(SENTENCES))
-    options = {"backbone": str(tiny_folder("bert")), "on": "pairs.tsv", "tests": ["pairs.tsv"]}
+    (here / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    (here / "text.txt").write_text("\n".join(SENTENCES))
+    options = {"backbone": str(bert_folder), "on": "pairs.tsv", "tests": ["pairs.tsv"]}
     options |= {"batch_size": 6, "steps": 2, "eval_steps": 1, "learning_rate": 0.01}
 
     def train(name, seeds, **changes):

@@ -37,6 +37,7 @@ from promptcli.plugins.papers.systems import FORMS, SYSTEMS
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import METHODS, find_method
+from tests.comparing import refusal
 from tests.learning import stopped_at
 from tests.senteval import write_pairs, write_transfer
 
@@ -80,7 +81,7 @@ def transfer_data(tmp_path_factory):
 
 
 @pytest.fixture
-def context(senteval, tiny_backbone, tiny_folder, tmp_path):
+def context(senteval, tiny_backbone, bert_folder, tmp_path):
     """Return what makes a context with a tiny backbone under any name."""
     few = tmp_path / "few.txt"
     few.write_text("\n".join(DEMO[:40]) + "\n")
@@ -99,9 +100,7 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
         **files,
     ):
         load = (
-            (lambda: load_backbone(str(tiny_folder("bert"))))
-            if seeds
-            else (lambda: tiny_backbone("bert"))
+            (lambda: load_backbone(str(bert_folder))) if seeds else (lambda: tiny_backbone("bert"))
         )
         texts = Texts(
             str(corpus), triplets and str(triplets), files.get("labelled"), files.get("definitions")
@@ -369,7 +368,7 @@ def test_a_head_is_given_by_its_numbers_or_by_a_model(given, backbone, expected,
     if re.fullmatch(r"\d-\d", expected):
         assert head_of(given, backbone) == expected
         return
-    with pytest.raises(PromptcliError, match=re.escape(expected)):
+    with refusal(re.escape(expected), PromptcliError):
         head_of(given, backbone)
 
 
@@ -497,7 +496,7 @@ def examples(tmp_path):
     ],
 )
 def test_trained_rows_are_those_of_training(
-    context, examples, tiny_folder, senteval, monkeypatch, name, method, row, settings
+    context, examples, bert_folder, senteval, monkeypatch, name, method, row, settings
 ):
     quick = find_method(method, supervised=False)
     quick = dataclasses.replace(
@@ -509,7 +508,7 @@ def test_trained_rows_are_those_of_training(
     assert measured["fitted"] and document["seeds"]["training"] == [42]
     assert any("corpus examples.txt" in line for line in caption(document))
     given = {
-        "backbone": str(tiny_folder("bert")),
+        "backbone": str(bert_folder),
         "on": "STS-B:dev",
         "data_dir": senteval,
         "seed": 42,
@@ -811,9 +810,9 @@ def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
 # the command line
 
 
-def test_the_command_keeps_results(run, senteval, tiny_folder, tmp_path, publish, tiny_backbone):
+def test_the_command_keeps_results(run, senteval, bert_folder, tmp_path, publish, tiny_backbone):
     publish("bert-base-uncased", tiny_backbone("bert"))
-    model = shutil.copytree(tiny_folder("bert"), tmp_path / "models" / "bert-base-uncased")
+    model = shutil.copytree(bert_folder, tmp_path / "models" / "bert-base-uncased")
     options = ("--backbone", model, "--data-dir", senteval, "--offline", "--quiet")
     ran = run("reproduce", "promptbert/4", "promptbert/2", "-o", tmp_path / "results", *options)
     assert ran.code == 0, ran.err
@@ -831,10 +830,10 @@ def test_the_command_keeps_results(run, senteval, tiny_folder, tmp_path, publish
 
 
 @pytest.mark.parametrize("suffix", [".pdf", ".svg", ".png"])
-def test_a_table_is_drawn_into_a_file_by_its_suffix(run, senteval, tiny_folder, tmp_path, suffix):
+def test_a_table_is_drawn_into_a_file_by_its_suffix(run, senteval, bert_folder, tmp_path, suffix):
     pytest.importorskip("matplotlib")
     plot = tmp_path / f"figure{suffix}"
-    options = ("--backbone", tiny_folder("bert"), "--data-dir", senteval, "--offline", "--quiet")
+    options = ("--backbone", bert_folder, "--data-dir", senteval, "--offline", "--quiet")
     written = ("-o", tmp_path / "results", "--plot", plot)
     assert run("reproduce", "promptbert/4", *written, *options).code == 0
     starts = {".pdf": b"%PDF", ".svg": b"<?xml", ".png": b"\x89PNG"}
@@ -856,7 +855,7 @@ def test_the_head_that_is_given_is_in_dittos_figure(context, monkeypatch):
 
     monkeypatch.setattr(figures, "analyze_each", measured)
     monkeypatch.setattr(figures, "_ALL_STS_B", ("STS-B:dev",))
-    with pytest.raises(NotFoundError, match="enough"):
+    with refusal("enough", NotFoundError):
         figures._uniformity(context(head="2-3"))
     assert {pooling for pooling in read if "ditto" in pooling} == {
         "last/ditto:2-3",
@@ -894,10 +893,8 @@ def test_bad_input_is_refused(run, arguments, code, words):
     assert ran.code == code and words in ran.err and len(ran.err.strip().splitlines()) == 1
 
 
-def test_the_list_says_what_can_run(run, senteval, tiny_folder):
-    ran = run(
-        "reproduce", "list", "--json", "--backbone", tiny_folder("bert"), "--data-dir", senteval
-    )
+def test_the_list_says_what_can_run(run, senteval, bert_folder):
+    ran = run("reproduce", "list", "--json", "--backbone", bert_folder, "--data-dir", senteval)
     tables = {look["table"]: look for look in ran.json["tables"]}
     assert tables.keys() == published_tables().keys()
     assert (tables["promptbert/4"]["now"], tables["promptbert/4"]["figures"]) == (8, 8)

@@ -195,14 +195,11 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
         ({"num_hidden_layers": 2}, [], "not a whole checkpoint"),
     ],
 )
-def test_models_that_cannot_be_begun_from(
-    run, model, text, tmp_path, monkeypatch, changes, options, message
-):
-    monkeypatch.chdir(tmp_path)
+def test_models_that_cannot_be_begun_from(run, model, text, here, changes, options, message):
     shutil.copytree(model, "changed")
     config = json.loads((model / "config.json").read_text())
-    (tmp_path / "changed" / "config.json").write_text(json.dumps({**config, **changes}))
-    (tmp_path / "changed" / "vocab.txt").write_text(
+    (here / "changed" / "config.json").write_text(json.dumps({**config, **changes}))
+    (here / "changed" / "vocab.txt").write_text(
         changes.get("vocab.txt", (model / "vocab.txt").read_text())
     )
     words = [
@@ -219,7 +216,7 @@ def test_models_that_cannot_be_begun_from(
         "-q",
     ]
     refused(run(*words), 2, message)
-    assert not (tmp_path / "second" / "config.json").exists()
+    assert not (here / "second" / "config.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -241,13 +238,12 @@ def test_models_that_cannot_be_begun_from(
         ([*BAGS, "--templates", "absent.txt"], 3, "absent.txt"),
     ],
 )
-def test_what_is_refused(run, text, tmp_path, monkeypatch, options, code, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty.txt").write_bytes(b"")
+def test_what_is_refused(run, text, here, options, code, message):
+    (here / "empty.txt").write_bytes(b"")
     refused(
         run("pretrain", text, "-o", "model", *TINY, *SMALL, "--tokens", "10", *options, "-q"),
         code,
         message,
     )
-    assert not (tmp_path / "model" / "config.json").exists()
-    assert not (tmp_path / "model" / "work" / "state.safetensors").exists()
+    assert not (here / "model" / "config.json").exists()
+    assert not (here / "model" / "work" / "state.safetensors").exists()

@@ -7,11 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from promptcli.plugins.pretrain import pretraining as training
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import new_model, sinusoids
+from tests.comparing import gap, refusal
 from tests.plugins.pretrain.small_runs import random_corpus, tiny_model
 
 NO_WORDS = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
@@ -45,7 +46,7 @@ def test_the_loss_and_its_gradient_are_those_of_transformers_at_all_places(tied)
     wanted = {name: one.grad for name, one in model.parameters.items() if one.grad is not None}
     largest = max(float(grad.abs().max()) for grad in wanted.values())
     for name, grad in wanted.items():
-        assert (got[name] - grad).abs().max() < 1e-6 * largest, name
+        assert gap(got[name], grad) < 1e-6 * largest, name
     assert ("cls.predictions.decoder.weight" in model.parameters) is not tied
 
 
@@ -149,11 +150,11 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
     model = new_model(plan, "cpu")
     model.start_from(torch.full((500, 16), float("nan")))
     trainer = Pretrainer(plan, "cpu", model)
-    with pytest.raises(PromptcliError, match="loss at step 1 is not a number"):
+    with refusal("loss at step 1 is not a number", PromptcliError):
         trainer.train(random_corpus(), tmp_path / "state", tmp_path / "log", lambda done: None)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "1"])
 def test_settings_keep_to_their_types_and_bounds(value):
-    with pytest.raises(UsageError, match=r"is not allowed|; give "):
+    with refusal(r"is not allowed|; give "):
         Plan(weight_decay=value)

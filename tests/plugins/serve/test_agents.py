@@ -152,8 +152,8 @@ def test_the_command_serves_a_client_over_stdin_and_stdout(run, tmp_path):
     assert all(hit["columns"]["year"] >= 2003 for hit in found(hits))
 
 
-def test_a_signal_ends_it_while_stdin_is_open(tiny_folder):
-    program = Program("mcp", "--model", tiny_folder("bert"), "--offline", stdin=PIPE)
+def test_a_signal_ends_it_while_stdin_is_open(bert_folder):
+    program = Program("mcp", "--model", bert_folder, "--offline", stdin=PIPE)
     said = b""
     for line in program.stderr:  # which ends with the process
         said += line

@@ -10,14 +10,14 @@ from tests.roles import PROMPTS, wanted
 from tests.tiny import SENTENCES
 
 
-def test_a_server(tiny_folder, tmp_path):
+def test_a_server(bert_folder, tmp_path):
     pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
     from starlette.testclient import TestClient
 
     from promptcli.plugins.serve.app import make_app
     from promptcli.plugins.serve.service import Service
 
-    folder = made(tmp_path, tiny_folder("bert"), prompts=PROMPTS)
+    folder = made(tmp_path, bert_folder, prompts=PROMPTS)
     encoder = pc.load(folder, device="cpu", dtype="float32")
     with TestClient(make_app(Service({"m": encoder}, {})), base_url="http://127.0.0.1") as client:
         for given, prompt in (

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 
-from promptcli.errors import UsageError
 from promptcli.plugins.serve.serving import _listen
 from promptcli.plugins.serve.settings import ServeSettings
+from tests.comparing import refusal
 from tests.embed_running import refused
 from tests.processes import Program
 from tests.tiny import SENTENCES
@@ -117,9 +117,9 @@ def post(path, body):
     ).encode() + body
 
 
-def test_sigterm_answers_what_was_accepted(tiny_folder):
-    started = Started(tiny_folder("bert"))
-    body = json.dumps({"model": str(tiny_folder("bert")), "input": SENTENCES}).encode()
+def test_sigterm_answers_what_was_accepted(bert_folder):
+    started = Started(bert_folder)
+    body = json.dumps({"model": str(bert_folder), "input": SENTENCES}).encode()
     message = post("/v1/embeddings", body)
     accepted = [started.connect() for _ in range(5)]
     for number, connection in enumerate(accepted, 1):
@@ -137,8 +137,8 @@ def test_sigterm_answers_what_was_accepted(tiny_folder):
     assert started.process.wait() == 0 and rest == b"stopped\n"
 
 
-def test_a_second_signal_ends_at_once(tiny_folder):
-    started = Started(tiny_folder("bert"))
+def test_a_second_signal_ends_at_once(bert_folder):
+    started = Started(bert_folder)
     with started.connect() as unfinished:
         unfinished.sendall(post("/search", b"{ }")[:-1])
         started.until_in_work(1)
@@ -151,5 +151,5 @@ def test_a_second_signal_ends_at_once(tiny_folder):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "1"])
 def test_settings_keep_to_their_types_and_bounds(value):
-    with pytest.raises(UsageError, match=r"is not allowed|; give "):
+    with refusal(r"is not allowed|; give "):
         ServeSettings(port=value)

@@ -33,6 +33,7 @@ from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.recipe import Recipe
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.training.fitting import fit_recipe
+from tests.comparing import gap
 from tests.tiny import SENTENCES
 
 HERE = "http://127.0.0.1"
@@ -120,7 +121,7 @@ def test_embeddings_are_those_of_encode(client, encoder, given, encoding_format)
     if encoding_format == "base64":
         vectors = [np.frombuffer(base64.b64decode(vector), "<f4") for vector in vectors]
     texts = [given] if isinstance(given, str) else given
-    assert np.abs(np.array(vectors) - encoder.encode(texts, normalize_embeddings=True)).max() < 1e-6
+    assert gap(np.array(vectors), encoder.encode(texts, normalize_embeddings=True)) < 1e-6
     assert [row["index"] for row in found["data"]] == list(range(len(texts)))
     tokens = sum(map(len, encoder.inputs(texts).ids))
     assert found["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
@@ -142,19 +143,19 @@ def test_cut_texts_are_counted_in_a_header_and_vectors_keep_their_length_if_the_
 
 
 def test_dimensions_are_the_first_columns_of_vectors_that_are_whitened_or_trained_for_it(
-    tiny_folder, encoder
+    bert_folder, encoder
 ):
     texts = [
         " ".join(SENTENCES[row % 12].split()[: 1 + row % 7] + SENTENCES[row // 12].split())
         for row in range(60)
     ]
-    recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=("whitening",))
+    recipe = Recipe(backbone=str(bert_folder), transforms=("whitening",))
     white = fit_recipe(recipe, texts, dtype="float32").encoder
     with opened(Service({"white": white})) as client:
         body = {"model": "white", "input": SENTENCES}
         found = client.post("/v1/embeddings", json={**body, "dimensions": 3}).json()["data"]
         wanted = white.encode(SENTENCES, truncate_dim=3, normalize_embeddings=True)
-        assert np.abs(np.array([row["embedding"] for row in found]) - wanted).max() < 1e-5
+        assert gap(np.array([row["embedding"] for row in found]), wanted) < 1e-5
         for wrong in (0, white.width + 1):
             refused = error(client.post("/v1/embeddings", json={**body, "dimensions": wrong}), 400)
             assert refused["param"] == "dimensions"
@@ -662,7 +663,7 @@ def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, roo
         return await asyncio.gather(*jobs)
 
     for (first, texts), encoded in zip(asked, asyncio.run(ask()), strict=True):
-        assert np.abs(encoded.vectors - (encoder if first else other).encode(texts)).max() < 1e-6
+        assert gap(encoded.vectors, (encoder if first else other).encode(texts)) < 1e-6
         assert len(encoded.tokens) == len(encoded.truncated) == len(texts)
     assert service.batcher.waiting == 0
 

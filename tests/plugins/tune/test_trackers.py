@@ -25,17 +25,16 @@ def reporting_to(name, run, facts):
 
 
 @pytest.fixture
-def words(tiny_folder, tmp_path, monkeypatch):
+def words(bert_folder, here):
     """The options of a short training."""
-    monkeypatch.chdir(tmp_path)
-    text = tmp_path / "text.txt"
+    text = here / "text.txt"
     text.write_text("\n".join(f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]))
-    pairs = tmp_path / "pairs.tsv"
+    pairs = here / "pairs.tsv"
     rows = [f"{one}\t{SENTENCES[-number]}\t{number % 5}" for number, one in enumerate(SENTENCES)]
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
     few = ["--steps", 4, "--batch-size", 4, "--set", "eval-steps=2"]
     files = ["--data", text, "--on", pairs, "--test", pairs]
-    return ["train", "simcse", "--backbone", tiny_folder("bert"), *files, *few]
+    return ["train", "simcse", "--backbone", bert_folder, *files, *few]
 
 
 def events(folder):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from promptcli.models.entries import Entry
 from promptcli.plugins.tune.command import summary
 from promptcli.plugins.tune.trials import Trial, Tuned
@@ -16,6 +16,7 @@ from promptcli.recipe import RECIPES
 from promptcli.training import run as running
 from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore
+from tests.comparing import refusal
 from tests.embed_running import refused
 from tests.learning import stopped_at
 
@@ -126,7 +127,7 @@ def test_what_is_resumed_ends_as_what_was_not_stopped(asked, trainings, monkeypa
     monkeypatch.setattr(running, "train", stopped)
     with pytest.raises(KeyboardInterrupt, match="tune --resume other` continues"):
         pc.tune(**asked, **CHEAP | {"name": "other"})
-    with pytest.raises(UsageError, match="unfinished run"):
+    with refusal("unfinished run"):
         pc.tune(**asked, **CHEAP | {"name": "other"})
     monkeypatch.setattr(running, "train", real)
     trainings.clear()
@@ -155,14 +156,14 @@ def test_a_trial_that_fails_does_not_end_the_others(trainings, monkeypatch):
     found = pc.tune(sweep=SPACE, trials=3, **CHEAP)
     assert [trial.state for trial in found.trials] == ["failed", "finished", "finished"]
     assert found.trials[0].value is None
-    with pytest.raises(PromptcliError, match=r"no trial of 'mine' finished: the loss at step 3"):
+    with refusal(r"no trial of 'mine' finished: the loss at step 3", PromptcliError):
         pc.tune(sweep=SPACE, trials=1, **CHEAP, force=True)
 
 
 @pytest.mark.parametrize("more", [{}, {"force": True}])
 def test_a_users_own_model_is_not_taken_for_a_run(more, trainings, registry):
     own = registry.save(dataclasses.replace(registry.load("mini-static"), name="mine.run-2"))
-    with pytest.raises(UsageError, match=r"name: model 'mine\.run-2' has the name of a run"):
+    with refusal(r"name: model 'mine\.run-2' has the name of a run"):
         pc.tune(seeds=2, keep_runs=True, **CHEAP, **more)
     assert not trainings
     assert len(pc.tune(seeds=2, **CHEAP, **more).trials) == 2
@@ -190,7 +191,7 @@ def test_what_tries_every_combination_ends_none_of_them(trainings):
     ],
 )
 def test_what_is_refused(sweep, trials, parameter, trainings, registry):
-    with pytest.raises(UsageError, match=parameter):
+    with refusal(parameter):
         pc.tune(sweep=sweep, trials=trials, **CHEAP)
     assert not trainings and not [*registry.run_folder("mine").parent.glob("*")]
 
@@ -222,9 +223,9 @@ def test_the_command_prints_mean_and_spread_over_seeds(run, trainings):
         refused(run("tune", "simcse", *wrong), 2, "--s")
 
 
-def test_real_runs(tiny_folder, registry, monkeypatch):
+def test_real_runs(bert_folder, registry, monkeypatch):
     text = [f"a dog runs {number}" for number in range(16)]
-    given = {"data": text, "backbone": str(tiny_folder("bert")), "batch_size": 4, "steps": 2}
+    given = {"data": text, "backbone": str(bert_folder), "batch_size": 4, "steps": 2}
     found = pc.tune("simcse", seeds=2, name="mine", on="demo:dev", keep_runs=True, **given)
     assert [trial.state for trial in found.trials] == ["finished", "finished"]
     assert {"mine.run-1", "mine.run-2"} < set(registry.names())
@@ -235,7 +236,7 @@ def test_real_runs(tiny_folder, registry, monkeypatch):
     other = {"sweep": {"seed": [1 - last, last]}, "name": "other", "on": "demo:dev", **given}
     with stopped_at(monkeypatch, 1, seed=last), pytest.raises(KeyboardInterrupt):
         pc.tune("simcse", **other)
-    with pytest.raises(UsageError, match="in memory"):
+    with refusal("in memory"):
         pc.tune(name="other", resume=True)
     pc.tune("simcse", resume=True, **other)
     assert np.array_equal(pc.load("other").encode(text), runs[found.chosen])
