@@ -215,7 +215,7 @@ def main() -> None:
     spent.timed(StaticEncoder, "inputs", "tokenise")
     spent.timed(StaticEncoder, "begin", "compute")
     spent.timed(engine, "plan_batches", "plan batches")
-    spent.timed(batching.Gathering, "_fetch", "gather")
+    spent.timed(batching.LateResults, "read", "gather")
     spent.timed(engine._Pass, "_compute", "compute")
     spent.timed(TorchEncoder, "batch", "make batches")
     spent.timed(trainable_encoder, "make_batch", "make batches")

@@ -55,6 +55,10 @@ class Backbone:
 
     words_only = False  #: no layers: only word vectors to average
     tf32 = False  #: a GPU may round the operands of its products to TF32
+    _ours = (
+        False  #: our own BERT, whose last layer can be computed at one position of an input alone
+    )
+    _takes_hook = False
     merged = False  #: an adapter was added to its weights, which its folder does not contain
     #: The model as ``compile`` made it, which shares its weights; None: it is not compiled.
     _compiled: Callable[..., Any] | None = None
@@ -86,7 +90,6 @@ class Backbone:
         #: d/h (set separately in Qwen3 and Gemma)
         self.head_width: int = getattr(config, "head_dim", None) or self.width // self.n_heads
         self.causal: bool = family.causal  #: a token sees those before it only
-        #: Our own BERT, whose last layer can be computed at one position of each input alone.
         self._ours = isinstance(model, BertModel)
         self._takes_hook = family.hook or self._ours
         self._padding: int = config.pad_token_id or 0  #: id, by the configuration

@@ -85,9 +85,6 @@ class WordVectors(Backbone):
     def to(self, device: torch.device) -> "WordVectors":
         return WordVectors(self._table, device)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         return HiddenStates(static=self._rows[batch.ids])
 

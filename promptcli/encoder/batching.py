@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ _EXACT_LENGTHS = 48
 _MANY_BATCHES = 16  #: with at least this many batches, the last one is filled up too
 
 #: batches that a GPU computes or has computed while the host goes on; the last may be small
-_IN_FLIGHT = 2
+IN_FLIGHT = 2
 
 #: batches computed at a time, at most: Python hands out the operations of one after the other
 PARALLEL_BATCHES = 8
@@ -155,59 +155,36 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Fetch[Key]:
     return fetched
 
 
-class Gathering(Generic[Key]):
-    """Vectors of n inputs, (n, d) by key, gathered from batches of any order.
+class LateResults:
+    """Passes what a function waits for, and its context, to ``take``, in order.
 
-    A batch is fetched late, while a GPU computes the next ones.
-    """
-
-    def __init__(self, n: int) -> None:
-        self.vectors: dict[Key, np.ndarray] = {}
-        self._n = n
-        self._in_flight: list[tuple[np.ndarray, Fetch[Key]]] = []
-
-    def add(self, batch: np.ndarray, fetch: Fetch[Key]) -> None:
-        """Add a batch, the indices of its inputs, whose vectors ``fetch`` waits for."""
-        self._in_flight.append((batch, fetch))
-        self._fetch(leave=_IN_FLIGHT)
-
-    def finish(self) -> dict[Key, np.ndarray]:
-        """Return the vectors once all batches are fetched, and let go of them."""
-        self._fetch(leave=0)
-        vectors, self.vectors = self.vectors, {}
-        return vectors
-
-    def _fetch(self, leave: int) -> None:
-        while len(self._in_flight) > leave:
-            batch, fetch = self._in_flight.pop(0)
-            for key, values in fetch().items():
-                if key not in self.vectors:
-                    self.vectors[key] = np.empty((self._n, values.shape[1]), np.float32)
-                self.vectors[key][batch] = values
-
-
-class LateFigures:
-    """Passes each step's figures and context to ``take``, in order.
-
-    A GPU's one step late, so that it need not wait.
+    It is read late, while a GPU computes what follows.
     """
 
     def __init__(self, take: Callable[..., None]) -> None:
         self._take = take
-        self._unread: list[tuple[Fetch[str], tuple[Any, ...]]] = []
+        self._unread: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
 
-    def add(self, figures: torch.Tensor, *context: Any) -> None:
-        """Queue a step's figures and pass on those of the previous step (on a CPU: this step's
-        too).
-        """
-        self._unread.append((begin_fetch({"figures": figures}), context))
-        self.read(1 if figures.device.type == "cuda" else 0)
+    def put(self, fetch: Callable[[], Any], *context: Any, late: int = IN_FLIGHT) -> None:
+        """Queue what ``fetch`` waits for; pass on all that was queued before the last ``late``."""
+        self._unread.append((fetch, context))
+        self.read(late)
 
     def read(self, leave: int = 0) -> None:
-        """Pass on the figures of all steps except the last ``leave``."""
+        """Pass on all except the last ``leave``."""
         while len(self._unread) > leave:
             fetch, context = self._unread.pop(0)
-            self._take(fetch()["figures"], *context)
+            self._take(fetch(), *context)
+
+
+class LateFigures(LateResults):
+    """The figures of steps: a GPU's are passed on one step late, a CPU's at once."""
+
+    def add(self, figures: torch.Tensor, *context: Any) -> None:
+        """Queue a step's figures."""
+        fetch = begin_fetch({"figures": figures})
+        late = 1 if figures.device.type == "cuda" else 0
+        self.put(lambda: fetch()["figures"], *context, late=late)
 
 
 def padded_length(longest: int) -> int:

@@ -30,7 +30,7 @@ from promptcli.encoder.batching import (
     TOKEN_BUDGET,
     BatchSplitter,
     Fetch,
-    Gathering,
+    LateResults,
     begin_fetch,
     bias_batch,
     check_not_forked,
@@ -527,20 +527,35 @@ class _Pass:
     def begin(self, inputs: Inputs, progress: Progress) -> Fetch[TorchEncoder]:
         """Begin to compute the vectors of n inputs; the function returned waits for them."""
         ids = inputs.ids
-        gathering = Gathering[TorchEncoder](len(ids))
+        vectors: dict[TorchEncoder, np.ndarray] = {}
         left = len(ids)
+
+        def place(arrays: Mapping[TorchEncoder, np.ndarray], batch: np.ndarray) -> None:
+            for encoder, values in arrays.items():
+                if encoder not in vectors:
+                    vectors[encoder] = np.empty((len(ids), values.shape[1]), np.float32)
+                vectors[encoder][batch] = values
+
+        late = LateResults(place)
         with torch.inference_mode():
             for encoder, matrix in self._averaging.items():
-                gathering.vectors[encoder] = _averages(encoder, ids, matrix)
+                vectors[encoder] = _averages(encoder, ids, matrix)
             for batch, parts in self._computed(ids):
                 for part, fetch in parts:
-                    gathering.add(part, fetch)
+                    late.put(fetch, part)
                 new = min(len(batch), left)  # the last batch may repeat its inputs
                 left -= new
                 progress(new)
         if left:
             progress(left)
-        return gathering.finish
+
+        def finish() -> dict[TorchEncoder, np.ndarray]:
+            late.read()
+            done = dict(vectors)
+            vectors.clear()  # the caller alone holds them
+            return done
+
+        return finish
 
     def _computed(
         self, ids: RaggedIds
