@@ -55,9 +55,7 @@ class Backbone:
 
     words_only = False  #: no layers: only word vectors to average
     tf32 = False  #: a GPU may round the operands of its products to TF32
-    _ours = (
-        False  #: our own BERT, whose last layer can be computed at one position of an input alone
-    )
+    _ours = False  #: our own BERT, which can compute its last layer at one position alone
     _takes_hook = False
     merged = False  #: an adapter was added to its weights, which its folder does not contain
     #: The model as ``compile`` made it, which shares its weights; None: it is not compiled.

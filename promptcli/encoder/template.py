@@ -239,28 +239,16 @@ class Template:
         return RaggedIds.side_by_side([pieces.ranges(pieces.starts, kept), of_template])
 
     def _side(
-        self, text: str, *, starts_input: bool = False, keep_blank: bool = False
+        self, words: str, *, starts_input: bool = False, keep_blank: bool = False
     ) -> list[int]:
-        """Return the ids of words before or after the sentence."""
+        """Return the ids of words and masks before or after the sentence."""
         tokenizer = self._tokenizer
-        ids: list[int] = []
-        adds_blank = starts_input and tokenizer.start_blank
-        *before_masks, last = text.split(MASK)
-        for segment in before_masks:
-            assert tokenizer.mask is not None
-            # the space before a mask belongs to the mask token, if it takes one
-            words = segment.rstrip() if tokenizer.mask_takes_blank else segment
-            ids += [*self._segment(words, adds_blank), tokenizer.mask]
-            adds_blank = tokenizer.segment_blank
-        # the space before the sentence belongs to it
-        return ids + self._segment(last if keep_blank else last.rstrip(), adds_blank)
-
-    def _segment(self, words: str, adds_blank: bool) -> list[int]:
-        """Return the ids of words between masks."""
-        if not words:
-            return []
-        blank = " " if adds_blank and not words[0].isspace() else ""
-        return self._tokenizer.encode([blank + words])[0]
+        if not keep_blank:  # the space before the sentence belongs to it
+            words = words.rstrip()
+        words = words.replace(MASK, tokenizer.mask_text or MASK)
+        if starts_input and tokenizer.start_blank and tokenizer.takes_blank(words):
+            words = " " + words
+        return tokenizer.encode([words])[0] if words else []
 
 
 def check_template(text: str, most: int = 1) -> None:
