@@ -6,14 +6,13 @@ import functools
 import itertools
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
 
 import numpy as np
 
 _INTEGER = "i"  #: C's integer: an id
 
 
-class RaggedIds(Sequence[list[int]]):
+class RaggedIds:
     """n rows of token ids, one after the other; a row taken out of them is a list."""
 
     def __init__(self, ids: np.ndarray, lengths: np.ndarray) -> None:
@@ -124,14 +123,8 @@ class RaggedIds(Sequence[list[int]]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @overload
-    def __getitem__(self, number: int) -> list[int]: ...
-    @overload
-    def __getitem__(self, number: slice) -> "RaggedIds": ...
-    def __getitem__(self, number: int | slice) -> "list[int] | RaggedIds":
-        """Return one row as a list of ids, or a slice of the rows."""
-        if isinstance(number, slice):
-            return self.take(np.arange(len(self))[number])
+    def __getitem__(self, number: int) -> list[int]:
+        """Return one row as a list of ids."""
         start = self.starts[number]
         row: list[int] = self.ids[start : start + self.lengths[number]].tolist()
         return row
@@ -142,7 +135,7 @@ class RaggedIds(Sequence[list[int]]):
         return (ids[start:end] for start, end in itertools.pairwise([0, *ends]))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
+        if not isinstance(other, Iterable):
             return NotImplemented
         return list(self) == list(other)
 

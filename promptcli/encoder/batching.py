@@ -6,7 +6,7 @@ and their vectors, put back in order.
 import contextvars
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -197,7 +197,7 @@ def padded_length(longest: int) -> int:
 
 
 def make_batch(
-    inputs: Sequence[Sequence[int]],
+    inputs: Iterable[Sequence[int]],
     mask_positions: np.ndarray | None,
     pad: int,
     device: torch.device,

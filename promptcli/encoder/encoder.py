@@ -200,7 +200,7 @@ class TorchEncoder(Encoder):
     def token_ids(self, texts: Sequence[str]) -> RaggedIds:
         return self.pooling.weights.token_ids(texts, self.backbone)
 
-    def batch(self, inputs: Sequence[Sequence[int]], shared: SharedTokens | None = None) -> Batch:
+    def batch(self, inputs: Iterable[Sequence[int]], shared: SharedTokens | None = None) -> Batch:
         """Return the ids of n inputs as a batch on the backbone's device, padded.
 
         ``shared``: the tokens that begin every input, if they are computed already.
@@ -217,7 +217,7 @@ class TorchEncoder(Encoder):
 
     def encode_batch(
         self,
-        inputs: Sequence[Sequence[int]],
+        inputs: Iterable[Sequence[int]],
         peers: Sequence["TorchEncoder"],
         needs: Needs,
         shared: SharedTokens | None = None,

@@ -11,7 +11,7 @@ import logging
 import queue
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -281,7 +281,7 @@ def encode_with(
     return np.concatenate([run(batch_of(batch, encoder)) for batch in batches])
 
 
-def batch_of(rows: Sequence[Sequence[int]], encoder: TorchEncoder) -> states.Batch:
+def batch_of(rows: Iterable[Sequence[int]], encoder: TorchEncoder) -> states.Batch:
     """Return rows of ids as a batch on the CPU."""
     return batching.make_batch(
         rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length
