@@ -20,7 +20,7 @@ from promptcli.backbones.attention_hook import (
     hook_fault,
     register_attention,
 )
-from promptcli.backbones.bert import BertModel
+from promptcli.backbones.bert import BertModel, at_slots
 from promptcli.backbones.checking import load_tokenizer
 from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
@@ -227,10 +227,8 @@ class Backbone:
                 states = output.last_hidden_state
             else:
                 states = output.hidden_states[layer]
-            # the last layer of our own BERT may be at the slot alone
-            if places is not None and states.size(1) > 1:
-                rows = torch.arange(len(places), device=places.device)
-                states = states[rows, places].unsqueeze(1)
+            if states.size(1) > 1:  # the last layer of our own BERT may be at the slot alone
+                states = at_slots(states, places)
             layers[layer] = states.float()
         attended = {}
         for layer, mixed in recorded.mixtures.items():

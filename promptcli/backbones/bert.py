@@ -162,7 +162,7 @@ class _SelfAttention(nn.Module):
         to_queries, to_keys, to_values = map(self.get_submodule, self._maps)
         keys = self.by_heads(to_keys(hidden))
         values = self.by_heads(to_values(hidden))
-        queries = self.by_heads(to_queries(_at(hidden, slots)))
+        queries = self.by_heads(to_queries(at_slots(hidden, slots)))
         probability = self.dropout.p if self.training else 0.0
         if slots is None:
             mixed, _ = attention(self, queries, keys, values, mask, dropout=probability, hook=hook)
@@ -212,10 +212,10 @@ class _Attention(nn.ModuleDict):
     ) -> Tensor:
         if "self" in self:
             mixed = self["self"](hidden, mask, hook, slots)
-            attended: Tensor = self["output"](mixed, _at(hidden, slots))
+            attended: Tensor = self["output"](mixed, at_slots(hidden, slots))
             return attended
         mixed = self["attn"](hidden, mask, hook, slots)
-        return _add_and_norm(self, self["attn"].get_submodule("o")(mixed), _at(hidden, slots))
+        return _add_and_norm(self, self["attn"].get_submodule("o")(mixed), at_slots(hidden, slots))
 
 
 class _Layer(nn.Module):
@@ -348,7 +348,7 @@ def relative_bias(table: Tensor, length: int) -> Tensor:
     return by_distance[:, pairs].unsqueeze(0)
 
 
-def _at(hidden: Tensor, slots: Tensor | None) -> Tensor:
+def at_slots(hidden: Tensor, slots: Tensor | None) -> Tensor:
     """Return the states at one position a sentence, (n, 1, d); all if there are no slots."""
     if slots is None:
         return hidden
