@@ -17,9 +17,8 @@ from promptcli.errors import UsageError
 
 def read(path, text=None, identifier=None, stdin=None):
     with open_rows(
-        Path(path),
+        Path(path) if stdin is None else io.BytesIO(stdin),
         ColumnChoice(text, identifier),
-        stdin=None if stdin is None else io.BytesIO(stdin),
     ) as source:
         batches = list(source)
     return [(row["id"], row["text"]) for batch in batches for row in records(batch)]

@@ -94,27 +94,26 @@ class Rows:
 
 @contextlib.contextmanager
 def open_rows(
-    path: str | Path,
+    source: str | Path | BinaryIO,
     fields: ColumnChoice = ColumnChoice(),  # noqa: B008
     *,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool | None = None,
-    stdin: BinaryIO | None = None,
     start: int = 0,
     number: int = 0,
     again: bool = False,
     may_be_empty: bool = False,
 ) -> Iterator[Rows]:
-    """Open a file and read its first batch, so that a wrong file or field is known before any work
-    is done.
+    """Open a file or a stream and read its first batch, so that a wrong file or field is known
+    before any work is done.
 
     Args:
-        path: A file or URL, of a table by its extension, or ``-``; also ``FILE:COLUMN``.
+        source: A file or URL, of a table by its extension, also ``FILE:COLUMN``; or a stream: of a
+            table or JSON if a field is named, else of plain text.
         fields: Which columns are read.
         csv: How a table is written (``CsvOptions``).
         skip_bad: Leave out the rows that cannot be read, and say how many and why; of a text they
             are blank. None: the user has no such choice.
-        stdin: Read if the path is ``-``: a table or JSON if a field is named, else plain text.
         start: The first row that is read.
         number: Its id, if the file has no ids.
         again: Whether the file was read before: rows that cannot be read are left out in silence.
@@ -123,19 +122,19 @@ def open_rows(
     Raises:
         UsageError: An empty or unreadable file, or one that does not say how it is to be read.
     """
-    path, named = split_columns(str(path))
+    stream = None if isinstance(source, str | Path) else source
+    path, named = split_columns(str(STANDARD if stream else source))
     if named:
         fields = dataclasses.replace(fields, named=named)
     bad = BadRows(True if again else skip_bad, quiet=again)
-    stdin = stdin if path == str(STANDARD) else None
     options = CsvOptions.of(csv)
     extension = extension_of(path)[0]
     if not is_remote(path) and extension in (".parquet", ".xlsx"):
         check_file(Path(path), regular=True)
     is_table = extension in TABLES or (extension not in _TEXTS and extension in INPUT_FORMATS)
-    if stdin is not None:
+    if stream is not None:
         is_table = bool(fields.names) or fields.layouts != (SENTENCES,)
-    with open_text(path, stdin, stored=is_table) as text, contextlib.ExitStack() as opened:
+    with open_text(path, stream, stored=is_table) as text, contextlib.ExitStack() as opened:
         table: RowTable
         if not is_table:
             _check_columns_of_text(fields, text.name)
@@ -146,8 +145,8 @@ def open_rows(
             start = 0
         elif extension == ".xlsx":
             sheet, fields = fields.without_sheet()
-            table = WorkbookTable(str(path), options, sheet)
-        elif extension in _JSON or (stdin is not None and _begins_json(text)):
+            table = WorkbookTable(path, options, sheet)
+        elif extension in _JSON or (stream is not None and _begins_json(text)):
             whole = fields.cells or fields.layouts != (SENTENCES,)
             table = JsonTable(text, options, bad, fields.names, whole)
         else:
@@ -159,7 +158,7 @@ def open_rows(
             raise UsageError(f"{text.name} is empty; give a file with at least one row")
         yield dataclasses.replace(
             rows,
-            name=str(path),
+            name=path,
             batches=itertools.chain([first] if first else [], rows.batches),
             head=list(first.get(TEXT, ())),
             sha256=text.sha256,
@@ -172,7 +171,7 @@ def _begins_json(text: OpenText) -> bool:
     return next(text.lines(), "").lstrip()[:1] in ("{", "[")
 
 
-def _count(path: str | Path) -> int | None:
+def _count(path: str) -> int | None:
     """Return about how many rows a file with lines has; None if that is not cheap to know."""
     extension, ending = extension_of(path)
     if is_remote(path) or ending or extension in (".json", ".xlsx") or not Path(path).is_file():

@@ -155,12 +155,10 @@ def embed(
 
     from promptcli.data import vectors
 
-    path, stdin = STANDARD, None
+    path = STANDARD
     if isinstance(source, str | Path):
         (name,), text_field = split_text_column([str(source)], text_field)
-        path = Path(name)
-    else:
-        stdin = source
+        source = path = Path(name)
     given = stored_options(csv)
     settings = vectors.EmbedSettings(
         text_field, id_field, normalize, precision, split, given, skip_bad
@@ -170,7 +168,7 @@ def embed(
     if target is not None and not force:
         before = vectors.reusable_manifest(target, path, settings)
     fields = ColumnChoice(text_field, id_field)
-    with open_rows(path, fields, csv=csv, skip_bad=skip_bad, stdin=stdin) as rows:
+    with open_rows(source, fields, csv=csv, skip_bad=skip_bad) as rows:
         if target is not None:
             check_output(target, force=force or before is not None)
         from promptcli.embedding.writing import embed_file, embed_stream

@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -18,9 +17,9 @@ import numpy as np
 from promptcli.data.cells import CellReader, stripped, type_of
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.given import check_ids, check_texts
-from promptcli.data.input_files import STANDARD, split_columns
+from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
-from promptcli.data.rows import Rows, open_rows
+from promptcli.data.rows import open_rows
 from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
 from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
@@ -152,18 +151,14 @@ def open_sentences(
             are left out.
         keep_ids: Whether these rows have the ids of a table as its column ``id``.
     """
-    path, stdin = _path_and_stream(file)
     fields = fields or ColumnChoice(reading.text_field, reading.id_field)
     fields = replace(fields, cells=True, remedy="" if of_files else None)
-    name, named = split_columns(str(path))
-    if stdin is None and len(named) == 1 and fields.id is not None:
-        path, fields = Path(name), replace(fields, text=named[0])
-    with open_rows(path, fields, csv=reading.csv, skip_bad=skip_bad, stdin=stdin) as source:
+    with open_rows(file, fields, csv=reading.csv, skip_bad=skip_bad) as source:
 
         def blocks(encoder: "Encoder") -> Iterator[NewRows]:
-            if source.is_text and has_passages(source.head, path, reading.rows):
+            if source.is_text and has_passages(source.head, source.name, reading.rows):
                 lines = source.texts()
-                yield from _placed_rows(str(file), passages_of(lines, path, encoder))
+                yield from _placed_rows(str(file), passages_of(lines, source.name, encoder))
                 return
             if source.is_text and of_files:
                 yield from _placed_rows(str(file), _lines(source.texts()), are_lines=True)
@@ -258,25 +253,11 @@ def _placed_rows(
         yield NewRows(ids, [passage.text for passage in block], columns=columns, types=types)
 
 
-def _path_and_stream(file: str | Path | BinaryIO) -> tuple[Path, BinaryIO | None]:
-    if isinstance(file, str | Path):
-        return Path(file), None
-    return STANDARD, file
-
-
-def open_texts(
-    file: str | Path | BinaryIO, fields: ColumnChoice, **options: Any
-) -> AbstractContextManager[Rows]:
-    """Open the rows of a file or a stream, see ``open_rows``."""
-    path, stdin = _path_and_stream(file)
-    return open_rows(path, fields, stdin=stdin, **options)
-
-
 def queries_of(file: str | BinaryIO, text_field: str | None) -> Iterator[list[str]]:
     """Yield the sentences of a file of queries, in blocks."""
     if are_vectors(file):
         raise UsageError(f"{file} holds vectors, and queries are sentences")
-    with open_texts(file, ColumnChoice(text_field)) as source:
+    with open_rows(file, ColumnChoice(text_field)) as source:
         for batch in source:
             yield list(batch[TEXT])
 

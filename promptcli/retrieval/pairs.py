@@ -28,12 +28,12 @@ from promptcli.data.layouts import (
     ColumnChoice,
     name_key,
 )
-from promptcli.data.rows import sentences_of
+from promptcli.data.rows import open_rows, sentences_of
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.models import loading
 from promptcli.notes import note, stage
-from promptcli.retrieval.files import are_vectors, open_texts, open_vectors, unit_rows
+from promptcli.retrieval.files import are_vectors, open_vectors, unit_rows
 from promptcli.retrieval.ranking import ROUNDING, Hit
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import DATABASE, as_text, row_name
@@ -351,7 +351,7 @@ class _Set:
         """Return the sentences of a file, those of pairs and triplets too."""
         layouts = (SENTENCES,) if hasattr(file, "read") else _LAYOUTS  # a stream is text
         fields = ColumnChoice(layouts=layouts, remedy="")
-        with open_texts(file, fields, csv=csv, skip_bad=skip_bad) as source:
+        with open_rows(file, fields, csv=csv, skip_bad=skip_bad) as source:
             rows = [(name, text) for name, text in sentences_of(source) if text.strip()]
         return cls([name for name, _ in rows], [text for _, text in rows])
 

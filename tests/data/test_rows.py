@@ -174,7 +174,7 @@ def test_hash_is_of_the_bytes_in_the_file_and_total_is_known_if_it_is_cheap(tmp_
             assert source.total() == total
             list(source)
             assert source.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
-    with open_rows(STANDARD, stdin=io.BytesIO(b"one\ntwo\n")) as source:
+    with open_rows(io.BytesIO(b"one\ntwo\n")) as source:
         list(source)
         assert (
             source.sha256() == hashlib.sha256(b"one\ntwo\n").hexdigest() and source.total() is None

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
+from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.statistics import Doubles, mean_interval
@@ -22,7 +23,6 @@ from promptcli.models import loading
 from promptcli.models.loading import Model
 from promptcli.notes import note
 from promptcli.plugins.judge.judgements import Judgements, Pair
-from promptcli.retrieval.files import open_texts
 from promptcli.retrieval.sentence_index import WAYS, SentenceIndex
 from promptcli.retrieval.store import row_name
 from promptcli.storage.files import write_text
@@ -211,7 +211,7 @@ class Judging:
 def _read_queries(file: str) -> dict[str, str]:
     """Return the distinct queries of a file with their ids."""
     queries: dict[str, str] = {}
-    with open_texts(file, ColumnChoice()) as source:
+    with open_rows(file, ColumnChoice()) as source:
         for batch in source:
             for number, text in zip(batch[ID], batch[TEXT], strict=True):
                 if text.strip():
