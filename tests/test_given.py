@@ -16,7 +16,7 @@ import promptcli as pc
 from promptcli.data.sources import examples_of
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder import threads
+from promptcli.encoder import batching
 from tests.comparing import refusal
 from tests.tiny import SENTENCES
 
@@ -144,10 +144,10 @@ def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(monkeypatch):
 
 def test_a_forked_process_does_not_hang(monkeypatch):
     encoder = pc.load("mini", device="cpu")
-    monkeypatch.setattr(threads, "_THREADED", set())
+    monkeypatch.setattr(batching, "_THREADED", set())
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     encoder.encode(["A cat."])
-    assert threads._THREADED == {os.getpid()}
+    assert batching._THREADED == {os.getpid()}
     encoder.encode(["A cat."])
     monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
     with refusal("forked from one that had encoded in several threads", pc.PromptcliError):
