@@ -3,14 +3,12 @@ file.
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError
-from promptcli.notes import note
 
 
 def check_rows(rows: Any, what: str, kind: str = "text") -> list[Any]:
@@ -98,18 +96,6 @@ def are_sentences(texts: Sequence[str]) -> bool:
     return all(
         " " in word.strip() and "\n" not in word and not os.path.exists(word) for word in texts
     )
-
-
-def note_no_file(word: str) -> None:
-    """Say that a word that looks like the name of a file is read as a sentence, since the file is
-    missing.
-    """
-    if (
-        " " not in word
-        and re.fullmatch(r"\.[a-z][a-z0-9]+(:\S+)?", Path(word).suffix)
-        and not os.path.exists(word)
-    ):
-        note(f"{word}: no such file; read as a sentence")
 
 
 def check_encodable(sentence: str) -> None:

@@ -122,11 +122,6 @@ def test_a_blank_line_of_a_file_of_queries_has_no_hits(run, built, tmp_path):
     assert ran.err.count("a blank query has no hits") == 2
 
 
-def test_a_sentence_that_looks_like_a_file_is_named(run, built):
-    assert "x.txt: no such file; read as a sentence" in run("index", "search", built, "x.txt").err
-    assert "no such file" not in run("index", "search", built, "A cat.").err
-
-
 def test_the_encoder_is_made_again_from_the_index(run, built, fake):
     run("index", "search", built, "x")
     entry, dtype = fake.opened[0]

@@ -2,8 +2,6 @@
 cosine of sentences or files.
 """
 
-import io
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 import promptcli
+from promptcli.cli.commands.dups import stream_or_name
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import (
     Csv,
@@ -41,9 +40,9 @@ def embed(
         typer.Argument(
             metavar="FILE",
             help="Text (one sentence on each line), CSV, TSV, JSONL, JSON (each also compressed:"
-            " .gz, .bz2, .xz, .zst), XLSX or Parquet, also FILE:COLUMN. Or - for standard"
-            " input, or the sentences themselves. With --shards also many files, globs,"
-            " folders of .parquet files, URLs (hf://, s3://).",
+            " .gz, .bz2, .xz, .zst), XLSX or Parquet, also FILE:COLUMN; or - for standard"
+            " input. With --shards also many files, globs, folders of .parquet files, URLs"
+            " (hf://, s3://).",
         ),
     ],
     output: Annotated[
@@ -161,7 +160,12 @@ def embed(
             "--shard, --workers, --engine and --address need --shards: how many parts there are in"
             " all"
         )
-    source = _source(files)
+    if len(files) > 1 or "://" in files[0]:
+        raise UsageError(
+            "several files, and URLs, are embedded into a folder of parts; give --shards N -o"
+            " FOLDER"
+        )
+    source = stream_or_name(files[0])
     target: str | BinaryIO | None = output
     if output == "-" or (output is None and _is_stream(source)):
         if json:
@@ -182,33 +186,6 @@ def embed(
         skip_bad=skip_bad,
     )
     _show(made, precision, as_json=json)
-
-
-def _source(words: list[str]) -> str | BinaryIO:
-    """Return the file that the words of the command line name, or a stream of them: standard
-    input, or the words as sentences, if no file has any of their names.
-    """
-    from promptcli.data.input_files import check_file, check_sentence, names_file
-
-    if words == ["-"]:
-        return sys.stdin.buffer
-    missing = [word for word in words if not (os.path.exists(word) or names_file(word))]
-    if not missing and len(words) == 1:
-        return words[0]
-    if not missing or any("://" in word and " " not in word for word in words):
-        raise UsageError(
-            "several files, and URLs, are embedded into a folder of parts; give --shards N -o"
-            " FOLDER"
-        )
-    if len(missing) < len(words):
-        check_file(Path(missing[0]))
-    for word in words:
-        check_sentence(word)
-        if "\n" in word:
-            raise UsageError(f"sentence {word!r:.60} has a line break; give a file of sentences")
-    what = "a sentence" if len(words) == 1 else f"{len(words)} sentences"
-    note(f"no such file; read as {what}")
-    return io.BytesIO("\n".join(words).encode())
 
 
 def _is_stream(source: str | BinaryIO) -> bool:

@@ -39,7 +39,6 @@ from promptcli.cli.options import (
     takes_model,
 )
 from promptcli.data.csv_options import csv_options
-from promptcli.data.given import note_no_file
 from promptcli.errors import CheckFailedError, UsageError, counted
 from promptcli.recipe import Choice, Recipe
 
@@ -360,11 +359,7 @@ def search(
     if not query.strip():
         raise UsageError("the query is empty; give a sentence, or a file of them")
     many = query == "-" or names_file(query)
-    if many:
-        blocks = queries_of(stream_or_name(query), text_field)
-    else:
-        note_no_file(query)
-        blocks = iter([[query]])
+    blocks = queries_of(stream_or_name(query), text_field) if many else [[query]]
     encoder = None if index.way(by) == "words" else index.encoder.in_role("query", report=True)
     for number, texts in enumerate(blocks):
         if encoder is not None and number == 0:
