@@ -318,39 +318,48 @@ def test_a_copy_of_the_query_reaches_one(run, fake, search, tmp_path):
         ]
 
 
-# Vectors of another program
+# Folders of parts
 
 
-def plain_vectors(path, size=8, width=8, columns=("id", "text")):
-    """Write a Parquet file as another program would, two rows in a row group."""
-    texts = [f"s{row}" for row in range(size)]
-    matrix = np.array([vector(text, width) for text in texts], np.float32)
-    table = {"embedding": pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), width)}
-    named = {"id": [f"key {text}" for text in texts], "text": texts}
-    table |= {name: pa.array(named[name], pa.string()) for name in columns}
-    pq.write_table(pa.table(table), path, row_group_size=2)
-    return path
+def plain_parts(folder, sizes=(3, 0, 5), width=8, columns=("id", "text")):
+    """Write Parquet files as another program would, two rows in a row group."""
+    folder.mkdir()
+    for number, size in enumerate(sizes):
+        texts = [f"s{row}" for row in range(sum(sizes[:number]), sum(sizes[:number]) + size)]
+        matrix = np.array([vector(text, width) for text in texts], np.float32)
+        table = {
+            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), width)
+        }
+        named = {"id": [f"key {text}" for text in texts], "text": texts}
+        table |= {name: pa.array(named[name], pa.string()) for name in columns}
+        pq.write_table(pa.table(table), folder / f"part-{number}.parquet", row_group_size=2)
+    return folder
 
 
-def test_vectors_of_another_program_need_the_name_of_their_encoder(run, fake, search, tmp_path):
-    named = plain_vectors(tmp_path / "named.parquet")
-    bare = plain_vectors(tmp_path / "bare.parquet", columns=())
-    refused(run("index", "build", named, "-o", tmp_path / "i"), 2, "no manifest")
-    refused(run("index", "build", tmp_path, "-o", tmp_path / "i"), 2, "is a folder")
-    for file, query, expected in ((named, "s4", ("key s4", "s4")), (bare, "s7", (7, None))):
-        index = file.with_suffix(".index")
-        assert run("index", "build", file, "-m", "mini", "-o", index).code == 0
+def test_parts_of_another_program_need_the_name_of_their_encoder(run, fake, search, tmp_path):
+    parts, bare = plain_parts(tmp_path / "parts"), plain_parts(tmp_path / "bare", columns=())
+    refused(run("index", "build", parts, "-o", tmp_path / "i"), 2, "no manifest")
+    for folder, query, expected in ((parts, "s4", ("key s4", "s4")), (bare, "s7", (7, None))):
+        index = folder.with_suffix(".index")
+        assert run("index", "build", folder, "-m", "mini", "-o", index).code == 0
         [hit] = search(index, query, "-k", 1)
         assert (hit["id"], hit["text"]) == expected
 
 
-def test_vectors_that_do_not_fit_are_one_line(run, fake, tmp_path):
-    build = ("index", "build", "-m", "mini", "-o", tmp_path / "i")
-    refused(run(*build, plain_vectors(tmp_path / "empty.parquet", size=0)), 2, "no rows")
-    refused(run(*build, plain_vectors(tmp_path / "other.parquet", width=5)), 2, "width 5")
-    damaged = plain_vectors(tmp_path / "damaged.parquet")
-    damaged.write_bytes(damaged.read_bytes()[:-9])
-    refused(run(*build, damaged), 2, damaged.name)
+def test_parts_that_do_not_fit_together_are_one_line(run, fake, tmp_path):
+    parts, empty = plain_parts(tmp_path / "parts"), plain_parts(tmp_path / "empty", sizes=(0,))
+    other = plain_parts(tmp_path / "other", sizes=(2,), width=5)
+    few = plain_parts(tmp_path / "few", sizes=(2,), columns=("id",))
+    last, build = parts / "part-2.parquet", ("index", "build", "-m", "mini", "-o", tmp_path / "i")
+    refused(run(*build, empty), 2, "no rows")
+    refused(run(*build, other), 2, "width 5")
+    wrong = [
+        (last.read_bytes()[:-9], 4),
+        *(((folder / "part-0.parquet").read_bytes(), 2) for folder in (other, few)),
+    ]
+    for damaged, code in wrong:
+        last.write_bytes(damaged)
+        refused(run(*build, parts), code, last.name)
     assert not (tmp_path / "i").exists()
 
 

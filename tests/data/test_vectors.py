@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as st_numpy
 import promptcli as pc
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import VECTOR_FORMATS, holds_vectors, manifest_path, read_vectors
-from promptcli.data.vectors.formats import BLOCK, closing_sink
+from promptcli.data.vectors.formats import ParquetRows, closing_sink
 from promptcli.embedding.writing import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from tests.comparing import refusal
@@ -178,12 +178,15 @@ def test_ids_of_text(tmp_path):
     assert read_vectors(path).ids == list("abcde")
 
 
-@pytest.mark.parametrize("last", [BLOCK, 50_000])
-def test_ids_of_all_blocks_are_numbers_or_all_are_texts(tmp_path, last):
-    ids = [*range(BLOCK), last]
-    pq.write_table(pa.table({"id": ids, "embedding": [[1.0]] * len(ids)}), tmp_path / "v.parquet")
-    found = read_vectors(tmp_path / "v.parquet").ids
-    assert found == (range(BLOCK + 1) if last == BLOCK else list(map(str, ids)))
+def test_ids_of_all_blocks_are_numbers_or_all_are_texts(tmp_path):
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for second, ids in (((3, 4), range(5)), ((50, 51), ["0", "1", "2", "50", "51"])):
+        for path, some in zip(paths, ((0, 1, 2), second), strict=True):
+            table = {"id": some, "embedding": [[1.0, 2.0]] * len(some)}
+            pq.write_table(pa.table(table), path)
+        rows = ParquetRows(paths)
+        found = [each for block in rows.blocks(2) for each in block.ids]
+        assert found == list(ids) and rows.are_numbered == isinstance(ids, range)
 
 
 def test_npy_is_numpys_own_and_mapped(tmp_path):

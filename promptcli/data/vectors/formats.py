@@ -6,8 +6,8 @@ texts too.
 """
 
 import contextlib
+import functools
 import io
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager
@@ -63,6 +63,11 @@ class VectorFormat:
     #: The names of a file's columns, if the format stores ids and texts; such a file may also hold
     #: sentences.
     columns: Callable[[Path], Sequence[str]] | None = None
+
+
+def _are_numbers(ids: list[Any], first: int) -> bool:
+    """Return whether ids are the row numbers from ``first`` on."""
+    return ids == list(range(first, first + len(ids)))
 
 
 def _texts_of(ids: list[Any], first: int, path: Path) -> list[str]:
@@ -193,9 +198,7 @@ def _read_parquet(path: Path) -> Content:
         matrix[block.row : block.row + len(block.vectors)] = block.vectors
         ids += block.ids
         texts += block.texts or ()
-    numbers = range(len(matrix))
-    # a file of another program may have row numbers in its first blocks alone
-    names = numbers if ids == list(numbers) else list(map(str, ids))
+    names = range(len(matrix)) if rows.are_numbered else ids
     return names, texts if rows.has_texts else None, matrix
 
 
@@ -203,7 +206,7 @@ class Block(NamedTuple):
     """Consecutive rows."""
 
     vectors: Floats  #: (m, d)
-    ids: Sequence[int | str]  #: row numbers from 0 over all rows, or texts
+    ids: Sequence[int | str]  #: row numbers from 0 over all rows, or in all blocks texts
     texts: Sequence[str] | None  #: None if the file has none
     row: int = 0  #: number of the first row
     #: which rows had a blank text, if the file has no texts but says so
@@ -211,27 +214,46 @@ class Block(NamedTuple):
 
 
 class ParquetRows:
-    """The rows of a Parquet file, or of parts of one, read block by block, any number of times.
+    """The rows of Parquet files, read block by block, any number of times.
 
-    They have the column ``embedding``, and ``id`` and ``text`` if any. Checksums of pages, if any,
-    are compared.
+    They have the same columns: ``embedding``, and ``id`` and ``text`` if any. Checksums of pages,
+    if any, are compared.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._files = list(files)
         self._columns = list[str]()
-        count = width = 0
+        self.shape = (0, 0)  #: (n, d)
         for path in self._files:
             with _open(path) as file:
-                self._columns = _vector_columns(file, path)
-                count += file.metadata.num_rows
-                for batch in itertools.islice(file.iter_batches(1, columns=[COLUMN]), 1):
-                    width = _vector_rows(batch.column(COLUMN), f"{path}: row 1").shape[1]
-        if not count:
-            hint = f"give a Parquet file with a column {COLUMN!r}"
-            raise UsageError(f"{self._files[0]} holds no rows; {hint}")
-        self.shape = (count, width)  #: (n, d)
+                if not file.metadata.num_rows:
+                    continue
+                columns = _vector_columns(file, path)
+                first = next(file.iter_batches(1, columns=[COLUMN])).column(COLUMN)
+                width = _vector_rows(first, f"{path}: row 1").shape[1]
+                if self.shape[0] and (columns, width) != (self._columns, self.shape[1]):
+                    raise UsageError(
+                        f"{path} holds {', '.join(columns)} of {width} dimensions; the files before"
+                        f" it {', '.join(self._columns)} of {self.shape[1]}"
+                    )
+                self._columns = columns
+                self.shape = (self.shape[0] + file.metadata.num_rows, width)
+        if not self.shape[0]:
+            names = ", ".join(sorted(map(str, self._files))) or "the folder"
+            raise UsageError(
+                f"{names:.200} holds no rows; give Parquet files with a column {COLUMN!r}"
+            )
         self.has_texts = "text" in self._columns
+
+    @functools.cached_property
+    def are_numbered(self) -> bool:
+        """Whether the rows of all files have no ids but their numbers from 0."""
+        if "id" not in self._columns:
+            return True
+        return all(
+            _are_numbers(values_of(batch, "id", path), row)
+            for path, row, batch in self._batches(BLOCK, ["id"])
+        )
 
     def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
         """Yield all rows in order, at most ``rows`` at once."""
@@ -245,10 +267,8 @@ class ParquetRows:
             texts = values_of(batch, "text", path) if self.has_texts else None
             _check_texts(texts, where)
             ids: Sequence[int | str] = range(row, row + len(batch))
-            if "id" in self._columns:
-                given = values_of(batch, "id", path)
-                if given != list(ids):
-                    ids = _texts_of(given, row, path)
+            if not self.are_numbered:
+                ids = _texts_of(values_of(batch, "id", path), row, path)
             yield Block(vectors, ids, texts, row)
 
     def _batches(self, rows: int, columns: list[str]) -> Iterator[tuple[Path, int, Any]]:
