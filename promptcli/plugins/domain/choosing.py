@@ -127,19 +127,20 @@ def choose(
     if queries < FEWEST:
         raise UsageError(f"must be at least {FEWEST}, got {queries}", parameter="queries")
     computed = computed or Choice()
-    further = dict[str, Model | Endpoint]()
-    for model in loading.as_list(models):
+    compared: dict[str, Model | Endpoint] = {
+        name: dataclasses.replace(computed, model=name) for name in SHIPPED
+    }
+    for model in loading.as_list(models):  # what cannot be opened is refused before the work
         if not isinstance(model, str):
-            further[loading.entry_of(model).name] = model
+            compared[loading.entry_of(model).name] = model
         elif model.startswith(PREFIX):
-            further[model] = Endpoint(model, key)
+            endpoint = Endpoint(model, key)
+            endpoint.check()
+            compared[model] = endpoint
         else:
-            further[model] = dataclasses.replace(computed, model=model)
-    for named in further.values():  # refused before the work
-        if isinstance(named, Endpoint):
-            named.check()
-        else:
+            named = dataclasses.replace(computed, model=model)
             loading.entry_of(named)
+            compared[model] = named
     names = list_of_names(files)
     if len(names) == 1 and (Path(names[0]) / "qrels").is_dir():
         made = judged_queries(Path(names[0]))
@@ -148,11 +149,9 @@ def choose(
             names, title=title, most=queries, most_passages=MOST_PASSAGES, seed=seed
         )
     notes.note(_what_was_made(made))
-    compared: dict[str, Model | Endpoint] = {
-        name: dataclasses.replace(computed, model=name) for name in SHIPPED
-    }
-    ways = [_by_words(made.task("lexical"))]
-    for name, each in (compared | further).items():
+    words = _score(made.task("lexical"), np.zeros((0, 0), np.float32))
+    ways = [Way(None, "words", words.value, words.ci95, words.by_example)]
+    for name, each in compared.items():
         ways += _by_model(name, each, made)
     return Chosen(with_differences(ways), made)
 
@@ -167,11 +166,6 @@ def with_differences(ways: Sequence[Way]) -> list[Way]:
         mean = float(by_query.mean())
         compared.append(dataclasses.replace(way, to_best=mean, to_best_ci95=interval))
     return compared
-
-
-def _by_words(task: RetrievalTask) -> Way:
-    score = _score(task, np.zeros((0, 0), np.float32))
-    return Way(None, "words", score.value, score.ci95, score.by_example)
 
 
 def _by_model(name: str, model: Model | Endpoint, made: SyntheticQueries) -> Iterator[Way]:

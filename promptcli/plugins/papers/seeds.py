@@ -223,12 +223,13 @@ def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
     for task, score in zip(own, card.scores, strict=True):
         if "data_sha256" in score:  # data that are read here have one
             hashes[task] = score["data_sha256"]
-    own_scores = [{"task": task, "trained": value} for task, value in own.items()]
     development = next(iter(own))
     rows = []
-    for record in facts.get("runs", [{"scores": own_scores}]):
+    for record in facts.get("runs", [{}]):
         of_run = {**facts, **record}
-        scores = {score["task"]: score["trained"] for score in record["scores"]}
+        scores = own
+        if "scores" in record:
+            scores = {score["task"]: score["trained"] for score in record["scores"]}
         changes = {**of_run.get("changes", {})}
         changes.pop("seed", None)
         trained = {name: of_run[name] for name in _TRACED if name in of_run}
