@@ -146,7 +146,7 @@ class Trainings:
                     with notes.silent():
                         if attempt.is_pretrained:
                             with tempfile.TemporaryDirectory() as folder:
-                                token_seconds = self._pretrain(Path(folder), _FEWEST_TOKENS)
+                                token_seconds = self.pretrain_backbone(Path(folder), _FEWEST_TOKENS)
                         step_seconds[name] = self._seconds_of_a_step(attempt)
                 except UsageError as error:
                     left_out[name] = str(error)
@@ -163,15 +163,38 @@ class Trainings:
         )
         return dataclasses.replace(schedule, left_out=left_out)
 
-    def _pretrain(self, folder: Path, tokens: int) -> float:
-        return pretrain_backbone(
-            self.start.recipe.backbone,
-            self.collection.training_passages,
-            folder,
-            tokens=tokens,
-            seed=self.seed,
+    def pretrain_backbone(self, folder: Path, tokens: int) -> float:
+        """Pre-train the start's backbone further on the texts, or go on with it in that folder;
+        return the seconds that a token took.
+
+        Raises:
+            UsageError: The backbone has no masked-LM head, there is too little text, or
+                pre-training is not installed.
+        """
+        corpus = folder / "texts.txt"
+        if not corpus.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = [f"{' '.join(text.split())}\n" for text in self.collection.training_passages]
+            files.write_text(corpus, "".join(lines))
+        try:
+            pretrain = pc.pretrain
+        except ModuleNotFoundError:
+            raise UsageError("the plug-in pretrain is not installed") from None
+        backbone = self.start.recipe.backbone
+        made = pretrain(
+            corpus,
+            _model_in(folder),
+            start=backbone,
             device=self.where.device,
+            resume=True,
+            tokens=tokens,
+            batch_tokens=BATCH_TOKENS,
+            seed=self.seed,
+            **_SETTINGS.get(backbone, {}),
         )
+        speed = made.figures["tokens_per_second"]
+        assert isinstance(speed, int)
+        return 1 / max(1, speed)
 
     def _seconds_of_a_step(self, attempt: Attempt) -> float:
         few = attempt.examples(self.collection)[: 2 * attempt.batch_size(self.collection)]
@@ -243,7 +266,7 @@ class Trainings:
         name = self.run_name(_PRETRAINED)
         if name not in registry.names():
             folder = registry.run_folder(name)
-            self._pretrain(folder, tokens)
+            self.pretrain_backbone(folder, tokens)
             registry.save(add_change(self.start, folder, name))
         return name
 
@@ -322,41 +345,6 @@ def plan_steps(
 def in_minutes(seconds: float) -> str:
     """Return a time in words: ``12 minutes``."""
     return errors.counted(max(1, round(seconds / 60)), "minute")
-
-
-def pretrain_backbone(
-    backbone: str, texts: Sequence[str], folder: Path, *, tokens: int, seed: int, device: str
-) -> float:
-    """Pre-train a backbone further on texts, or go on with it in that folder; return the seconds
-    that a token took.
-
-    Raises:
-        UsageError: The backbone has no masked-LM head, there is too little text, or pre-training is
-            not installed.
-    """
-    corpus = folder / "texts.txt"
-    if not corpus.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        files.write_text(corpus, "".join(f"{' '.join(text.split())}\n" for text in texts))
-    output = _model_in(folder)
-    try:
-        pretrain = pc.pretrain
-    except ModuleNotFoundError:
-        raise UsageError("the plug-in pretrain is not installed") from None
-    made = pretrain(
-        corpus,
-        output,
-        start=backbone,
-        device=device,
-        resume=True,
-        tokens=tokens,
-        batch_tokens=BATCH_TOKENS,
-        seed=seed,
-        **_SETTINGS.get(backbone, {}),
-    )
-    speed = made.figures["tokens_per_second"]
-    assert isinstance(speed, int)
-    return 1 / max(1, speed)
 
 
 def add_change(entry: Entry, folder: Path, name: str) -> Entry:

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +19,7 @@ from promptcli.plugins.domain import adapt_runs, adapting
 from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
+from promptcli.recipe import Choice
 from promptcli.training.trainer import Trainer
 from tests.comparing import refusal
 from tests.learning import stopped_at
@@ -199,7 +199,9 @@ def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(start, ho
     entry = loading.entry_of(start)
     texts = [" ".join(WORDS)] * 20
     backbone = entry.recipe.backbone
-    pretrain = partial(adapt_runs.pretrain_backbone, backbone, texts, seed=0, device="cpu")
+    collection = SimpleNamespace(training_passages=texts)
+    trainings = adapt_runs.Trainings("mine", entry, Choice(device="cpu"), collection, seed=0)
+    pretrain = trainings.pretrain_backbone
     (tmp_path / "run" / "backbone" / "work").mkdir(parents=True)  # as if killed as it began
     tokens = 2 * adapt_runs.BATCH_TOKENS
     assert pretrain(tmp_path / "run", tokens=tokens) > 0
