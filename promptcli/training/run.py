@@ -183,6 +183,7 @@ class Run:
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
+        self.name = config.name or config.method
         self.watchers: Sequence[Watcher] = ()
         self.source = source_name(config.source)
         self.start = _read_start(config)  #: None: the backbone as pre-trained
@@ -195,8 +196,8 @@ class Run:
             steps_of(config.in_force(self.method).settings, len(self.examples))
         with tasks_from(config.data_dir):
             self.development: DevelopmentTask = checkpoint_task(config.development)
-            self.tests = _read_tests(config)
-        for task in self.tests:
+            self.tasks: list[AnyTask] = [self.development, *_read_tests(config)]
+        for task in self.tasks:
             if isinstance(task, OtherTask):
                 task.check(EvalSettings())
 
@@ -253,9 +254,8 @@ class Run:
         """Tell watchers that the run begins, and at the end of the stack that it is over."""
         config = self.config
         self.watchers = watchers
-        name = config.name or config.method
         resumed = config.resume and RunFolder(folder).has_begun
-        watched = WatchedRun(config.group or name, name, resumed)
+        watched = WatchedRun(config.group or self.name, self.name, resumed)
         facts = {
             **self.identity,
             "source": self.source,
@@ -295,8 +295,6 @@ class Run:
         reading = self.reading
         method = reading.method
         backbone = self.backbone
-        name = self.config.name or method.name
-        tasks = [self.development, *self.tests]
         before = self._tensors_of_start()
         plain = build_encoder(
             reading.untrained_recipe,
@@ -305,17 +303,19 @@ class Run:
             device=self.processes.device,
             dtype="float32",
         )
-        untrained = _score_tasks(plain, tasks, Label(name, "untrained"))
-        default = _score_default_model(plain, self.development, self.start)
+        columns = {
+            "untrained": self._score(plain, "untrained", self.tasks),
+            "begun": [],
+            "default": self._score_default_model(plain),
+        }
         self._make_models(folder)
         learner = TrainableEncoder(reading, backbone, self.objective, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
         first = learner.as_encoder()
-        begun = []
         drawn = first.tensors().keys() - before.keys()
         if drawn or first.recipe.replace(dims=()) != plain.recipe:
-            begun = _score_tasks(first, tasks, Label(name, "untrained start"), method)
+            columns["begun"] = self._score(first, "untrained start", self.tasks)
         examples = self.examples
         if "mine" in self.models:
             vectors = self.models["mine"]
@@ -324,8 +324,7 @@ class Run:
         trainer = Trainer(learner, self.processes, self.watchers)
         tensors = trainer.fit(examples, self.development, folder)
         encoder = learner.trained(tensors)
-        scores = _score_tasks(encoder, tasks, Label(name, method.name), method)
-        columns = {"trained": scores, "untrained": untrained, "begun": begun, "default": default}
+        columns["trained"] = scores = self._score(encoder, method.name, self.tasks)
         figures: dict[str, Any] = {
             "scores": {column: _by_task(each) for column, each in columns.items()}
         }
@@ -339,7 +338,35 @@ class Run:
         documents = [score.to_dict() for score in scores]
         recipe = reading.recipe
         transfer = method.transfer_recipe(recipe)
-        return Entry(name, portable(recipe), tensors, provenance, documents, transfer)
+        return Entry(self.name, portable(recipe), tensors, provenance, documents, transfer)
+
+    def _score(self, encoder: TorchEncoder, label: str, tasks: Sequence[AnyTask]) -> list[Score]:
+        """Return an encoder's scores on tasks of any kind, in their order.
+
+        On transfer tasks it is read as the method reads it there.
+        """
+        other = self.reading.method.transfer_recipe(encoder.recipe)
+        scores: list[Score] = []
+        for task in tasks:
+            reader = encoder
+            if other is not None and is_for_transfer(task):
+                reader = TorchEncoder(other, encoder.backbone, encoder.tensors())
+            scores += score_encoders([reader], [task], [Label(self.name, label)])
+        return scores
+
+    def _score_default_model(self, plain: TorchEncoder) -> list[Score]:
+        """Return the default model's score on the development set.
+
+        Empty if the plain encoder is that model, or if the backbone is not shipped: whoever brings
+        another one does not ask for the default model.
+        """
+        if published_name(plain.backbone) not in SHIPPED:
+            return []
+        entry = open_registry().load(DEFAULT_MODEL)
+        if self.config.start == DEFAULT_MODEL and plain.recipe == entry.recipe.resolve():
+            return []
+        encoder = open_model(entry, device=str(plain.device), dtype="float32")
+        return self._score(encoder, DEFAULT_MODEL, [self.development])
 
     def _make_models(self, folder: Path) -> None:
         """Make the vectors of models in the main process; the others map what it has made."""
@@ -369,7 +396,7 @@ class Run:
         config = self.config
         best = trainer.best
         with used_extensions() as of_tasks:
-            for task in (self.development, *self.tests):
+            for task in self.tasks:
                 TASKS.get(task.name)
         record: dict[str, Any] = {**self.identity, "source": self.source}
         if self.start is not None:
@@ -418,40 +445,6 @@ class Run:
             lines.append(f"{len(words):,} words that are not a single token left out: {shown}")
         for line in lines:
             note(f"{self.source}: {line}")
-
-
-def _score_tasks(
-    encoder: TorchEncoder, tasks: Sequence[AnyTask], label: Label, method: Method | None = None
-) -> list[Score]:
-    """Return an encoder's scores on tasks of any kind, in their order.
-
-    On transfer tasks it is read as the method reads it there.
-    """
-    other = method.transfer_recipe(encoder.recipe) if method else None
-    scores: list[Score] = []
-    for task in tasks:
-        reader = encoder
-        if other is not None and is_for_transfer(task):
-            reader = TorchEncoder(other, encoder.backbone, encoder.tensors())
-        scores += score_encoders([reader], [task], [label])
-    return scores
-
-
-def _score_default_model(
-    plain: TorchEncoder, development: DevelopmentTask, start: Entry | None
-) -> list[Score]:
-    """Return the default model's score on the development set.
-
-    Empty if the plain encoder is that model, or if the backbone is not shipped: whoever brings
-    another one does not ask for the default model.
-    """
-    if published_name(plain.backbone) not in SHIPPED:
-        return []
-    entry = open_registry().load(DEFAULT_MODEL)
-    if start is not None and start.name == DEFAULT_MODEL and plain.recipe == entry.recipe.resolve():
-        return []
-    encoder = open_model(entry, device=str(plain.device), dtype="float32")
-    return _score_tasks(encoder, [development], Label(DEFAULT_MODEL, DEFAULT_MODEL))
 
 
 def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[str, float]:
