@@ -17,7 +17,7 @@ from promptcli.backbones.published_backbones import PUBLISHED, Shape
 from promptcli.data.input_files import split_columns
 from promptcli.data.sources import TrainingData, is_sources
 from promptcli.data.tasks import DevelopmentTask
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, did_you_mean
 from promptcli.models.loading import open_registry
 from promptcli.notes import typed_command
 from promptcli.recipe import Recipe, last_part
@@ -49,8 +49,16 @@ class SettingsInForce:
         Raises:
             UsageError: A setting that the method has not, or a value that is not allowed.
         """
-        settings = self.method.with_changes(self.settings, given)
-        return dataclasses.replace(self, settings=settings, given=given)
+        known = vars(self.settings)
+        for name in given:
+            if name not in known:
+                method = self.method.name
+                raise UsageError(
+                    f"method {method} has no such setting; `promptcli train {method} --dry-run`"
+                    f" lists all{did_you_mean(name, known)}",
+                    parameter=name,
+                )
+        return dataclasses.replace(self, settings=self.settings.replace(**given), given=given)
 
     def summary(self) -> str:
         """Return one line: whose settings they are, and which were given."""
@@ -110,16 +118,17 @@ def _published_like(method: Method, shape: Shape) -> str:
     """Return the method's published backbone of a shape, best with its vocabulary too, else the
     method's first.
     """
-    same = []
-    for name in method.paper:
-        known = PUBLISHED.get(last_part(name))
-        if known is None:
-            continue
-        if known.shape == shape:
-            return name
-        if dataclasses.replace(known.shape, vocabulary=shape.vocabulary) == shape:
-            same.append(name)
-    return next(iter(same), method.base)
+    shapes = {
+        name: PUBLISHED[last_part(name)].shape
+        for name in method.paper
+        if last_part(name) in PUBLISHED
+    }
+    same = [
+        name
+        for name, known in shapes.items()
+        if dataclasses.replace(known, vocabulary=shape.vocabulary) == shape
+    ]
+    return max(same, key=lambda name: shapes[name] == shape, default=method.base)
 
 
 def differences_from_paper(

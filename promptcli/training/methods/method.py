@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from promptcli.backbones.families import FAMILIES
-from promptcli.errors import UsageError, did_you_mean
+from promptcli.errors import UsageError
 from promptcli.recipe import SLOT, Recipe
 from promptcli.settings import check_bounds
 from promptcli.settings import setting as setting  # for the methods
@@ -441,19 +441,6 @@ class Method:
         figures.
         """
         return self.paper[backbone].as_published().replace(**self.program)
-
-    def with_changes(
-        self, settings: TrainingSettings, changes: Mapping[str, Any]
-    ) -> TrainingSettings:
-        for name in changes:
-            if name not in vars(settings):
-                near = did_you_mean(name, vars(settings))
-                raise UsageError(
-                    f"method {self.name} has no such setting; `promptcli train {self.name}"
-                    f" --dry-run` lists all{near}",
-                    parameter=name,
-                )
-        return settings.replace(**changes)
 
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
         """Return the recipe of transfer tasks if it differs from ``recipe``, the trained
