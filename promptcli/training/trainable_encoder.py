@@ -325,9 +325,8 @@ class TrainableEncoder(nn.Module):
             "projection": self.head,
             "objective": self.objective,
             "mlm": self.mlm_head,
+            TUNED.rstrip("."): self.model,
         }
-        if {"backbone", "adapter"}.intersection(self.method.learns):
-            modules[TUNED.rstrip(".")] = self.model
         for prefix, module in modules.items():
             for name, parameter in module.named_parameters() if module is not None else ():
                 if parameter.requires_grad:
@@ -354,12 +353,12 @@ class TrainableEncoder(nn.Module):
     def _weights_of_the_backbone(self) -> dict[str, Tensor]:
         """Return the weights of a tuned backbone that are not fixed, or those of an adapter."""
         parameters = dict(self.model.named_parameters())
-        fixed = {name for name, tensor in parameters.items() if not tensor.requires_grad}
+        learning = {name: tensor for name, tensor in parameters.items() if tensor.requires_grad}
         if self.settings.lora_rank:
-            adapter = {name: one for name, one in parameters.items() if name not in fixed}
-            return {**adapter, ALPHA: torch.tensor(float(self.settings.lora_alpha))}
-        if "backbone" not in self.method.learns:
+            return {**learning, ALPHA: torch.tensor(float(self.settings.lora_alpha))}
+        if not learning:
             return {}
+        fixed = parameters.keys() - learning.keys()
         weights = self.model.state_dict()
         return {name: tensor for name, tensor in weights.items() if name not in fixed}
 
