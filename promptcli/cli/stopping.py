@@ -54,27 +54,26 @@ def ended_by_signals(wanted: bool) -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     ended = threading.Event()
+
+    def watch() -> None:
+        while received := os.read(reader, 1):
+            if received[0] in _WATCHED and not ended.wait(PATIENCE):
+                os.write(
+                    2,
+                    b"promptcli: interrupted while it waited for other processes; `--resume`"
+                    b" continues the run\n",
+                )
+                os._exit(128 + received[0])
+
     # written to even while a library holds on
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    watch = threading.Thread(target=_watch, args=(reader, ended), daemon=True)
-    watch.start()
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
     try:
         yield
     finally:
         ended.set()
         signal.set_wakeup_fd(before)
         os.close(writer)  # which wakes the watch
-        watch.join()
+        watching.join()
         os.close(reader)
-
-
-def _watch(reader: int, ended: threading.Event) -> None:
-    while received := os.read(reader, 1):
-        number = received[0]
-        if number in _WATCHED and not ended.wait(PATIENCE):
-            os.write(
-                2,
-                b"promptcli: interrupted while it waited for other processes; `--resume` continues"
-                b" the run\n",
-            )
-            os._exit(128 + number)

@@ -44,8 +44,7 @@ from promptcli.cli.options import (
     written_name,
 )
 from promptcli.errors import UsageError
-from promptcli.plugins.tune.trials import Tuned
-from promptcli.plugins.tune.tuning import tune
+from promptcli.plugins.tune.tuning import Tuned, tune
 from promptcli.settings import typed_settings, typed_value
 from promptcli.training.methods import setting_types
 

@@ -23,7 +23,7 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, if_stopp
 from promptcli.models.entries import Entry, Registry
 from promptcli.models.loading import open_registry
 from promptcli.notes import note
-from promptcli.plugins.tune.trials import FAILED, FINISHED, PRUNED, Trial, Tuned
+from promptcli.plugins.tune.tuning import FAILED, FINISHED, PRUNED, Trial, Tuned
 from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training import run
