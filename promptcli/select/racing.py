@@ -18,7 +18,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import check_rankable, row_of_sentences
+from promptcli.evaluation.evaluator import row_of_sentences
 from promptcli.notes import Advance, stage
 from promptcli.recipe import Recipe
 from promptcli.select.search import Ranked, rank
@@ -46,7 +46,6 @@ class TemplateScorer:
     def __init__(
         self, backbone: Backbone, task: STSTask, recipe: Recipe, cache: Cache | None = None
     ) -> None:
-        check_rankable(task)
         pairs = task.pairs()
         self.backbone = backbone
         self.task = task

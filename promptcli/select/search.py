@@ -4,7 +4,7 @@ Heads and layers are ranked here, too.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,12 @@ class Search:
             scores = [dataclasses.replace(self.score, label=label).to_dict()]
         return Entry(name, self.recipe, encoder.tensors(), provenance, scores)
 
+    def saved(self, name: str | None, *, force: bool) -> "Search":
+        """Save the best as a model, if there is a name for it; return the search with it."""
+        if name is not None:
+            open_registry().save(self.entry(name), force=force)
+        return dataclasses.replace(self, saved_as=name)
+
     def _task_facts(self) -> dict[str, Any]:
         task = self.task
         return {"task": task.label, "data_sha256": task.sha256(), "pairs": len(task.pairs())}
@@ -169,35 +175,26 @@ class Search:
         return figures
 
 
-def open_backbone(model: Model) -> TorchEncoder:
-    """Return the plain encoder of a backbone, or the encoder whose backbone is searched."""
-    return open_model(model, dtype="stored")  # scores are not of fewer bits
-
-
-def development(on: str | Path | STSTask | None) -> STSTask:
-    """Return the development set of a search."""
-    if on is None:
-        on = BARE.development if senteval_folder() is None else PAPER.development
-        note(f"choosing on {on}; the papers used {PAPER.development} and {PAPER.backbone}")
-    return development_task(on)
-
-
-def saving(name: str | None, force: bool) -> Callable[[Search], Search]:
-    """Return what saves the best of a search under a name, if there is one.
-
-    A name that is taken is refused now.
+def open_search(
+    model: Model,
+    on: str | Path | STSTask | None,
+    name: str | None,
+    *,
+    force: bool,
+    data_dir: str | Path | None,
+) -> tuple[STSTask, TorchEncoder]:
+    """Return the development set of a search, and the plain encoder of a backbone, or the encoder
+    whose backbone is searched; a name that is taken is refused first.
     """
-    registry = open_registry()
     if name is not None:
-        registry.check_free(name, force=force)
-
-    def save(search: Search) -> Search:
-        if name is None:
-            return search
-        registry.save(search.entry(name), force=force)
-        return dataclasses.replace(search, saved_as=name)
-
-    return save
+        open_registry().check_free(name, force=force)
+    with tasks_from(data_dir):
+        if on is None:
+            on = BARE.development if senteval_folder() is None else PAPER.development
+            note(f"choosing on {on}; the papers used {PAPER.development} and {PAPER.backbone}")
+        task = development_task(on)
+    check_rankable(task)
+    return task, open_model(model, dtype="stored")  # scores are not of fewer bits
 
 
 def cross_validate(
@@ -291,13 +288,10 @@ def search_heads(
         if kind not in SEARCHED:
             raise unknown("states", kind, SEARCHED)
     states = [kind for kind in SEARCHED if kind in states]
-    with tasks_from(data_dir):
-        save = saving(name, force)
-        task = development(on)
-        if isinstance(corpus, str | Path):
+    task, encoder = open_search(model, on, name, force=force, data_dir=data_dir)
+    if isinstance(corpus, str | Path):
+        with tasks_from(data_dir):
             corpus = fitting_sentences(str(corpus))
-        encoder = open_backbone(model)
-    check_rankable(task)
     backbone = encoder.backbone
     pairs = task.pairs()
     prompt = _with_slot(encoder) if weights == "slot-attention" else SLOT
@@ -334,7 +328,7 @@ def search_heads(
         maps=dict(zip(states, values.reshape(shape), strict=True)),
         cross_validation=cross_validate(cosines.heads, cosines.plain, pairs.gold),
     )
-    return save(search)
+    return search.saved(name, force=force)
 
 
 def _with_slot(encoder: TorchEncoder) -> str:
@@ -387,11 +381,7 @@ def search_layers(
     Example:
         >>> search_layers("mini-bert").best.choice  # doctest: +SKIP
     """
-    with tasks_from(data_dir):
-        save = saving(name, force)
-        task = development(on)
-        encoder = open_backbone(model)
-    check_rankable(task)
+    task, encoder = open_search(model, on, name, force=force, data_dir=data_dir)
     if encoder.transforms:
         transforms = ", ".join(encoder.recipe.transforms)
         raise UsageError(
@@ -439,7 +429,7 @@ def search_layers(
         baseline={"own": rows[0]},
         cross_validation=cross_validate(cosines[None], cosines[:1], task.pairs().gold),
     )
-    return save(search)
+    return search.saved(name, force=force)
 
 
 def _choice(encoder: TorchEncoder) -> str:

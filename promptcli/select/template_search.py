@@ -15,7 +15,6 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data import demo
 from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
-from promptcli.data.senteval import tasks_from
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import check_template
@@ -33,7 +32,7 @@ from promptcli.select.generate_t5 import (
     read_definitions,
 )
 from promptcli.select.racing import TemplateScorer, race
-from promptcli.select.search import Ranked, Search, development, open_backbone, saving
+from promptcli.select.search import Ranked, Search, open_search
 from promptcli.settings import BARE, home_folder
 from promptcli.storage.cache import Cache
 
@@ -192,11 +191,9 @@ def search_templates(
         raise UsageError("excludes t5; leave one of them out", parameter="candidates")
     mode = mode or ("free" if candidates or t5 else "greedy")
     protocol = look_up("mode", mode, PROTOCOLS)
-    with tasks_from(data_dir):
-        save = saving(name, force)
-        listed = None if candidates is None else read_candidates(Path(candidates))
-        task = development(on)
-        backbone = open_backbone(model).backbone
+    listed = None if candidates is None else read_candidates(Path(candidates))
+    task, opened = open_search(model, on, name, force=force, data_dir=data_dir)
+    backbone = opened.backbone
     if backbone.provenance.family == "electra":
         note(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
     cache = Cache(home_folder() / "cache" / "search")
@@ -231,20 +228,19 @@ def search_templates(
             for name in AVERAGES
         ]
         score, *others = score_encoders([best, *averages], [task])
-    return save(
-        Search(
-            encoder=best,
-            task=task,
-            ranked=ranked if mode == "greedy" else ranked[:top],
-            about={"mode": mode, "compared": compared, "seed": seed},
-            stages=stages,
-            baseline={
-                name: Ranked(name, other.value, other.ci95)
-                for name, other in zip(AVERAGES, others, strict=True)
-            },
-            score=score,
-        )
+    search = Search(
+        encoder=best,
+        task=task,
+        ranked=ranked if mode == "greedy" else ranked[:top],
+        about={"mode": mode, "compared": compared, "seed": seed},
+        stages=stages,
+        baseline={
+            plain: Ranked(plain, other.value, other.ci95)
+            for plain, other in zip(AVERAGES, others, strict=True)
+        },
+        score=score,
     )
+    return search.saved(name, force=force)
 
 
 def search_greedily(

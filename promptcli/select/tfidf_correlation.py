@@ -39,11 +39,9 @@ def correlate(values: NDArray[np.floating], weights: NDArray[np.float64]) -> Cor
     """Correlate values of tokens (t,), e.g. a head's diagonals, with the TF-IDF weights (t,) of the
     same tokens.
     """
-    a = values.astype(np.float64) - values.mean(dtype=np.float64)
-    b = weights - weights.mean()
-    norms = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    pearson = float((a * b).sum() / norms) if norms > 0 else 0.0
-    return Correlation(pearson, statistics.spearman(values, weights))
+    with np.errstate(invalid="ignore"):  # of equal values
+        pearson = np.corrcoef(values.astype(np.float64), weights)[0, 1]
+    return Correlation(float(np.nan_to_num(pearson)), statistics.spearman(values, weights))
 
 
 def corpus_idf(encoder: TorchEncoder, corpus: Sequence[str]) -> NDArray[np.float32]:
