@@ -31,7 +31,7 @@ from tests.tiny import FAMILIES, SENTENCES
 pytestmark = pytest.mark.cuda
 
 CLOSE = 1e-4  # of the largest number; a real GPU sums in another order
-MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
+MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:2]]
 PROMPT = MASKED_RECIPES["prompt"]
 
 
@@ -225,8 +225,7 @@ def test_products_in_bfloat16_are_near(name, cuda, tiny_folder):
     assert {part.dtype for part in halved[1].values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("name", ["simcse", "dcpcse"])
-@pytest.mark.parametrize("optimizer", ["adamw", "adamw-4.2.1"])
+@pytest.mark.parametrize(("name", "optimizer"), [("simcse", "adamw-4.2.1"), ("dcpcse", "adamw")])
 def test_a_killed_training_run_ends_at_the_same_numbers(
     name, optimizer, cuda, tiny_folder, tmp_path, monkeypatch
 ):

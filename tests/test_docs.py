@@ -92,7 +92,7 @@ def senteval(tmp_path):
     """A SentEval folder in the native formats, with pairs of our own: each sentence with the
     next.
     """
-    sentences = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:61]
+    sentences = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:41]
     pairs = [
         (one, other, (row * 7 % 51) / 10)
         for row, (one, other) in enumerate(itertools.pairwise(sentences))
@@ -175,7 +175,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, here, mon
         take_few_steps(monkeypatch)
     if "--backbone my-llama" in page.read_text(encoding="utf-8"):
         save_tiny_causal("llama", here / "my-llama")
-    pairs = 200 if page == README else 40  # the README shows the scores of all
+    pairs = 200 if page == README else 33  # the README shows the scores of all
     if "promptcli examples`" in page.read_text(encoding="utf-8"):
         assert run("examples").code == 0  # the page says in its text that these files are read
         shorten("pairs.tsv", pairs)

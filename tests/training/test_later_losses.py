@@ -302,12 +302,9 @@ def folder_with_pooler(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("simcse", {"backbone": "with a pooler"}),
-        ("rankcse", {"teacher": "mini-static"}),
+        ("simcse", {"backbone": "with a pooler", "mine": "mini-static", "dims": "8"}),
         ("denosent", {"decoder_layers": 1}),
-        ("cse-sfp", {"lora_rank": 2}),
         ("pcc-tuning", {"lora_rank": 2}),
-        ("simcse", {"mine": "mini-static", "dims": "8"}),
     ],
 )
 def test_a_killed_run_ends_at_the_same_numbers(

@@ -104,7 +104,8 @@ def test_an_error_of_a_worker_is_one_line(place, run, monkeypatch):
 def test_a_column_of_a_ray_data_set(trapped):
     texts = ["A cat sleeps.", "Two dogs play.", None]
     encoder = pc.load("mini-static", device="cpu")
-    data = ray.data.from_items([{"text": text, "n": row} for row, text in enumerate(texts)])
+    rows = [{"text": text, "n": row} for row, text in enumerate(texts)]
+    data = ray.data.from_items(rows, override_num_blocks=2)
     made = pc.embed_dataset(data, encoder)
     rows = sorted(made.take_all(), key=lambda row: row["n"])
     assert [row["text"] for row in rows] == texts
