@@ -29,7 +29,7 @@ from scipy.optimize import minimize
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import load_any
 from promptcli.encoder.encoder import build_encoder
-from promptcli.evaluation.evaluator import embed_tasks, row_of_sentences
+from promptcli.evaluation.evaluator import distinct_sentences, row_of_sentences
 from promptcli.plugins.papers.classifier import (
     DECAYS,
     FULL,
@@ -82,10 +82,10 @@ def main() -> None:
     (task,) = load_any(arguments.data, [TaskName(arguments.task)]).tasks
     recipe = RECIPES[arguments.model].replace(backbone=arguments.backbone)
     encoder = build_encoder(recipe, device="cpu", dtype="float32")
-    (embedded,) = embed_tasks([encoder], [task])
+    vectors = encoder.encode(distinct_sentences([task]))
     rows = row_of_sentences([task])
     splits = {
-        split: (features(embedded.vectors, part, rows), part.labels)
+        split: (features(vectors, part, rows), part.labels)
         for split, part in task.splits.items()
     }
     (train, labels), (test_features, test_labels) = splits["train"], splits["test"]

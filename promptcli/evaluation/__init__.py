@@ -104,7 +104,7 @@ def evaluate(
             scores[read.label] = score_vectors([read], loaded.tasks, settings)
         labels, opened, refused = candidates.open_candidates(named)
         baseline = None if compare is None else labels[-1]
-        if refused and not (skip_missing and (opened or scores)):
+        if refused and not skip_missing:
             raise next(iter(refused.values()))
         kept = KeptScores(settings, fresh=force)
         scored, failed = candidates.score_models(

@@ -37,7 +37,7 @@ from promptcli.evaluation.scores import (
     SubsetScore,
     recipe_name,
 )
-from promptcli.notes import Advance, stage
+from promptcli.notes import Advance, stage, stages_shown
 from promptcli.retrieval.bm25 import Bm25
 from promptcli.retrieval.ranking import join_rankings
 from promptcli.storage import files
@@ -82,34 +82,32 @@ def row_of_sentences(tasks: Iterable[AnyTask]) -> RowOfSentence:
 def embed_tasks(
     encoders: Sequence[TorchEncoder],
     tasks: Sequence[AnyTask],
-    labels: Sequence[Label] | None = None,
-    advance: Advance | None = None,
+    labels: Sequence[Label],
+    advance: Advance,
 ) -> list[TaskVectors]:
-    """Encode each distinct sentence of all tasks once.
-
-    ``advance`` is the caller's stage of work.
-    """
+    """Encode each distinct sentence of all tasks once; ``advance`` is the stage of work."""
     sentences = distinct_sentences(tasks)
     # the metric of retrieval encodes by roles itself
     by_role = all(isinstance(task, RetrievalTask) for task in tasks)
     plain = [encoder for encoder in encoders if not (by_role and _has_roles(encoder))]
     vectors_of: dict[TorchEncoder, NDArray[Any]] = {}
-    shown = stage("encode", len(sentences)) if advance is None else contextlib.nullcontext(advance)
-    with shown as done:
-        if plain and sentences:
-            encoded = encode_together(plain, sentences, progress=done)
-            for encoder, result in zip(plain, encoded, strict=True):
-                vectors_of[encoder] = result.vectors
-        else:
-            done(len(sentences))
+    if plain and sentences:
+        encoded = encode_together(plain, sentences, progress=advance)
+        for encoder, result in zip(plain, encoded, strict=True):
+            vectors_of[encoder] = result.vectors
+    else:
+        advance(len(sentences))
     no_vectors = np.zeros((0, 0), np.float32)
-    embedded = []
-    for number, encoder in enumerate(encoders):
-        recipe = encoder.recipe
-        label = labels[number] if labels else Label(recipe.backbone, recipe_name(recipe))
-        vectors = vectors_of.get(encoder, no_vectors)
-        embedded.append(TaskVectors(label, recipe.to_dict(), encoder.fingerprint, vectors, encoder))
-    return embedded
+    return [
+        TaskVectors(
+            label,
+            encoder.recipe.to_dict(),
+            encoder.fingerprint,
+            vectors_of.get(encoder, no_vectors),
+            encoder,
+        )
+        for label, encoder in zip(labels, encoders, strict=True)
+    ]
 
 
 def _has_roles(encoder: TorchEncoder) -> bool:
@@ -153,7 +151,12 @@ def score_encoders(
     labels: Sequence[Label] | None = None,
 ) -> list[Any]:
     """Return the scores of each encoder, task by task."""
-    return score_vectors(embed_tasks(encoders, tasks, labels), tasks)
+    if labels is None:
+        recipes = [encoder.recipe for encoder in encoders]
+        labels = [Label(recipe.backbone, recipe_name(recipe)) for recipe in recipes]
+    with stage("encode", len(distinct_sentences(tasks))) as advance:
+        embedded = embed_tasks(encoders, tasks, labels, advance)
+    return score_vectors(embedded, tasks)
 
 
 def score_vectors(
@@ -208,7 +211,8 @@ def value_on(encoder: TorchEncoder, task: DevelopmentTask) -> float:
         vectors = encoder.encode(list(rows))
         cosines = statistics.cosine(vectors[first], vectors[second])
         return 100 * statistics.spearman(cosines, pairs.gold)
-    [score] = score_vectors(embed_tasks([encoder], [task], advance=lambda done: None), [task])
+    with stages_shown(None):
+        [score] = score_encoders([encoder], [task])
     value: float = score.value
     return value
 

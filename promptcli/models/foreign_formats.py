@@ -249,7 +249,7 @@ def _kinds(folder: _Folder, modules: list[_Module]) -> list[tuple[str, str]]:
 def _sentence_transformers(folder: _Folder, modules: list[_Module]) -> Entry:
     kinds = _kinds(folder, modules)
     names = [kind for kind, _ in kinds]
-    if names[:1] == ["StaticEmbedding"] or _is_model2vec(folder):
+    if names[:1] == ["StaticEmbedding"]:
         return _table(folder, modules)
     task = folder.optional("sentence_bert_config.json").get("transformer_task")
     if names == ["Transformer"] and task == "sequence-classification":
@@ -294,8 +294,9 @@ def _table(folder: _Folder, modules: list[_Module]) -> Entry:
     """Read a table of words: sentence-transformers' StaticEmbedding, or a model of model2vec."""
     (_, inside), *after = _kinds(folder, modules) or [("", "")]
     transforms, tensors = _after_pooling(folder, after)
-    if _is_model2vec(folder):
-        transforms = ["normalize"] if folder.document(_CONFIG).get("normalize") else []
+    config = folder.optional(_CONFIG)
+    if config.get("model_type") == "model2vec":
+        transforms = ["normalize"] if config.get("normalize") else []
     about = folder.optional("config_sentence_transformers.json", _About)
     recipe = Recipe(
         str(folder.path / inside) if inside else folder.name,
@@ -305,10 +306,6 @@ def _table(folder: _Folder, modules: list[_Module]) -> Entry:
     )
     prompts = LeadingTexts() if about == _About() else _prompts(folder, about, True)
     return folder.entry("table of words", recipe, tensors, prompts)
-
-
-def _is_model2vec(folder: _Folder) -> bool:
-    return bool(json_field(folder.path / _CONFIG, "model_type") == "model2vec")
 
 
 def _check_family(folder: _Folder, config: Config) -> str:

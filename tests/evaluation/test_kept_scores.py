@@ -32,7 +32,9 @@ def encoder(tiny_backbone, monkeypatch):
 
 
 def measured(encoder, task, settings):
-    [score] = score_vectors(embed_tasks([encoder], [task], [LABEL]), [task], settings)
+    [score] = score_vectors(
+        embed_tasks([encoder], [task], [LABEL], lambda done: None), [task], settings
+    )
     return score
 
 
