@@ -85,8 +85,7 @@ def main() -> None:
     vectors = encoder.encode(distinct_sentences([task]))
     rows = row_of_sentences([task])
     splits = {
-        split: (features(vectors, part, rows), part.labels)
-        for split, part in task.splits.items()
+        split: (features(vectors, part, rows), part.labels) for split, part in task.splits.items()
     }
     (train, labels), (test_features, test_labels) = splits["train"], splits["test"]
     classes = int(labels.max()) + 1

@@ -53,12 +53,7 @@ def typed_value(value: Any) -> str:
 
 def typed_settings(values: Mapping[str, Any]) -> list[str]:
     """Return settings as the command line spells them: ``learning-rate 0.0001``."""
-    return [typed_setting(field, value) for field, value in values.items()]
-
-
-def typed_setting(field: str, value: Any) -> str:
-    """Return one setting as the command line spells it."""
-    return f"{field.replace('_', '-')} {typed_value(value)}"
+    return [f"{field.replace('_', '-')} {typed_value(value)}" for field, value in values.items()]
 
 
 class Key(NamedTuple):

@@ -87,6 +87,8 @@ def rounded(value: Any) -> Any:
     """Return JSON-ready values with the four decimals of figures in JSON."""
     if isinstance(value, float):
         return round(value, 4)
+    if isinstance(value, SubsetScore):
+        value = vars(value)
     if isinstance(value, dict):
         return {name: rounded(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -148,10 +150,6 @@ class SpearmanScore(DataScore):
 
     def figures(self) -> dict[str, Any]:
         figures = super().figures()
-        figures["subsets"] = {
-            name: {"value": rounded(each.value), "pairs": each.pairs}
-            for name, each in self.subsets.items()
-        }
         if self.has_two_levels:
             figures |= {"highest": rounded(self.highest), "auc": rounded(self.auc)}
         return figures

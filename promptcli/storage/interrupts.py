@@ -20,16 +20,12 @@ def delay_interrupts() -> Iterator[None]:
         yield
         return
     came: list[tuple[int, FrameType | None]] = []
-
-    def keep(number: int, frame: FrameType | None) -> None:
-        came.append((number, frame))
-
     handlers: dict[int, Any] = {}
     for watched in _SIGNALS:
         handler = signal.getsignal(watched)
         if callable(handler):
             handlers[watched] = handler
-            signal.signal(watched, keep)
+            signal.signal(watched, lambda number, frame: came.append((number, frame)))
     try:
         yield
     finally:
