@@ -99,11 +99,11 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
         )
         with _asking(repo):
             api.create_repo(repo, private=private or None, exist_ok=True)
-            if private and not api.model_info(repo).private:
+            before = api.model_info(repo)
+            if private and not before.private:
                 raise UsageError(
                     f"{repo} exists and is public; nothing was sent; push to another name"
                 )
-            before = api.model_info(repo)
             files = [file.rfilename for file in before.siblings or ()]
             commit = api.upload_folder(
                 repo_id=repo,
