@@ -5,44 +5,19 @@
 import contextlib
 import contextvars
 import hashlib
-import importlib
 import sys
 import threading
 from collections import UserDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from promptcli.errors import one_line
 from promptcli.notes import warn
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
-
-#: Name of a table -> its place.
-TABLES = {
-    "poolings": "promptcli.encoder.pooling:WEIGHTS",
-    "transforms": "promptcli.encoder.transforms:TRANSFORMS",
-    "prompts": "promptcli.encoder.prompts:PROMPTS",
-    "methods": "promptcli.training.methods:METHODS",
-    "objectives": "promptcli.training.objectives:OBJECTIVES",
-    "tasks": "promptcli.data.task_table:TASKS",
-    "task_groups": "promptcli.data.task_table:GROUPS",
-    "task_families": "promptcli.data.task_table:FAMILIES",
-    "formats": "promptcli.data.vectors.formats:VECTOR_FORMATS",
-    "input_formats": "promptcli.data.tables:INPUT_FORMATS",
-    "families": "promptcli.backbones.families:FAMILIES",
-    "commands": "promptcli.cli.command_line:COMMANDS",
-    "engines": "promptcli.embedding.engines:ENGINES",
-    "datasets": "promptcli.embedding.datasets:DATA_SETS",
-    "model_files": "promptcli.backbones.names:MODEL_FILES",
-    "word_files": "promptcli.backbones.names:WORD_FILES",
-    "trackers": "promptcli.training.watching:TRACKERS",
-    "backends": "promptcli.models.loading:BACKENDS",
-    "exports": "promptcli.models.exporting:TARGETS",
-    "explainers": "promptcli.retrieval.ranking:EXPLAINERS",
-}
 
 _PLUGINS = "promptcli.plugins."
 Row = TypeVar("Row")
@@ -145,13 +120,6 @@ class Table(UserDict[str, Row]):
         if row is not self.own.get(name):
             module = str(getattr(row, "__module__", ""))
             self._extensions[name] = Extension(self.name, name, None, None, _times_of(module))
-
-
-def table_named(name: str) -> Table[Any]:
-    """Return one of ``TABLES``; its module is imported."""
-    module, _, attribute = TABLES[name].partition(":")
-    table: Table[Any] = getattr(importlib.import_module(module), attribute)
-    return table
 
 
 def _extension(table: str, point: "EntryPoint", distribution: "Distribution") -> Extension:

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 import promptcli as pc
-from promptcli import extensions
 from promptcli.cli.command_line import command
 from promptcli.extensions import Table
+from tests.plugins.tables import TABLES, table_named
 from tests.processes import Program
 from tests.public import PUBLIC
 
@@ -134,7 +134,6 @@ def site(tmp_path, monkeypatch):
         (about / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
         (about / "entry_points.txt").write_text(text)
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setitem(extensions.TABLES, "parts", "")
 
     return install
 
@@ -152,8 +151,8 @@ def test_a_strangers_broken_row_is_named_and_a_deleted_one_of_our_own_is_not(sit
 
 
 def test_every_table_is_listed_by_its_name():
-    for name in extensions.TABLES:
-        assert extensions.table_named(name).name == name
+    for name in TABLES:
+        assert table_named(name).name == name
 
 
 def test_help_lists_the_commands_of_plugins_last():

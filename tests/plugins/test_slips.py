@@ -3,11 +3,11 @@
 import pytest
 
 import promptcli as pc
-from promptcli import extensions
 from promptcli.cli import command_line
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from tests.comparing import refusal
+from tests.plugins.tables import TABLES, table_named
 
 STRANGERS = """
 import typer
@@ -47,7 +47,7 @@ def strangers(tmp_path, monkeypatch):
     (site / "strange_parts.py").write_text(STRANGERS)
     monkeypatch.syspath_prepend(site)
     command_line.command.cache_clear()
-    for table in map(extensions.table_named, extensions.TABLES):
+    for table in map(table_named, TABLES):
         for name, empty in (("_all", None), ("_extensions", {})):
             monkeypatch.setattr(table, name, empty)
     yield
