@@ -307,7 +307,7 @@ def test_dups(run, fake, tmp_path):
 
 
 def test_a_copy_of_the_query_reaches_one(run, fake, search, tmp_path):
-    texts = [f"line {number} of a text" for number in range(40)]
+    texts = [f"line {number} of a text" for number in range(15)]
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
     run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i")
     for text in texts:

@@ -80,9 +80,21 @@ def transfer_data(tmp_path_factory):
     return root
 
 
+@pytest.fixture(scope="module")
+def kept_figures(tmp_path_factory):
+    """The folder of figures that tests share: the same backbone on the same data."""
+    return tmp_path_factory.mktemp("figures")
+
+
 @pytest.fixture
-def context(senteval, tiny_backbone, bert_folder, tmp_path):
+def own_figures():
+    """Let a test measure what others have measured."""
+
+
+@pytest.fixture
+def context(senteval, tiny_backbone, bert_folder, tmp_path, kept_figures, request):
     """Return what makes a context with a tiny backbone under any name."""
+    figures = tmp_path / "figures" if "own_figures" in request.fixturenames else kept_figures
     few = tmp_path / "few.txt"
     few.write_text("\n".join(DEMO[:40]) + "\n")
 
@@ -105,7 +117,7 @@ def context(senteval, tiny_backbone, bert_folder, tmp_path):
         texts = Texts(
             str(corpus), triplets and str(triplets), files.get("labelled"), files.get("definitions")
         )
-        cache = FiguresCache(tmp_path / "figures", fresh=fresh)
+        cache = FiguresCache(figures, fresh=fresh)
         return MeasurementContext(
             name,
             load,
@@ -244,7 +256,9 @@ def test_figures_are_those_of_eval(context, senteval, tiny_backbone):
 
 
 def test_another_backbone_has_no_difference_and_every_row_stays(context):
-    document = measure_table(table("promptbert/5"), context())
+    # a name alone makes no published backbone
+    document = measure_table(table("promptbert/5"), context("some/folder/bert-base-uncased"))
+    assert document["backbone"]["published"] is None
     assert [row["method"] for row in document["rows"]] == [
         row.method for row in table("promptbert/5").rows
     ]
@@ -403,6 +417,7 @@ def test_tables_of_settings_are_listed_and_ours_are_those(name, context):
         assert shown == {column: row.published[column] for column in shown}
 
 
+@pytest.mark.usefixtures("own_figures")
 def test_a_stopped_run_resumes_and_cached_figures_are_not_measured_again(context, monkeypatch):
     seen = []
 
@@ -474,7 +489,7 @@ def test_anisotropy_is_that_of_the_corpus_and_of_token_rows(context, tiny_backbo
 
 
 @pytest.fixture
-def as_mini(monkeypatch):
+def as_mini(monkeypatch, own_figures):
     """Let tiny backbones have the settings found on mini-bert, whose batches are small."""
     monkeypatch.setattr("promptcli.training.config.is_minis", lambda shape: True)
 
@@ -705,15 +720,6 @@ def test_word_vectors_have_their_row(run, senteval, tmp_path):
         assert set(other["not_measured"].values()) == {"needs the layers of a language model"}
 
 
-def test_a_name_alone_makes_no_published_backbone(context, tmp_path, tiny_folder, run, senteval):
-    document = measure_table(table("promptbert/5"), context("some/folder/bert-base-uncased"))
-    assert document["backbone"]["published"] is None
-    assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
-    assert any("other backbones" in line for line in caption(document))
-    mini = measure_table(table("promptbert/5"), context("some/folder/mini-bert"))
-    assert not any("evidence" in line for line in caption(mini))
-
-
 def test_backbones_of_one_name_have_files_of_their_own(run, senteval, tiny_folder, tmp_path):
     for family in ("bert", "roberta"):
         model = shutil.copytree(tiny_folder(family), tmp_path / family / "checkpoint")
@@ -779,6 +785,7 @@ def test_trained_rows_need_fitting_examples_and_data(context, examples, tmp_path
     assert reason.count("STS12") == reason.count("SICK-R") == 1
 
 
+@pytest.mark.usefixtures("own_figures")
 def test_without_analyze_the_tables_that_need_it_say_so_and_the_others_are_measured(
     context, monkeypatch
 ):
