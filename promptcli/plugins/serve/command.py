@@ -18,7 +18,6 @@ Indexes = Annotated[
         "--index", metavar="DIR", help="Index to search; repeatable. It is named after its folder."
     ),
 ]
-_USUAL = ServeSettings()
 
 
 def serve(
@@ -35,8 +34,8 @@ def serve(
         typer.Option("--model", "-m", help="The same as the argument; repeatable."),
     ] = None,
     indexes: Indexes = None,
-    host: Annotated[str, field_option(ServeSettings, "host")] = _USUAL.host,
-    port: Annotated[int, field_option(ServeSettings, "port")] = _USUAL.port,
+    host: Annotated[str, field_option(ServeSettings, "host")] = ServeSettings.host,
+    port: Annotated[int, field_option(ServeSettings, "port")] = ServeSettings.port,
     normalize: Annotated[
         bool,
         typer.Option(
@@ -44,19 +43,25 @@ def serve(
             " cosine."
         ),
     ] = True,
-    max_waiting: Annotated[int, field_option(ServeSettings, "max_waiting")] = _USUAL.max_waiting,
-    max_requests: Annotated[int, field_option(ServeSettings, "max_requests")] = _USUAL.max_requests,
-    max_texts: Annotated[int, field_option(ServeSettings, "max_texts")] = _USUAL.max_texts,
+    max_waiting: Annotated[
+        int, field_option(ServeSettings, "max_waiting")
+    ] = ServeSettings.max_waiting,
+    max_requests: Annotated[
+        int, field_option(ServeSettings, "max_requests")
+    ] = ServeSettings.max_requests,
+    max_texts: Annotated[int, field_option(ServeSettings, "max_texts")] = ServeSettings.max_texts,
     max_characters: Annotated[
         int, field_option(ServeSettings, "max_characters")
-    ] = _USUAL.max_characters,
-    max_body_mib: Annotated[int, field_option(ServeSettings, "max_body_mib")] = _USUAL.max_body_mib,
+    ] = ServeSettings.max_characters,
+    max_body_mib: Annotated[
+        int, field_option(ServeSettings, "max_body_mib")
+    ] = ServeSettings.max_body_mib,
     max_answer_mib: Annotated[
         int, field_option(ServeSettings, "max_answer_mib")
-    ] = _USUAL.max_answer_mib,
+    ] = ServeSettings.max_answer_mib,
     max_connections: Annotated[
         int, field_option(ServeSettings, "max_connections")
-    ] = _USUAL.max_connections,
+    ] = ServeSettings.max_connections,
 ) -> None:
     """Serve embeddings through an API compatible with OpenAI's, search and similarity, and a page
     at /.

@@ -176,15 +176,12 @@ def _opened(models: "Sequence[Model]") -> "dict[str, Encoder]":
     """Return encoders by the names that requests give them."""
     from promptcli.models import loading
 
-    named: dict[str, Model] = {}
+    encoders: dict[str, Encoder] = {}
     for model in models:
         word = model.model if isinstance(model, Choice) else model
         name = str(word) if isinstance(word, str | Path) else loading.entry_of(model).name
-        if name in named:
+        if name in encoders:
             raise UsageError(f"two models are called {name!r}; name each once")
-        named[name] = model
-    encoders: dict[str, Encoder] = {}
-    for name, model in named.items():
         encoders[name] = loading.open_encoder(model, dtype="auto", peers=encoders.values())
     return encoders
 
