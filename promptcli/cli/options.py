@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, BinaryIO, get_args, get_type_hints
 
 import typer
 
@@ -96,6 +96,76 @@ SkipBad = Annotated[
         " text becomes empty. Default: stop at the first one.",
     ),
 ]
+By = Annotated[
+    str | None,
+    typer.Option(
+        help="Ranking: meaning (cosine), words (BM25), or both together. Default: both; meaning"
+        " for an index without words.",
+    ),
+]
+MinScore = Annotated[
+    float | None,
+    typer.Option(
+        help="Leave out hits whose printed score is lower: the cosine, or BM25 with --by words."
+        " 1 finds exact copies of the query."
+    ),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        help="Condition on the other columns, the place of a passage (file, line, end_line,"
+        " heading), its front matter, the id or the text, e.g. 'year > 2020 and lang ="
+        ' "en"\'. It is SQL: =, !=, <, <=, >, >=, between, in (...), like "%part%", is'
+        " null; and, or, not, parentheses."
+    ),
+]
+Explain = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        help="Show what each word adds to the score of a hit, and mark the words that add most.",
+    ),
+]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        help="How a text becomes rows: passages (paragraphs, joined or split to a good length),"
+        " lines, or auto (the default: passages of Markdown, reST and Org, and of a text with"
+        " more than one blank line in twenty; else lines). A table keeps its rows."
+    ),
+]
+Split = Annotated[
+    bool,
+    typer.Option(
+        "--split",
+        help="Split lines and table rows that are longer than the model's window, at the ends of"
+        " paragraphs and sentences; a hit shows the best part.",
+    ),
+]
+NoIgnore = Annotated[
+    bool, typer.Option("--no-ignore", help="Also read files that .gitignore and .ignore list.")
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Leave out files of a folder by a pattern, as in .gitignore; repeatable.",
+    ),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Name every file that is left out, with the reason.")
+]
+Check = Annotated[
+    bool, typer.Option("--check", help="For scripts: end with exit code 4 if a row is found.")
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        help="Lowest cosine of near rows; 1 compares the texts, without a model. Default: the"
+        " lowest value at which chance explains at most 5 of 100 near pairs; a note shows"
+        " it.",
+    ),
+]
 DataDir = Annotated[Path | None, typer.Option(help="SentEval's folder of tasks.")]
 
 
@@ -148,6 +218,11 @@ def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., 
         return run
 
     return decorate
+
+
+def stream_or_name(word: str) -> str | BinaryIO:
+    """Return a file's name, or standard input for ``-``."""
+    return sys.stdin.buffer if word == "-" else word
 
 
 def format_name(format: str | None, *, json: bool) -> str:

@@ -1,26 +1,22 @@
 """The command ``dups``: rows of a file that also occur in another file."""
 
-import sys
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
 from promptcli.cli.hits import Format, HitPrinter
-from promptcli.cli.options import Csv, Json, Model, SkipBad, chosen_model
+from promptcli.cli.options import (
+    Check,
+    Csv,
+    Json,
+    Model,
+    SkipBad,
+    Threshold,
+    chosen_model,
+    stream_or_name,
+)
 from promptcli.data.csv_options import csv_options
 from promptcli.recipe import is_named
-
-Check = Annotated[
-    bool, typer.Option("--check", help="For scripts: end with exit code 4 if a row is found.")
-]
-Threshold = Annotated[
-    float | None,
-    typer.Option(
-        help="Lowest cosine of near rows; 1 compares the texts, without a model. Default: the"
-        " lowest value at which chance explains at most 5 of 100 near pairs; a note shows"
-        " it.",
-    ),
-]
 
 
 def dups(
@@ -62,8 +58,3 @@ def dups(
         skip_bad=skip_bad,
     )
     printer.leaks(leaks, (against, file), check=check)
-
-
-def stream_or_name(word: str) -> str | BinaryIO:
-    """Return a file's name, or standard input for ``-``."""
-    return sys.stdin.buffer if word == "-" else word

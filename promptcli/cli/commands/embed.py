@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 import promptcli
-from promptcli.cli.commands.dups import stream_or_name
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import (
     Csv,
@@ -19,6 +18,7 @@ from promptcli.cli.options import (
     Json,
     SkipBad,
     TextField,
+    stream_or_name,
     takes_model,
 )
 from promptcli.data.csv_options import csv_options

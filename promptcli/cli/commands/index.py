@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.commands.dups import Check, Threshold, stream_or_name
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.commands.search_files import (
-    By,
-    Exclude,
-    Explain,
-    MinScore,
-    NoIgnore,
-    Rows,
-    Split,
-    Verbose,
-    Where,
-)
 from promptcli.cli.hits import (
     Format,
     HitPrinter,
@@ -29,13 +17,25 @@ from promptcli.cli.hits import (
     score_text,
 )
 from promptcli.cli.options import (
+    By,
+    Check,
     Csv,
+    Exclude,
+    Explain,
     Force,
     IdField,
     Json,
+    MinScore,
+    NoIgnore,
+    Rows,
     SkipBad,
+    Split,
     TextField,
+    Threshold,
+    Verbose,
+    Where,
     chosen_model,
+    stream_or_name,
     takes_model,
 )
 from promptcli.data.csv_options import csv_options

@@ -7,68 +7,23 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.hits import Format, HitPrinter, Show, nothing_found
-from promptcli.cli.options import Csv, Json, Model, SkipBad, chosen_model
+from promptcli.cli.options import (
+    By,
+    Csv,
+    Exclude,
+    Explain,
+    Json,
+    MinScore,
+    Model,
+    NoIgnore,
+    Rows,
+    SkipBad,
+    Split,
+    Verbose,
+    Where,
+    chosen_model,
+)
 from promptcli.data.csv_options import csv_options
-
-By = Annotated[
-    str | None,
-    typer.Option(
-        help="Ranking: meaning (cosine), words (BM25), or both together. Default: both; meaning"
-        " for an index without words.",
-    ),
-]
-MinScore = Annotated[
-    float | None,
-    typer.Option(
-        help="Leave out hits whose printed score is lower: the cosine, or BM25 with --by words."
-        " 1 finds exact copies of the query."
-    ),
-]
-Where = Annotated[
-    str | None,
-    typer.Option(
-        help="Condition on the other columns, the place of a passage (file, line, end_line,"
-        " heading), its front matter, the id or the text, e.g. 'year > 2020 and lang ="
-        ' "en"\'. It is SQL: =, !=, <, <=, >, >=, between, in (...), like "%part%", is'
-        " null; and, or, not, parentheses."
-    ),
-]
-Explain = Annotated[
-    bool,
-    typer.Option(
-        "--explain",
-        help="Show what each word adds to the score of a hit, and mark the words that add most.",
-    ),
-]
-Rows = Annotated[
-    str | None,
-    typer.Option(
-        help="How a text becomes rows: passages (paragraphs, joined or split to a good length),"
-        " lines, or auto (the default: passages of Markdown, reST and Org, and of a text with"
-        " more than one blank line in twenty; else lines). A table keeps its rows."
-    ),
-]
-Split = Annotated[
-    bool,
-    typer.Option(
-        "--split",
-        help="Split lines and table rows that are longer than the model's window, at the ends of"
-        " paragraphs and sentences; a hit shows the best part.",
-    ),
-]
-NoIgnore = Annotated[
-    bool, typer.Option("--no-ignore", help="Also read files that .gitignore and .ignore list.")
-]
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="Leave out files of a folder by a pattern, as in .gitignore; repeatable.",
-    ),
-]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Name every file that is left out, with the reason.")
-]
 
 
 def search_files(
