@@ -4,7 +4,7 @@ import contextlib
 import statistics
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -44,9 +44,12 @@ from promptcli.cli.options import (
     written_name,
 )
 from promptcli.errors import UsageError
-from promptcli.plugins.tune.tuning import Tuned, tune
+from promptcli.plugins.tune.tuning import tune
 from promptcli.settings import typed_settings, typed_value
 from promptcli.training.methods import setting_types
+
+if TYPE_CHECKING:
+    from promptcli.plugins.tune.runs import Tuned
 
 
 def tune_command(
@@ -158,7 +161,7 @@ def _swept(pairs: Sequence[str]) -> dict[str, Any]:
     return ranges | values
 
 
-def _document(tuned: Tuned, name: str) -> dict[str, Any]:
+def _document(tuned: "Tuned", name: str) -> dict[str, Any]:
     chosen = tuned.trials[tuned.chosen].changes
     document = {"model": name, **tuned.best.to_dict(), "chosen": chosen}
     if tuned.drawn:
@@ -169,7 +172,7 @@ def _document(tuned: Tuned, name: str) -> dict[str, Any]:
     return document
 
 
-def _print_trials(tuned: Tuned) -> None:
+def _print_trials(tuned: "Tuned") -> None:
     """Print what every trial drew, its score, and how far it went."""
     rows = []
     for number, trial in enumerate(tuned.trials):
@@ -183,7 +186,7 @@ def _print_trials(tuned: Tuned) -> None:
     result_table(heads, rows)
 
 
-def summary(tuned: Tuned) -> list[dict[str, Any]]:
+def summary(tuned: "Tuned") -> list[dict[str, Any]]:
     """Return mean, standard deviation (n - 1), min and max of each combination over its seeds, by
     task.
     """
@@ -207,7 +210,7 @@ def summary(tuned: Tuned) -> list[dict[str, Any]]:
     ]
 
 
-def _print_spread(tuned: Tuned) -> None:
+def _print_spread(tuned: "Tuned") -> None:
     figures = ("mean", "std", "min", "max")
     rows = summary(tuned)
     cells = []

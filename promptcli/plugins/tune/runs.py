@@ -23,7 +23,6 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, if_stopp
 from promptcli.models.entries import Entry, Registry
 from promptcli.models.loading import open_registry
 from promptcli.notes import note
-from promptcli.plugins.tune.tuning import FAILED, FINISHED, PRUNED, Trial, Tuned
 from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training import run
@@ -32,13 +31,43 @@ from promptcli.training.processes import Processes, start_processes
 from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore, Watcher
 
+FINISHED = "finished"
 #: Setting -> what is tried, a distribution of Optuna's: values, or a range that trials draw from.
 Space = dict[str, Any]
 _STATES = {
     TrialState.COMPLETE: FINISHED,
-    TrialState.PRUNED: PRUNED,
-    TrialState.FAIL: FAILED,
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
 }
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One of the trainings."""
+
+    changes: dict[str, Setting]  #: of the settings
+    state: str  #: ``finished``; ``pruned``: ended below the median; ``failed``: no score
+    curve: list[dict[str, Any]]  #: its development scores
+    record: dict[str, Any]  #: of a finished one, what ``Trained.to_dict`` says
+    reason: str = ""  #: why it failed
+
+    @property
+    def value(self) -> float | None:
+        """The best score on the development set."""
+        return max((score["value"] for score in self.curve), default=None)
+
+    def row(self) -> dict[str, Any]:
+        return {"changes": self.changes, "state": self.state, "value": self.value}
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The best of several trainings, which the model is, and all of them in order."""
+
+    best: Trained
+    trials: list[Trial]
+    chosen: int  #: number of the best one, from 0
+    drawn: bool  #: whether Optuna drew the settings
 
 
 def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: bool) -> Tuned:
@@ -259,7 +288,7 @@ class Runs:
         if self.count is not None:
             facts["trials"] = [trial.row() for trial in trials]
             states = [trial.state for trial in trials]
-            told = (f"{states.count(state)} {state}" for state in (FINISHED, PRUNED, FAILED))
+            told = (f"{states.count(state)} {state}" for state in _STATES.values())
             note(f"{len(trials)} trials: {', '.join(told)}")
         provenance = {**best.entry.provenance, "trained": facts}
         entry = dataclasses.replace(best.entry, name=self.name, provenance=provenance)

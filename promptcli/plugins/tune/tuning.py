@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from promptcli.errors import UsageError, require
@@ -12,43 +11,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
     from promptcli.data.sources import TrainingData
-    from promptcli.plugins.tune.runs import Space
+    from promptcli.plugins.tune.runs import Space, Tuned
     from promptcli.training.config import Setting
-    from promptcli.training.trained import Trained
-
-
-FINISHED = "finished"
-PRUNED = "pruned"
-FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One of the trainings."""
-
-    changes: dict[str, "Setting"]  #: of the settings
-    state: str  #: ``finished``; ``pruned``: ended below the median; ``failed``: no score
-    curve: list[dict[str, Any]]  #: its development scores
-    record: dict[str, Any]  #: of a finished one, what ``Trained.to_dict`` says
-    reason: str = ""  #: why it failed
-
-    @property
-    def value(self) -> float | None:
-        """The best score on the development set."""
-        return max((score["value"] for score in self.curve), default=None)
-
-    def row(self) -> dict[str, Any]:
-        return {"changes": self.changes, "state": self.state, "value": self.value}
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The best of several trainings, which the model is, and all of them in order."""
-
-    best: "Trained"
-    trials: list[Trial]
-    chosen: int  #: number of the best one, from 0
-    drawn: bool  #: whether Optuna drew the settings
 
 
 def tune(
@@ -64,7 +28,7 @@ def tune(
     force: bool = False,
     offline: bool = False,
     **arguments: Any,
-) -> Tuned:
+) -> "Tuned":
     """Train with several settings or seeds; the best on the development pairs becomes the model.
 
     Without ``trials`` every combination of the values and seeds is trained. With it a

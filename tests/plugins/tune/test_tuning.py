@@ -11,7 +11,7 @@ import promptcli as pc
 from promptcli.errors import PromptcliError
 from promptcli.models.entries import Entry
 from promptcli.plugins.tune.command import summary
-from promptcli.plugins.tune.tuning import Trial, Tuned
+from promptcli.plugins.tune.runs import Trial, Tuned
 from promptcli.recipe import RECIPES
 from promptcli.training import run as running
 from promptcli.training.trained import Trained
