@@ -242,7 +242,7 @@ def test_a_reader_that_closes_an_unbuffered_pipe_is_told_by_the_exit_code(tmp_pa
     program = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
     assert json.loads(program.stdout.readline())["text"] == "Sentence 0."
     program.stdout.close()  # most of a megabyte and a half is still to be written
-    assert program.wait(120) == 1
+    assert program.wait(300) == 1
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_latex_compiles(capsys, tmp_path):
     document = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n%s\\end{document}"
     (tmp_path / "table.tex").write_text(document % text)
     command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout
     assert (tmp_path / "table.pdf").exists()
 

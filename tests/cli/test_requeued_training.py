@@ -148,7 +148,7 @@ def test_the_job_of_the_guide_is_requeued_and_ends(line, tmp_path, monkeypatch, 
     small = line[line.index("--test") :]
     for code, before in ((143, ended_at_step_2), (0, None)):
         monkeypatch.setenv("CODE", str(code))
-        assert subprocess.run(["sh", "job.sh"], timeout=60, check=False).returncode == code
+        assert subprocess.run(["sh", "job.sh"], timeout=300, check=False).returncode == code
         program = Program(*Path("words").read_text().splitlines(), *small, before=before)
         _, said = program.communicate()
         assert program.returncode == code, said

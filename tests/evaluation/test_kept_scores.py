@@ -87,7 +87,7 @@ def test_a_task_with_a_metric_of_its_own_is_measured_each_time(encoder):
     assert scores.get(encoder, LABEL, task) is None
 
 
-def test_an_encoder_in_memory_is_measured_each_time(encoder, tiny_folder, tmp_path, monkeypatch):
+def test_an_encoder_in_memory_is_measured_each_time(encoder, bert_folder, tmp_path, monkeypatch):
     pairs = tmp_path / "pairs.csv"
     rows = [
         f"{first},{second},{n}"
@@ -102,7 +102,7 @@ def test_an_encoder_in_memory_is_measured_each_time(encoder, tiny_folder, tmp_pa
         return real(encoders, sentences, **options)
 
     monkeypatch.setattr(evaluator, "encode_together", encode_together)
-    named = str(tiny_folder("bert"))
+    named = str(bert_folder)
     for model, count in ((named, 1), (named, 1), (encoder, 2), (encoder, 3)):
         pc.evaluate(model, [pairs])
         assert len(passes) == count

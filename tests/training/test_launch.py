@@ -105,7 +105,7 @@ def test_a_process_that_waits_for_another_ends_by_a_signal(number, code, bert_fo
                 break
         time.sleep(0.01)
     process.send_signal(number)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == code, err
     assert b"process 0 of 2 meets the others at 127.0.0.1" in err and b"interrupted" in err
     assert b"Traceback" not in err

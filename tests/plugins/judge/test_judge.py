@@ -71,7 +71,7 @@ def at_a_terminal(*words):
     typed = []
 
     def until(text, times=1):
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 300
         while shown.count(text.encode()) < times and time.monotonic() < limit:
             if not select.select([ours], [], [], 1)[0]:
                 continue
