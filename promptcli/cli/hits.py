@@ -14,7 +14,6 @@ from promptcli.data.layouts import name_key
 from promptcli.errors import CheckFailedError, UsageError, counted, unknown
 
 if TYPE_CHECKING:
-    from promptcli.retrieval.file_search import Line
     from promptcli.retrieval.pairs import Leak, Leaks
     from promptcli.retrieval.ranking import Hit
 
@@ -63,26 +62,36 @@ class HitPrinter:
         for name in self.missing([known]):
             raise unknown("column", name, known)
 
-    def line(self, line: "Line") -> None:
-        """Print a passage of a file between the lines around it, as grep does."""
-        document = vars(line) | {"columns": self._columns(line.columns)}
-        if not document["columns"]:
-            del document["columns"]
-        if line.found_by is None:
-            for name in ("found_by", "bm25", "cosine_rank", "bm25_rank"):
-                del document[name]
-        place = f"{line.file}:{line.line}"
-        if line.end_line != line.line:
-            place += f"-{line.end_line}"
-        text = f"{line.heading}: {line.text}" if line.heading else line.text
-        self._around(line, line.line - len(line.before), line.before)
-        self._print(line, document, (f"{_figures(line)}  {place}: ", text))
-        self._around(line, line.end_line + 1, line.after)
+    def line(self, hit: "Hit", place: tuple[int, int], lines: Sequence[str], context: int) -> None:
+        """Print a hit of a file, at its first and last line, between lines around it, as grep
+        does.
+        """
+        first, last = place
+        before = tuple(lines[max(0, first - 1 - context) : first - 1])
+        after = tuple(lines[last : last + context])
+        heading, text = _parted(hit)
+        document = {
+            "file": hit.file,
+            "line": first,
+            "end_line": last,
+            "score": hit.score,
+            "heading": heading,
+            "text": text,
+            "before": before,
+            "after": after,
+            **hit.way(),
+        }
+        if columns := self._columns(hit.columns):
+            document["columns"] = columns
+        label = f"{hit.file}:{first}" if last == first else f"{hit.file}:{first}-{last}"
+        self._around(hit, first - len(before), before)
+        self._print(hit, document, (f"{_figures(hit)}  {label}: ", _text(hit)))
+        self._around(hit, last + 1, after)
 
-    def _around(self, line: "Line", first: int, texts: Sequence[str]) -> None:
+    def _around(self, hit: "Hit", first: int, texts: Sequence[str]) -> None:
         if self.format == "table":
             for number, text in enumerate(texts, first):
-                console.result_marked(f"{_INDENT}{line.file}-{number}- ", one_line(text))
+                console.result_marked(f"{_INDENT}{hit.file}-{number}- ", one_line(text))
 
     def hits(self, hits: "Sequence[Hit]", about: Mapping[str, object]) -> None:
         """Print rows of an index after what they have in common."""
@@ -103,7 +112,7 @@ class HitPrinter:
             stale = "" if hit.stale is None else f"[file {hit.stale}] "
             name = one_line(str(hit.id))
             label = f"{hit.rank:>4}  {_figures(hit, 7)}  {name:<{width}}  {stale}"
-            self._print(hit, document, (label, _with_heading(hit)))
+            self._print(hit, document, (label, _text(hit)))
 
     def leaks(self, leaks: "Leaks", names: tuple[str, str], *, check: bool) -> None:
         """Print the rows of a set that also occur in another, and their number; with ``check`` fail
@@ -144,7 +153,7 @@ class HitPrinter:
         known = {name_key(name): value for name, value in (of_hit or {}).items()}
         return {name: known.get(name_key(name)) for name in self._names}
 
-    def _print(self, hit: "Hit | Line", document: dict[str, Any], *lines: tuple[str, str]) -> None:
+    def _print(self, hit: "Hit", document: dict[str, Any], *lines: tuple[str, str]) -> None:
         """Print a hit as JSON, as a row of a CSV without the values of several parts, or as lines,
         each a label and a text.
 
@@ -156,7 +165,6 @@ class HitPrinter:
         document = {
             name: round(value, 6) if isinstance(value, float) else value
             for name, value in document.items()
-            if name != "explanation"
         }
         if self.format == "json":
             if hit.explanation is not None:
@@ -205,14 +213,18 @@ def _pattern(words: Collection[str], text: str) -> str:
     return "|".join(patterns)
 
 
-def _with_heading(hit: "Hit") -> str:
-    """Return the text of a hit, that of a passage with a colon between its headings and the rest.
+def _parted(hit: "Hit") -> tuple[str, str]:
+    """Return the headings of a passage, which are the first line of its text, and the rest."""
+    columns, text = hit.columns or {}, hit.text or ""
+    if not {"heading", "end_line"} <= columns.keys():
+        return "", text
+    return columns["heading"], text.partition("\n")[2]
 
-    The headings of a passage are its first line.
-    """
-    text = hit.text or ""
-    is_passage = {"heading", "end_line"} <= (hit.columns or {}).keys()
-    return text.replace("\n", ": ", 1) if is_passage else text
+
+def _text(hit: "Hit") -> str:
+    """Return the text of a hit, that of a passage with a colon after its headings."""
+    heading, text = _parted(hit)
+    return f"{heading}: {text}" if heading else text
 
 
 def _record(leak: "Leak") -> dict[str, Any]:
@@ -251,7 +263,7 @@ def score_text(score: float) -> str:
     return f"{score if round(score, 6) >= 1 else min(score, _BELOW_ONE):.4f}"
 
 
-def _figures(hit: "Hit | Line", width: int = 0) -> str:
+def _figures(hit: "Hit", width: int = 0) -> str:
     """Return a hit's score and what found it, to be printed before it."""
     found_by = "" if hit.found_by is None else f"  {hit.found_by:<7}"
     return f"{score_text(hit.score):>{width}}{found_by}"

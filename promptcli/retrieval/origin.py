@@ -1,16 +1,14 @@
 """The encoder of an index: remembered at the build, made again for a search."""
 
-import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.data.vectors import Manifest, names_apart
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import loading
-from promptcli.models.entries import TENSORS, Entry, Registry, portable
+from promptcli.models.entries import Entry, portable
 from promptcli.notes import note
 from promptcli.recipe import Choice, LeadingTexts, Recipe, is_named
 
@@ -102,19 +100,11 @@ class Origin:
             message = f"{name} was made with {made_by}, not with {given}{hint}"
             raise UsageError(message, parameter="model" if hint else "")
 
-    def missing_model(self) -> str | None:
-        """Return the model if it was removed or moved."""
-        if self.model is not None:
-            return None if self.model in loading.open_registry().names() else self.model
-        folder = str(self.recipe["backbone"])
-        return folder if os.path.isabs(folder) and not os.path.exists(folder) else None
-
     def open(self, model: "Model | None" = None) -> "Encoder":
         """Return the encoder: ``model`` if it is named, else made again from what is remembered.
 
         Raises:
-            NotFoundError: The model was removed or moved.
-            CheckFailedError: The model has changed.
+            PromptcliError: The model was removed, moved or has changed.
             UsageError: ``model`` is not the one that made the index.
         """
         dtype = str(self.provenance.get("dtype", "auto"))
@@ -124,38 +114,26 @@ class Origin:
             hint = "; `promptcli index migrate DIR -m MODEL` gives it another model"
             self.check_same(given, "the index", hint)
             return encoder
-        if (name := self.missing_model()) is not None:
-            raise NotFoundError(
-                f"the index comes from {name}, which was removed or moved; say where it is",
-                parameter="model",
-            )
         device = model.device if isinstance(model, Choice) else "auto"
-        for entry in self._entries():
-            encoder = loading.open_encoder(entry, device=device, dtype=dtype)
-            if self.is_made_by(encoder):
-                return encoder
+        try:
+            for entry in self._entries():
+                encoder = loading.open_encoder(entry, device=device, dtype=dtype)
+                if self.is_made_by(encoder):
+                    return encoder
+        except NotFoundError as error:  # it was removed or moved
+            hint = "say where the model of the index is"
+            raise NotFoundError(f"{error.message}; {hint}", parameter="model") from None
         made_by = self.name or f"the model on {self.recipe['backbone']}"
         raise CheckFailedError(
             f"{made_by} has changed since the index was built with it; build the index again"
         )
 
     def _entries(self) -> Iterator[Entry]:
-        """Yield the models that may be the one."""
+        """Yield the models that may be the one: the registry's of its name, and its recipe."""
         registry = loading.open_registry()
         recipe = Recipe.from_dict(self.recipe)
-        if self.model is not None:
-            yield replace(registry.load(self.model), recipe=recipe)
-            return
-        yield from _fitted_models(registry, self.recipe)
-        yield Entry("recipe", recipe, prompts=self.prompts)
-
-
-def _fitted_models(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
-    """Yield the models of a recipe that hold fitted tensors: nothing else tells which one made
-    stored vectors.
-    """
-    for name in registry.names():
-        with contextlib.suppress(PromptcliError):  # a damaged one made none
-            card = registry.card(name)
-            if TENSORS in card.files and portable(card.recipe).to_dict() == recipe:
-                yield registry.load(name)
+        name = self.model or self.name
+        if self.model is not None or name in registry.names():
+            yield replace(registry.load(name), recipe=recipe)
+        if self.model is None:
+            yield Entry("recipe", recipe, prompts=self.prompts)

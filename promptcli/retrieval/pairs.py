@@ -8,7 +8,7 @@ import csv
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -40,7 +40,6 @@ from promptcli.retrieval.store import DATABASE, as_text, row_name
 from promptcli.storage.files import atomic_path
 
 if TYPE_CHECKING:
-    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
 #: How a row occurs in another set: with the same text; with the same normalised text; near a row.
@@ -324,6 +323,52 @@ class _Set:
     index: SentenceIndex | None = None
     keys: Any = None
 
+    @classmethod
+    def of(
+        cls, given: Any, like: SentenceIndex | None, model: "Model | None", options: Any
+    ) -> "_Set":
+        """Return the rows of an index or a file, which is read as the rows of ``like`` were."""
+        if isinstance(given, str | Path) and (Path(given) / DATABASE).is_file():
+            given = SentenceIndex.open(given, model)
+        if isinstance(given, SentenceIndex):
+            if like is not None:
+                given.origin.check_same(like.origin, str(given))
+            return cls.of_index(given)
+        if like is None:
+            return cls.of_file(given, **options)
+        if not are_vectors(given):
+            return cls(*like.read_like(given, **options))
+        blocks, manifest, _ = open_vectors(Path(given))
+        like.check_made_by(Path(given), manifest)
+        rows = list(blocks)
+        ids = [name for block in rows for name in block.ids]
+        texts = [text for block in rows for text in block.texts]
+        return cls(ids, texts, np.concatenate([block.vectors for block in rows]))
+
+    @classmethod
+    def of_index(cls, index: SentenceIndex) -> "_Set":
+        """Return the rows of an index."""
+        with index.store.reading():
+            query = "SELECT key, id, text FROM rows ORDER BY key"
+            rows = index.store.sql.execute(query).fetchall()
+            keys, ids, texts = zip(*rows, strict=True) if rows else ((), (), ())
+            return cls(ids, texts, index.store.vectors(keys), index, np.array(keys, np.int64))
+
+    @classmethod
+    def of_file(cls, file: Any, *, csv: Mapping[str, Any] | None, skip_bad: bool) -> "_Set":
+        """Return the sentences of a file, those of pairs and triplets too."""
+        layouts = (SENTENCES,) if hasattr(file, "read") else _LAYOUTS  # a stream is text
+        fields = ColumnChoice(layouts=layouts, remedy="")
+        with open_rows(file, fields, csv=csv, skip_bad=skip_bad) as source:
+            rows = [(name, text) for name, text in sentences_of(source) if text.strip()]
+        return cls([name for name, _ in rows], [text for _, text in rows])
+
+    def take(self, places: Sequence[int]) -> "_Set":
+        """Return some of the rows."""
+        units = None if self.units is None else self.units[places]
+        ids, texts = ([values[place] for place in places] for values in (self.ids, self.texts))
+        return _Set(ids, texts, units)
+
     @property
     def has_texts(self) -> bool:
         """Whether the texts are known."""
@@ -336,24 +381,6 @@ class _Set:
             return [Hit(1, self.ids[at], self.texts[at], float(score)) for at, score in rows]
         with self.index.store.reading():
             return self.index.hits((self.keys[places], np.array(scores, np.float32)))
-
-    @classmethod
-    def of_index(cls, index: SentenceIndex) -> "_Set":
-        """Return the rows of an index."""
-        with index.store.reading():
-            query = "SELECT key, id, text FROM rows ORDER BY key"
-            rows = index.store.sql.execute(query).fetchall()
-            keys, ids, texts = zip(*rows, strict=True) if rows else ((), (), ())
-            return cls(ids, texts, index.store.vectors(keys), index, np.array(keys, np.int64))
-
-    @classmethod
-    def of_file(cls, file: Any, csv: Mapping[str, Any] | None, skip_bad: bool) -> "_Set":
-        """Return the sentences of a file, those of pairs and triplets too."""
-        layouts = (SENTENCES,) if hasattr(file, "read") else _LAYOUTS  # a stream is text
-        fields = ColumnChoice(layouts=layouts, remedy="")
-        with open_rows(file, fields, csv=csv, skip_bad=skip_bad) as source:
-            rows = [(name, text) for name, text in sentences_of(source) if text.strip()]
-        return cls([name for name, _ in rows], [text for _, text in rows])
 
 
 def find_leaks(
@@ -370,13 +397,15 @@ def find_leaks(
     near it by cosine.
 
     Every sentence of pairs and triplets is a row, with the id ROW:COLUMN; rows are counted from 0.
+    Either one may be an index. What is compared with an index may be vectors of its encoder, and
+    becomes rows as it does when it is added to the index.
 
     Args:
-        file: Sentences, pairs or triplets, e.g. the training data; a file or a stream.
-        against: The file whose rows are looked for in ``file``, e.g. the test set.
+        file: Sentences, pairs or triplets, e.g. the training data; a file, a stream or an index.
+        against: What is looked for in ``file``, e.g. the test set.
         threshold: Cosine from which a row is near; 1: texts alone are compared, without a model.
             None: the lowest from which at most 5 of 100 near rows are expected to be so by chance.
-        model: Encoder; None: ``mini-multi``.
+        model: Encoder; None: that of an index, or ``mini-multi``.
         csv: How tables are written, see ``embed``.
         skip_bad: Leave out the rows that cannot be read, and say how many and why.
 
@@ -385,88 +414,47 @@ def find_leaks(
         UsageError: A file without sentences, or a threshold that is not allowed.
     """
     _check_threshold(threshold)
-    for each in (file, against):
-        if isinstance(each, str | Path) and (Path(each) / DATABASE).is_file():
-            raise UsageError(
-                f"{each} is an index; `promptcli index dups DIR --against FILE` compares one"
-            )
-    if file is against and not isinstance(file, str | Path):
-        raise UsageError("standard input is one file; give the name of the other")
-    if str(file) == str(against):
-        note(f"{file} is compared with itself: every row occurs in it")
-    source, other = (_Set.of_file(each, csv, skip_bad) for each in (file, against))
-
-    def documents() -> "Encoder":
-        chosen = loading.or_search_model(model)
-        encoder = loading.open_encoder(chosen, dtype="auto", rows=len(source.ids) + len(other.ids))
-        return encoder.in_role("document", report=True)
-
-    return _leaks(source, other, threshold, documents)
-
-
-def find_index_leaks(
-    index: SentenceIndex,
-    against: Any,
-    threshold: float | None = None,
-    *,
-    csv: Mapping[str, Any] | None = None,
-    skip_bad: bool = False,
-) -> Leaks:
-    """Find the rows of a file, of vectors or of another index that also occur in an index, see
-    ``find_leaks``.
-
-    A file becomes rows as it does when it is added to the index.
-
-    Args:
-        index: The rows that are looked in.
-        against: Sentences, vectors of the encoder of the index, or another index of it.
-        threshold: See ``find_leaks``.
-        csv: See ``find_leaks``.
-        skip_bad: See ``find_leaks``.
-    """
-    _check_threshold(threshold)
-    if isinstance(against, str | Path) and (Path(against) / DATABASE).is_file():
-        compared = SentenceIndex.open(against)
-        compared.origin.check_same(index.origin, str(against))
-        if index.store.path is not None and Path(against).samefile(index.store.path.parent):
-            note(f"{against} is compared with itself: every row occurs in it")
-        other = _Set.of_index(compared)
-    elif are_vectors(against):
-        blocks, manifest, _ = open_vectors(Path(against))
-        index.check_made_by(Path(against), manifest)
-        rows = list(blocks)
-        ids = [name for block in rows for name in block.ids]
-        texts = [text for block in rows for text in block.texts]
-        other = _Set(ids, texts, np.concatenate([block.vectors for block in rows]))
-    else:
-        other = _Set(*index.read_like(against, csv, skip_bad=skip_bad))
-    source = _Set.of_index(index)
-    return _leaks(source, other, threshold, lambda: index.origin.documents(index.encoder))
-
-
-def _leaks(
-    source: _Set, other: _Set, threshold: float | None, documents: "Callable[[], Encoder]"
-) -> Leaks:
-    """Return the rows of ``other`` that occur in ``source``: by text, and the others by cosine."""
+    options = {"csv": csv, "skip_bad": skip_bad}
+    source = _Set.of(file, None, model, options)
+    other = _Set.of(against, source.index, model, options)
     leaks = _by_text(source, other)
-    rest = [row for row in range(len(other.ids)) if row not in leaks]
+    left = [row for row in range(len(other.ids)) if row not in leaks]
     texts_alone = threshold == 1 and source.has_texts
-    if not rest or not len(source.ids) or texts_alone:
+    if not left or not len(source.ids) or texts_alone:
         threshold = None
     else:
-        if other.units is not None:
-            units = other.units[rest]
-        else:
-            encoder = documents()
-            texts = [other.texts[row] for row in rest]
-            new = source.texts if source.units is None else []
-            with stage("embed", len(texts) + len(new)) as advance:
-                units = unit_rows(encoder.encode(texts, progress=advance))
-                if source.units is None:
-                    source.units = unit_rows(encoder.encode(list(new), progress=advance))
-        threshold = _add_near(leaks, source, other, rest, units, threshold)
+        rest = other.take(left)
+        _encode(
+            [each for each in (rest, source) if each.units is None],
+            source.index or other.index,
+            model,
+        )
+        nearest, highest = _nearest(source.units, rest.units)
+        if threshold is None:
+            links = len(highest) - np.searchsorted(np.sort(highest), _THRESHOLDS)
+            pairs = len(source.ids) * len(left)
+            threshold = _proposed(_propose(source.units, rest.units, pairs, links))
+        near = np.flatnonzero(highest >= threshold - ROUNDING)
+        hits = source.hits(nearest[near], np.minimum(highest[near], 1))
+        for place, hit in zip(near.tolist(), hits, strict=True):
+            leaks[left[place]] = Leak("near", rest.ids[place], rest.texts[place], hit)
     found = [leaks[row] for row in sorted(leaks)]
     return Leaks(found, len(other.ids), len(source.ids), threshold)
+
+
+def _encode(sets: Sequence[_Set], index: SentenceIndex | None, model: "Model | None") -> None:
+    """Encode the rows of sets by the encoder of an index, or by a model."""
+    rows = sum(len(each.ids) for each in sets)
+    if not rows:
+        return
+    if index is not None:
+        documents = index.origin.documents(index.encoder)
+    else:
+        encoder = loading.open_encoder(loading.or_search_model(model), dtype="auto", rows=rows)
+        documents = encoder.in_role("document", report=True)
+    with stage("embed", rows) as advance:
+        for each in sets:
+            each.units = unit_rows(documents.encode(list(each.texts), progress=advance))
 
 
 def _by_text(source: _Set, other: _Set) -> dict[int, Leak]:
@@ -491,20 +479,13 @@ def _by_text(source: _Set, other: _Set) -> dict[int, Leak]:
     }
 
 
-def _add_near(
-    leaks: dict[int, Leak],
-    source: _Set,
-    other: _Set,
-    rest: Sequence[int],
-    units: Floats,
-    threshold: float | None,
-) -> float:
-    """Add the rows that are near one of the other set; return the cosine from which they are."""
-    nearest = np.zeros(len(units), np.int64)
-    highest = np.full(len(units), -2, np.float32)
-    with stage("dups", len(source.ids)) as advance:
-        for start, block in _blocks(source.units):
-            for first, part in _blocks(units):
+def _nearest(units: Floats, others: Floats) -> tuple[Numbers, Floats]:
+    """Return the nearest row of ``units`` (n, d) to each of ``others`` (m, d), and its cosine."""
+    nearest = np.zeros(len(others), np.int64)
+    highest = np.full(len(others), -2, np.float32)
+    with stage("dups", len(units)) as advance:
+        for start, block in _blocks(units):
+            for first, part in _blocks(others):
                 cosines = part @ block.T
                 best = cosines.argmax(axis=1)
                 scores = cosines[np.arange(len(best)), best]
@@ -512,16 +493,7 @@ def _add_near(
                 highest[rows] = scores[rows - first]
                 nearest[rows] = start + best[rows - first]
             advance(len(block))
-    if threshold is None:
-        links = len(highest) - np.searchsorted(np.sort(highest), _THRESHOLDS)
-        pairs = len(source.ids) * len(units)
-        threshold = _proposed(_propose(source.units, units, pairs, links))
-    near = np.flatnonzero(highest >= threshold - ROUNDING)
-    hits = source.hits(nearest[near], np.minimum(highest[near], 1))
-    for place, hit in zip(near.tolist(), hits, strict=True):
-        row = rest[place]
-        leaks[row] = Leak("near", other.ids[row], other.texts[row], hit)
-    return threshold
+    return nearest, highest
 
 
 # The threshold that is proposed: by the share of pairs that are expected to be false

@@ -332,8 +332,7 @@ class SentenceIndex:
 
     def __repr__(self) -> str:
         """Return where the index is."""
-        place = "memory" if self.store.path is None else str(self.store.path.parent)
-        return f"SentenceIndex({place})"
+        return f"SentenceIndex({self.store.folder or 'memory'})"
 
     def info(self) -> IndexInfo:
         """Return what the index holds."""
@@ -820,11 +819,11 @@ class SentenceIndex:
 
     def leaks(self, against: Any, threshold: float | None = None, **options: Any) -> "Leaks":
         """Return the rows of another set that also occur in the index, see
-        ``promptcli.retrieval.pairs.find_index_leaks``.
+        ``promptcli.retrieval.pairs.find_leaks``.
         """
-        from promptcli.retrieval.pairs import find_index_leaks
+        from promptcli.retrieval.pairs import find_leaks
 
-        return find_index_leaks(self, against, threshold, **options)
+        return find_leaks(self, against, threshold, **options)
 
 
 def prepared(

@@ -67,12 +67,12 @@ def test_files_are_searched_as_an_index_of_them_is(folder):
     assert [hit.score for hit in texts] == [line.score for line in table]
 
 
-def test_places_headings_and_lines_around(folder):
-    [line] = pc.search("who feeds the cat", "house.md", 1, context=1)
-    assert (line.file, line.line, line.end_line) == ("house.md", 8, 9)
-    assert line.heading == "The house > Neighbours" and line.text.startswith("Anna feeds the cat")
-    assert (line.before, line.after) == (("",), ("",))
-    assert line.columns["tags"] == "garden, water"
+def test_places_and_headings(folder):
+    [hit] = pc.search("who feeds the cat", "house.md", 1)
+    assert (hit.file, hit.id) == ("house.md", "house.md:8-9")
+    place = {"file": "house.md", "line": 8, "end_line": 9, "heading": "The house > Neighbours"}
+    assert place.items() <= hit.columns.items() and hit.columns["tags"] == "garden, water"
+    assert hit.text.startswith("The house > Neighbours\nAnna feeds the cat")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_places_headings_and_lines_around(folder):
         ('lang = "en" or year > 2020', ["A cat sleeps.", "Rain falls."]),
         (
             'file like "%.md" and heading like "%Water"',
-            ["The pump in the cellar has to be drained before the first frost."],
+            ["The house > Water\nThe pump in the cellar has to be drained before the first frost."],
         ),
         ('day > "2024-04" and line < 9', None),
         ("year > 3000", []),
@@ -98,7 +98,9 @@ def test_long_rows_show_their_best_part(folder):
         " ".join(["The river was cold."] * 300 + ["A lamp shone."]) + "\nShort.\n"
     )
     [line] = pc.search("a lamp shone", "long.txt", k=1, model="mini", split=True, rows="lines")
-    assert line.line == 1 and line.text.endswith("A lamp shone.") and len(line.text) < 5000
+    assert (
+        line.columns["line"] == 1 and line.text.endswith("A lamp shone.") and len(line.text) < 5000
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_what_cannot_be_searched_is_said(folder):
 def test_the_ids_of_a_table_are_its_column(folder):
     Path("t.csv").write_text("id,text\na,A cat sleeps.\n7,Rain falls.\n")
     [line] = pc.search("rain", ["t.csv", Path("house.md")], where="id = '7'")
-    assert (line.file, line.line, line.columns["id"]) == ("t.csv", 2, "7")
+    assert (line.file, line.id, line.columns["id"]) == ("t.csv", "t.csv:2", "7")
     with pytest.raises(pc.UsageError, match="holds text; compare it with a text in quotes"):
         pc.search("rain", "t.csv", where="id = 7")
     assert pc.search("pump", [Path("house.md")], where="id like 'house.md:%'")

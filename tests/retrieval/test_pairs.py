@@ -138,8 +138,9 @@ def test_leaks_by_text_and_by_cosine(tmp_path, encoder):
     assert [leak.kind for leak in by_index.found] == [leak.kind for leak in leaks.found]
     other = pc.SentenceIndex.build(lines, encoder, output=tmp_path / "j")
     assert index.leaks(tmp_path / "j", 0.8) == by_index and len(other) == 4
-    with pytest.raises(pc.UsageError, match="is an index"):
-        pc.find_leaks(tmp_path / "i", lines)
+    assert pc.find_leaks(tmp_path / "i", lines, 0.8) == by_index
+    turned = pc.find_leaks(lines, tmp_path / "i", 0.8)  # which are the rows of the index
+    assert [(leak.id, leak.source.id) for leak in turned.found] == [(0, 0), (1, 2), (3, 1), (4, 0)]
 
 
 def test_a_threshold_is_proposed_that_few_pairs_reach_by_chance(encoder):

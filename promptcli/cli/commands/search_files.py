@@ -1,7 +1,7 @@
 """The command ``search``, which searches files without an index."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -61,15 +61,14 @@ def search_files(
 
     It needs no index and makes none.
     """
-    from promptcli.retrieval.file_search import search
+    from promptcli.retrieval.file_search import place_of, search, texts_of
 
     printer = HitPrinter(format, show, json=json, explain=explain)
-    lines: Any = search(
+    hits = search(
         query,
         [Path(file) for file in files],
         k,
         model=chosen_model(model),
-        context=context,
         by=by,  # type: ignore[arg-type]
         min_score=min_score,
         where=where,
@@ -82,12 +81,14 @@ def search_files(
         verbose=verbose,
         explain=explain,
     )
-    for line in lines:
-        printer.line(line)
+    shown = {str(hit.file) for hit in hits} if context else ()
+    lines = {file: texts_of(file, csv_options(csv), skip_bad=skip_bad) for file in shown}
+    for hit in hits:
+        printer.line(hit, place_of(hit), lines.get(str(hit.file), []), context)
         if context and printer.format == "table":
             console.result("")
-    if lines:
-        for name in printer.missing(line.columns or {} for line in lines):
+    if hits:
+        for name in printer.missing(hit.columns or {} for hit in hits):
             console.note(f"no hit has a column {name!r}")
     else:
         console.note(nothing_found(query, min_score, where))
