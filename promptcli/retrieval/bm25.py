@@ -6,7 +6,7 @@ Scores are those of all rows together, as if they had been counted at once.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -99,7 +99,7 @@ class WordCounts:
     def rows_with(self, stem: str) -> tuple[NDArray[np.int32], Floats]:
         """Return the places of the texts with a stem, and how often each has it."""
         wanted = np.uint64(_hash(stem))
-        place = np.searchsorted(self.stems, wanted)
+        place = self.stems.searchsorted(wanted)
         if place == len(self.stems) or self.stems[place] != wanted:
             return self.places[:0], self.counts[:0]
         rows = slice(self.starts[place], self.starts[place + 1])
@@ -139,7 +139,7 @@ class Bm25:
     """
 
     def __init__(self, parts: Sequence[WordCounts], texts_of: TextsOf, is_live: Any = None) -> None:
-        self._parts = parts
+        self._parts = [part for part in parts if len(part.lengths)]
         self.texts_of = texts_of
         self.stem = stemmer_of(parts[-1].about["language"])
         lengths = np.concatenate([part.lengths for part in parts])
@@ -158,22 +158,17 @@ class Bm25:
         """Return the scores of rows for a query."""
         return WordScores(self, query)
 
-    def postings(self, stem: str) -> Iterator[tuple[int, NDArray[np.int32], Floats]]:
-        """Yield the rows with a stem, part by part: the place of the part's first row, the places
-        inside the part, ascending, and how often each row has the stem.
-        """
-        start = 0
+    def rows_with(self, stem: str) -> tuple[NDArray[np.int32], Floats]:
+        """Return the keys of the rows with a stem, ascending, and how often each has it."""
+        if len(self._parts) == 1:
+            return self._parts[0].rows_with(stem)
+        start, keys, counts = 0, [np.empty(0, np.int32)], [np.empty(0, np.float32)]
         for part in self._parts:
-            places, counts = part.rows_with(stem)
-            if len(places):
-                yield start, places, counts
+            places, of_part = part.rows_with(stem)
+            keys.append(places + np.int32(start))
+            counts.append(of_part)
             start += len(part.lengths)
-
-    def count_live(self, start: int, places: NDArray[np.int32]) -> int:
-        """Return how many of these rows are not gone."""
-        if self.count == len(self.is_live):
-            return len(places)
-        return int(np.count_nonzero(self.is_live[start:][places]))
+        return np.concatenate(keys), np.concatenate(counts)
 
 
 class Stem:
@@ -181,26 +176,27 @@ class Stem:
 
     def __init__(self, bm25: Bm25, name: str, times: int) -> None:
         self._norm = bm25.norm
-        self._postings = list(bm25.postings(name))
+        self._keys, self._counts = bm25.rows_with(name)
         #: how many rows have it
-        self.count = sum(bm25.count_live(start, places) for start, places, _ in self._postings)
+        self.count = len(self._keys)
+        if bm25.count < len(bm25.is_live):
+            self.count = int(np.count_nonzero(bm25.is_live[self._keys]))
         self.rarity = idf(self.count, bm25.count)
         self.weight = np.float32(times * self.rarity)
 
     def add(self, scores: Floats) -> None:
         """Add to the scores (n,) of all rows."""
-        for start, places, counts in self._postings:
-            gains = self.weight * counts / (counts + self._norm[start:].take(places))
-            np.add.at(scores[start:], places, gains)  # twice as fast as += by index
+        gains = self.weight * self._counts / (self._counts + self._norm.take(self._keys))
+        np.add.at(scores, self._keys, gains)  # twice as fast as += by index
 
     def gains(self, keys: Keys) -> Floats:
         """Return what is added to the scores of rows."""
         gains = np.zeros(len(keys), np.float32)
-        for start, with_stem, counts in self._postings:
-            inside = (keys - start).astype(np.int32)
-            at = np.minimum(np.searchsorted(with_stem, inside), len(with_stem) - 1)
-            has = with_stem[at] == inside
-            times = counts[at[has]]
+        if len(self._keys):
+            wanted = keys.astype(np.int32)
+            places = np.minimum(self._keys.searchsorted(wanted), len(self._keys) - 1)
+            has = self._keys[places] == wanted
+            times = self._counts[places[has]]
             gains[has] = self.weight * times / (times + self._norm[keys[has]])
         return gains
 
@@ -238,24 +234,23 @@ class WordScores:
             counts[allowed] = True
         scores = np.zeros(len(counts), np.float32)
         added = 0
-        left = list(self._stems)
-        keys = np.empty(0, np.int64)
-        while left:
-            if k <= added < left[0].count:
-                keys = _positive(scores, counts)
-                if _kth_highest(scores[keys], k) > _most_gained(left):
-                    break  # a row with none of the words so far cannot be among the best
-            added += left[0].count
-            left.pop(0).add(scores)
-        else:
-            keys = _positive(scores, counts)
-        found = scores[keys]
-        while True:
-            may_be_best = found >= _kth_highest(found, k) - _most_gained(left)
-            keys, found = keys[may_be_best], found[may_be_best]
-            if not left:
-                return keys, found
-            found += left.pop(0).gains(keys)
+        keys = None  # those that may be the best, once they are fewer than the rows with a word
+        for number, stem in enumerate(self._stems):
+            most = float(sum(other.weight for other in self._stems[number:]))
+            if keys is None and k <= added < stem.count:
+                found = np.flatnonzero((scores > 0) & counts)
+                if _kth_highest(scores[found], k) > most:
+                    keys = found  # a row with none of the words so far cannot be among the best
+            if keys is None:
+                stem.add(scores)
+                added += stem.count
+            else:
+                keys = keys[scores[keys] >= _kth_highest(scores[keys], k) - most]
+                scores[keys] += stem.gains(keys)
+        if keys is None:
+            keys = np.flatnonzero((scores > 0) & counts)
+        keys = keys[scores[keys] >= _kth_highest(scores[keys], k)]
+        return keys, scores[keys]
 
     def scores_of(self, keys: Keys) -> Floats:
         """Return the scores of rows."""
@@ -280,19 +275,9 @@ class WordScores:
         return Match(covered, min(1.0, float(scores[0]) / idf(0, self._bm25.count)))
 
 
-def _positive(scores: Floats, counts: NDArray[np.bool_]) -> Keys:
-    """Return the keys of rows whose scores are above 0, and which count."""
-    return np.flatnonzero((scores > 0) & counts)
-
-
 def _kth_highest(scores: Floats, k: int) -> float:
     """Return the k-th highest score, and a little less for rounding; 0 of fewer scores."""
     return float(np.partition(scores, -k)[-k]) * (1 - _ROUNDING) if len(scores) > k else 0.0
-
-
-def _most_gained(stems: Sequence[Stem]) -> float:
-    """Return what stems can add to the score of a row, at most."""
-    return float(sum(stem.weight for stem in stems))
 
 
 def idf(texts_with: int, texts: int) -> float:

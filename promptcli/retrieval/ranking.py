@@ -99,8 +99,9 @@ class JoinedRanking(NamedTuple):
     cosine_ranks: NDArray[np.int64]  #: among the rows that vectors found, from 1; 0: not one
     bm25_ranks: NDArray[np.int64]  #: among the rows that words found, from 1; 0: not one
 
-    def ways(self) -> Iterator[tuple[str, float, int | None, int | None]]:
-        """Yield the ``WAY_FIELDS`` of each row.
+    def ways(self) -> Iterator[dict[str, Any]]:
+        """Yield what found each row, its BM25, and its ranks by cosine and by words, as ``Hit``
+        names them.
 
         What found it is the one way that has it among its first k, else ``both``.
         """
@@ -111,7 +112,8 @@ class JoinedRanking(NamedTuple):
             found_by = "both"
             if by_meaning != by_words:
                 found_by = "meaning" if by_meaning else "words"
-            yield found_by, bm25, ranks[0] or None, ranks[1] or None
+            cosine_rank, bm25_rank = (rank or None for rank in ranks)
+            yield dict(zip(WAY_FIELDS, (found_by, bm25, cosine_rank, bm25_rank), strict=True))
 
 
 def exact_scores(vectors: Floats, unit: Floats) -> Floats:

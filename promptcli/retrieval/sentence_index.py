@@ -4,6 +4,7 @@ by words.
 
 import contextlib
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -38,7 +39,6 @@ from promptcli.retrieval.files import (
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import (
     EXPLAINERS,
-    WAY_FIELDS,
     Hit,
     JoinedRanking,
     Ranking,
@@ -799,16 +799,16 @@ class SentenceIndex:
         keys, scores = ranking[:2]
         columns = self.store.columns(keys) if self.store.types else [None] * len(keys)
         stale = self.stale_files({source for *_, source in records if source})
-        rows = zip(records, scores.tolist(), columns, strict=True)
-        hits = [
-            Hit(
-                rank, row_name(name, part), text, score, cells, file=source, stale=stale.get(source)
-            )
-            for rank, ((_, name, part, text, source), score, cells) in enumerate(rows, 1)
-        ]
+        ways: Iterable[dict[str, Any]] = itertools.repeat({})
         if isinstance(ranking, JoinedRanking):
-            ways = (dict(zip(WAY_FIELDS, way, strict=True)) for way in ranking.ways())
-            hits = [hit._replace(**way) for hit, way in zip(hits, ways, strict=True)]  # type: ignore[arg-type]
+            ways = ranking.ways()
+        hits = []
+        rows = zip(records, scores.tolist(), columns, ways, strict=False)
+        for rank, ((_, name, part, text, file), score, cells, way) in enumerate(rows, 1):
+            shown = row_name(name, part)
+            hits.append(
+                Hit(rank, shown, text, score, cells, file=file, stale=stale.get(file), **way)
+            )
         return hits
 
     def dups(self, threshold: float | None = None, **options: Any) -> "list[DuplicateGroup]":

@@ -180,9 +180,8 @@ def test_the_joined_ranking_is_the_weighted_mean(near, worded, covered, strength
     assert [scores[key] for key in joined.keys] == pytest.approx(
         sorted(scores.values(), reverse=True), abs=1e-6
     )
-    for key, (found_by, bm25, cosine_rank, bm25_rank) in zip(
-        joined.keys, joined.ways(), strict=True
-    ):
+    for key, way in zip(joined.keys, joined.ways(), strict=True):
+        found_by, bm25, cosine_rank, bm25_rank = way.values()
         assert (cosine_rank is not None, bm25_rank is not None) == (
             key in by_cosine,
             key in by_words,
