@@ -126,7 +126,7 @@ def inputs(tmp_path_factory, bert_folder):
     (folder / "letters.csv").write_text("subject\ttext\n" + "".join(letters))
     (folder / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(pairs))
     write_transfer(folder / "senteval")
-    pc.SentenceIndex.build(texts, pc.load("mini-static")).save(folder / "index")
+    pc.SentenceIndex.build(texts, pc.load("mini-static"), output=folder / "index")
     return folder
 
 

@@ -8,7 +8,7 @@ import json
 import mmap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,20 +26,19 @@ def write_derived(
     path: Path,
     about: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
-    begin: Callable[[Path], None] = Path.touch,
+    begin: Callable[[BinaryIO], None] = lambda file: None,
 ) -> None:
     """Write a file; ``begin`` writes what comes before the arrays."""
-    with atomic_path(path) as temporary:
-        begin(temporary)
-        with temporary.open("ab") as file:
-            places = {}
-            for name, array in arrays.items():
-                file.write(bytes(-file.tell() % _ALIGNED))
-                places[name] = (file.tell(), array.dtype.str, len(array))
-                file.write(np.ascontiguousarray(array).data)
-            document = {"about": about, "size": file.tell(), "arrays": places}
-            end = json.dumps(document).encode()
-            file.write(end + len(end).to_bytes(8, "little") + _MAGIC)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        begin(file)
+        places = {}
+        for name, array in arrays.items():
+            file.write(bytes(-file.tell() % _ALIGNED))
+            places[name] = (file.tell(), array.dtype.str, len(array))
+            file.write(np.ascontiguousarray(array).data)
+        document = {"about": about, "size": file.tell(), "arrays": places}
+        end = json.dumps(document).encode()
+        file.write(end + len(end).to_bytes(8, "little") + _MAGIC)
 
 
 def read_derived(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

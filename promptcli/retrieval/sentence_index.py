@@ -274,7 +274,7 @@ class SentenceIndex:
         """Open the index of a folder.
 
         Args:
-            folder: Where ``build``, ``sync`` or ``save`` put it.
+            folder: Where ``build`` or ``sync`` put it.
             model: The encoder that made it, or what ``load`` takes; None: made again from what the
                 index remembers.
 
@@ -284,16 +284,6 @@ class SentenceIndex:
             UsageError: An index of an earlier version.
         """
         return cls(Store.open(check_folder(folder)), model)
-
-    def save(self, folder: str | Path, *, force: bool = False) -> None:
-        """Copy the index into a folder."""
-        with creating(Path(folder), force=force) as store:
-            store.sql.execute("COMMIT")
-            with self.store.reading():
-                self.store.sql.backup(store.sql)
-                store.file.write(0, self.store.units)
-            store.sql.execute("BEGIN")
-            store.keep(vectors=store.file.name, migrating=None)
 
     @property
     def origin(self) -> Origin:

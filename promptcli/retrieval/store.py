@@ -30,9 +30,6 @@ DATABASE = "index.sqlite"  #: in the folder of an index
 FORMAT = 3
 #: Type of a column as it is read -> as it is declared.
 _DECLARED = {"number": "NUMERIC", "truth": "INT", "date": "TEXT", "text": "TEXT"}
-#: SQLite's limit for the columns of a table, less our own.
-_MOST_COLUMNS = 1900
-_LONGEST_NAME = 200  # characters of a column's name
 _BUSY = 60.0  # seconds to wait for another process
 _ROWS_AT_ONCE = 8192
 _SCHEMA = """
@@ -244,11 +241,6 @@ class Store:
             if name in columns:
                 raise UsageError(f"two columns are called {name!r} but for their case; rename one")
             if name not in types:
-                if len(name) > _LONGEST_NAME or len(types) == _MOST_COLUMNS:
-                    raise UsageError(
-                        f"column {name[:40]!r}: an index takes {_MOST_COLUMNS:,} columns, with"
-                        f" names of {_LONGEST_NAME} characters; leave some out"
-                    )
                 self.sql.execute(f"ALTER TABLE columns ADD {quoted(name)} {_DECLARED[kind]}")
                 types[name] = kind
             elif kind != types[name] and any(value is not None for value in values):

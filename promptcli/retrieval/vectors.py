@@ -4,15 +4,13 @@ This is the only module that imports FAISS. It finds candidates; their scores ar
 vectors themselves, see ``nearest``.
 """
 
-import errno
 import math
-import os
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import faiss as _faiss
 import numpy as np
@@ -46,7 +44,6 @@ _MARGIN = 16  # candidates beyond k: FAISS rounds their scores
 _EFFORTS = [32 << step for step in range(9)]
 _WORTHWHILE = 0.1  # the effort grows while it adds this share of the recall that is missing
 _ROWS_AT_ONCE = 8192  # that are added
-_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def set_search_threads(count: int) -> None:
@@ -107,22 +104,16 @@ class FaissIndex:
         try:
             _, rows = self.index.search(units, count, params=options)
         except (RuntimeError, MemoryError) as error:
-            raise PromptcliError(f"FAISS cannot search so: {_explain(error)}") from None
+            raise PromptcliError(f"FAISS cannot search so: {one_line(error)}") from None
         return [found[found >= 0] for found in rows]
 
     def write(self, path: Path) -> None:
         """Write a file."""
 
-        def write(path: Path) -> None:
-            try:
-                faiss.write_index(self.index, str(path))
-            except RuntimeError as error:
-                for code in _FULL_DISK:
-                    if os.strerror(code) in str(error):
-                        raise OSError(code, os.strerror(code), str(path)) from None
-                raise PromptcliError(f"{path}: {_explain(error)}") from None
+        def begin(file: BinaryIO) -> None:
+            faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
 
-        write_derived(path, self.about, {}, write)
+        write_derived(path, self.about, {}, begin)
 
     @classmethod
     def read(cls, path: Path) -> "FaissIndex":
@@ -137,7 +128,7 @@ class FaissIndex:
         try:
             index = faiss.read_index(str(path), flag)
         except (RuntimeError, MemoryError) as error:
-            raise CheckFailedError(f"{path} is damaged: {_explain(error)}") from None
+            raise CheckFailedError(f"{path} is damaged: {one_line(error)}") from None
         return cls(_own_class(index), about)
 
 
@@ -214,7 +205,7 @@ def make_index(factory: str, width: int) -> Any:
             if index.metric_type == faiss.METRIC_INNER_PRODUCT:
                 return index
         except RuntimeError as error:
-            reason = _explain(error)
+            reason = one_line(error)
     raise UsageError(
         f"{factory!r} is not allowed for {width}-wide vectors: {reason}; e.g. Flat, HNSW32, SQ8,"
         " IVF256,Flat",
@@ -259,14 +250,6 @@ def _parameters(index: Any, effort: int, selector: Any) -> Any:
     if isinstance(index, faiss.IndexHNSW):
         return faiss.SearchParametersHNSW(efSearch=effort, **options)
     return faiss.SearchParameters(**options) if options else None
-
-
-def _explain(error: Exception) -> str:
-    """Return FAISS's complaint without the C++ around it."""
-    text = re.sub(r"^Error in .* at \S+\.(?:cpp|h):\d+: ", "", one_line(error))
-    text = re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text)
-    text = text.replace("could not parse index string", "no index")
-    return "FAISS has none" if re.search(r"C\+\+|failed", text) else text[:200]
 
 
 # Recall, and the effort that reaches it. The queries are rows of the index, and their own row does

@@ -6,7 +6,6 @@ import json
 import math
 import random
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,11 +115,10 @@ class Judging:
                 found[name] = self._hits(index, "meaning")
                 continue
             note(f"the texts of the index are encoded by {name}")
-            with tempfile.TemporaryDirectory() as temporary:
-                index.save(f"{temporary}/index")
-                other = SentenceIndex.open(f"{temporary}/index")
-                other.migrate(encoder)
-                found[name] = self._hits(other, "meaning")
+            with index.store.reading():
+                rows = index.store.sql.execute("SELECT text FROM rows ORDER BY key").fetchall()
+            other = SentenceIndex.build([text for (text,) in rows], encoder, lexical=False)
+            found[name] = self._hits(other, "meaning")
         for way in ways:
             found[way] = self._hits(index, way)
         return found

@@ -114,11 +114,11 @@ def test_what_cannot_be_asked_is_said_to_the_agent(index, encoder, given, says):
 
 def test_an_index_is_read_again_once_it_is_replaced(encoder, tmp_path):
     folder = tmp_path / "notes"
-    SentenceIndex.build(SENTENCES[:3], encoder, lexical=False).save(folder)
+    SentenceIndex.build(SENTENCES[:3], encoder, output=folder, lexical=False)
     server = make_server({"notes": SentenceIndex.open(folder, encoder)}, encoder)
     listing = ("indexes", {})
     [before] = call(server, listing)
-    SentenceIndex.build(SENTENCES, encoder, lexical=False).save(folder, force=True)
+    SentenceIndex.build(SENTENCES, encoder, output=folder, lexical=False, force=True)
     [after] = call(server, listing)
     about = {"index": "notes", "columns": [], "hybrid": False}
     assert found(before) == [{**about, "rows": 3}]
@@ -169,7 +169,7 @@ def test_a_signal_ends_it_while_stdin_is_open(bert_folder):
 def test_what_cannot_be_served_is_one_line(run, tmp_path, encoder, monkeypatch):
     folder = tmp_path / "notes"
     assert refused(run("mcp", "--index", folder), 3, "no index in", "index build")
-    SentenceIndex.build(SENTENCES[:3], encoder, lexical=False).save(folder)
+    SentenceIndex.build(SENTENCES[:3], encoder, output=folder, lexical=False)
     assert refused(run("mcp", "--index", folder, "--index", f"{folder}/"), 2, "'notes'", "rename")
     (folder / "index.sqlite").write_text("{" * 5000)
     assert refused(run("mcp", "--index", folder), 4, "damaged")
