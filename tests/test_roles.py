@@ -76,7 +76,7 @@ def test_vectors_of_embed_keep_their_prompts_and_are_no_documents(run, folder, t
 
 def test_an_index_of_the_library_equals_sentence_transformers(folder, tmp_path):
     encoder = pc.load(folder, device="cpu", dtype="float32")
-    index = pc.SentenceIndex.build(SENTENCES, encoder)
+    index = pc.SentenceIndex.build(SENTENCES, encoder, output=tmp_path / "i")
     index.add(["A boat."])
     rows = [*SENTENCES, "A boat."]
     documents, queries = wanted(folder, "flowers : ", rows), wanted(folder, "two dogs : ")
@@ -87,7 +87,6 @@ def test_an_index_of_the_library_equals_sentence_transformers(folder, tmp_path):
         assert lowest_cosine(documents, theirs.encode_document(rows)) >= 0.9999
         assert lowest_cosine(queries, theirs.encode_query(SENTENCES)) >= 0.9999
     assert lowest_cosine(index.store.vectors(range(len(rows))), documents) >= 0.9999
-    index.save(tmp_path / "i")
     for each in (
         index,
         pc.SentenceIndex.open(tmp_path / "i"),

@@ -4,6 +4,7 @@ Rows that are newer than a derived file are compared exactly, rows that are gone
 Beyond a tenth of new rows the derived files are made again, beyond a tenth of gone ones all files.
 """
 
+import contextlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -43,39 +44,43 @@ class Derived:
         self._store = store
         self._folder = store.folder
         self._made: dict[str, Any] = {}  # by the names of the files
-        self._states: dict[str, Any] = {}  # of the files when they were read
 
     def get(self, name: str) -> Any:
         """Return what a derived file holds, inside ``store.reading``; None if rows are few.
 
         One that is damaged, missing or of other vectors is made again.
         """
-        problem = self._read(name)
-        if problem and self._folder is not None and self._wants(name):
-            note(f"{self._folder / name} {problem}; it is made again")
+        self._read(name)
+        if name not in self._made and self._folder is not None and self._wants(name):
+            path = self._folder / name
+            note(f"{path} is missing, damaged or of another state of the index; it is made again")
             self._make(name)
         return self._made.get(name)
 
-    def _read(self, name: str) -> str:
-        """Read a file if it is new, and return why there is none of this index."""
-        problem = "is missing"
+    def _read(self, name: str) -> bool:
+        """Read a file that is newer than the one that was read, and return whether there is one of
+        this index that lacks few rows.
+        """
+        if self._lacks_few(name):
+            return True
         if self._folder is not None:
-            path = self._folder / name
-            state = _state_of(path)
-            if state != self._states.get(name):
-                self._made.pop(name, None)
-                self._states[name] = state
-                if state is not None:
-                    try:
-                        self._made[name] = self._open(path)
-                    except CheckFailedError as error:
-                        problem = str(error).removeprefix(f"{path} ")
-        if name in self._made:
-            if self._made[name].about["vectors"] == self._store.settings["vectors"]:
-                return ""
+            with contextlib.suppress(FileNotFoundError, CheckFailedError):
+                self._made[name] = self._open(self._folder / name)
+        made = self._made.get(name)
+        if made is not None and made.about["vectors"] != self._store.settings["vectors"]:
             del self._made[name]
-            problem = "is of another state of the index"
-        return problem
+        return self._lacks_few(name)
+
+    def _lacks_few(self, name: str) -> bool:
+        store, made = self._store, self._made.get(name)
+        if made is None or made.about["vectors"] != store.settings["vectors"]:
+            return False
+        return bool(store.places - made.about["places"] <= self._most)
+
+    @property
+    def _most(self) -> float:
+        """How many rows may be newer than a derived file, or gone."""
+        return max(FEW, SHARE * len(self._store))
 
     def _open(self, path: Path) -> Any:
         if path.name == WORDS:
@@ -92,28 +97,21 @@ class Derived:
             return rows >= _MOST and settings["target_recall"] < 1
         return rows > 0 and settings["factory"] != EXACT
 
-    def _kind(self) -> str:
-        """Return the type of the vectors: half as long where an index is approximate by itself."""
-        is_halved = self._store.settings["factory"] is None and self._wants(VECTORS)
-        return "float16" if is_halved else "float32"
-
     def update(self, *, always: bool = False) -> None:
         """Make the files again that lack too many changes, or all."""
         store = self._store
         with store.reading():
-            most = max(FEW, SHARE * len(store))
-            kind = self._kind()
-            is_due = always or store.places - len(store) > most or kind != store.file.kind
+            # half as long where an index is approximate by itself
+            is_halved = store.settings["factory"] is None and self._wants(VECTORS)
+            kind = "float16" if is_halved else "float32"
+            gone = store.places - len(store)
+            is_due = always or gone > self._most or kind != store.file.kind
         if is_due:
             with store.changing():
                 store.rewrite(kind)
         for name in (VECTORS, WORDS):
             with store.reading():
-                if not self._wants(name):
-                    continue
-                is_due = (
-                    self._read(name) != "" or store.places - self._made[name].about["places"] > most
-                )
+                is_due = self._wants(name) and not self._read(name)
             if is_due:
                 self._make(name)
 
@@ -133,15 +131,7 @@ class Derived:
         self._made[name] = made
         if self._folder is not None and is_writable(self._folder):
             made.write(self._folder / name)
-            self._read(name)
-
-
-def _state_of(path: Path) -> Any:
-    try:
-        state = path.stat()
-    except FileNotFoundError:
-        return None
-    return state.st_ino, state.st_mtime_ns
+            self._made[name] = self._open(self._folder / name)  # memory-mapped
 
 
 class Snapshot:

@@ -227,7 +227,7 @@ def test_similarity_is_the_cosine(client, other):
 def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
     encoder, tmp_path, monkeypatch
 ):
-    SentenceIndex.build(SENTENCES, encoder, lexical=False).save(tmp_path / "lines")
+    SentenceIndex.build(SENTENCES, encoder, output=tmp_path / "lines", lexical=False)
     opened = []
     monkeypatch.setattr(
         loading,
