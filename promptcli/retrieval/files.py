@@ -21,7 +21,7 @@ from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
-from promptcli.data.vectors.formats import BLOCK, Block, as_floats
+from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS, unit
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
@@ -266,20 +266,29 @@ def queries_of(file: str | BinaryIO, text_field: str | None) -> Iterator[list[st
 
 
 def are_vectors(file: Any) -> bool:
-    """Return whether a file, or a folder that ``embed --shards`` wrote, holds vectors."""
+    """Return whether a file, or a folder of Parquet parts, holds vectors."""
     if not isinstance(file, str | Path) or str(file) == str(STANDARD):
         return False
     path = Path(file)
-    return is_part_folder(path) or (path.is_file() and holds_vectors(path))
+    if path.is_dir():
+        return is_part_folder(path) or any(each.suffix == ".parquet" for each in path.iterdir())
+    return path.is_file() and holds_vectors(path)
 
 
 def open_vectors(path: Path) -> tuple[Iterator[NewRows], Manifest | None, int]:
     """Return the rows of a file of vectors in blocks, without blank ones, who made them if that is
     known, and their width.
     """
+    manifest: Manifest | None = None
     if path.is_dir():
-        parts = PartFolder(path)
-        return _vector_rows(parts.blocks()), parts.manifest, parts.shape[1]
+        rows: ParquetRows
+        if is_part_folder(path):
+            parts = PartFolder(path)
+            rows, manifest = parts, parts.manifest
+        else:
+            inside = (each for each in path.iterdir() if each.name[0] not in "._")
+            rows = ParquetRows(sorted(each for each in inside if each.suffix == ".parquet"))
+        return _vector_rows(rows.blocks()), manifest, rows.shape[1]
     vectors = read_vectors(path)
     if PRECISIONS[vectors.precision].packed:
         raise UsageError(f"{path} holds binary vectors; embed again as float32, float16 or int8")
