@@ -34,6 +34,7 @@ from tests.tiny_causal import CAUSAL, byte_level, save_tiny_causal
 
 PROMPTEOL = RECIPES["prompteol"]
 TEXTS = [*SENTENCES, 'Is it "so"?', "What?", ""]
+FEWER = TEXTS[::2]
 
 
 @pytest.mark.parametrize("family", CAUSAL)
@@ -189,8 +190,8 @@ def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
     ):
         spec = f"contrastive:{layer}:{factor}{':norm' * norm}:{inner} || irrelevant"
         encoder = build_encoder(PROMPTEOL.replace(prompt=spec), backbone=backbone)
-        vectors, place = encoder.encode(TEXTS), encoder.template.placeholder
-        for text, row, vector in zip(TEXTS, encoder.inputs(TEXTS).ids, vectors, strict=True):
+        vectors, place = encoder.encode(FEWER), encoder.template.placeholder
+        for text, row, vector in zip(FEWER, encoder.inputs(FEWER).ids, vectors, strict=True):
             with contrasted(reference, reference.ids(other, text_rule(text)), layer, factor, norm):
                 if place is None:
                     states, _ = reference.compute(row)
@@ -202,8 +203,8 @@ def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
                     states = token_prepending(reference, ids, place, 0, 2, embedding)
             expected = states[-1][-1].numpy()
             assert gap(vector, expected) < 1e-5 * max(1, np.abs(expected).max())
-        order = np.random.default_rng(0).permutation(len(TEXTS))
-        again = encoder.encode([TEXTS[number] for number in order], batch_size=3)
+        order = np.random.default_rng(0).permutation(len(FEWER))
+        again = encoder.encode([FEWER[number] for number in order], batch_size=3)
         assert gap(again, vectors[order]) < 1e-5
         assert build_encoder(encoder.recipe, backbone=backbone).fingerprint == encoder.fingerprint
 
@@ -248,8 +249,8 @@ def test_what_begins_every_input_is_computed_once(family, tiny_backbone, monkeyp
         whole, count = sum(map(len, rows)), len(encoder.prompt.shared)
         windowed = getattr(backbone.model.config, "sliding_window", None) is not None
         assert (sum(computed) < 0.7 * whole) == (not windowed) and count > 5
-        alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
-        assert gap(together, alone) < 1e-5
+        alone = np.concatenate([encoder.encode([text]) for text in FEWER])
+        assert gap(together[::2], alone) < 1e-5
 
 
 def test_a_window_wider_than_the_inputs_changes_nothing(tmp_path, tiny_folder):
