@@ -164,9 +164,6 @@ def check_model_folder(what: str, folder: Path, config: Mapping[str, Any]) -> No
                 f"config.json of {what} names foreign code ({field} {shorten(config[field])}),"
                 " never run"
             )
-    versions = json_field(folder / SETTINGS, "fast_tokenizer_files")
-    for name in versions if isinstance(versions, list) else []:
-        path_inside(what, folder, str(name), SETTINGS)
     for file in ("config.json", SETTINGS):
         if json_field(folder / file, "auto_map"):
             raise UsageError(

@@ -58,18 +58,21 @@ _EMPTY: dict[str, Any] = {
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Refuse a tokenizer that makes megabytes of a letter, or whose tokens have unknown fields: the
-    library prints those on standard output, where results go.
+    """Refuse a tokenizer that makes megabytes of a letter, that is outside of its folder, or whose
+    tokens have unknown fields: the library prints those on standard output, where results go.
     """
     settings = json_or_none(folder / SETTINGS)
     versions = settings.get("fast_tokenizer_files") if isinstance(settings, dict) else None
     parts = [(settings, "__type"), (json_or_none(folder / _SPECIALS), "__type")]
     for name in [DEFINITION, *(versions if isinstance(versions, list) else ())]:
         path = inside(folder, str(name))
-        if path is not None:
-            definition = read_definition(path)
-            check_growth(folder.name, definition)
-            parts.append((definition.get("added_tokens"), "id"))
+        if path is None:
+            raise UsageError(
+                f"{SETTINGS} of {folder.name} has {shorten(name)}, which leads out of the folder"
+            )
+        definition = read_definition(path)
+        check_growth(folder.name, definition)
+        parts.append((definition.get("added_tokens"), "id"))
     for part, also in parts:
         for token in _tokens(part):
             if unknown := token.keys() - _TOKEN - {also}:

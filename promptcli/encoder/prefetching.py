@@ -3,7 +3,7 @@
 import contextvars
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -23,23 +23,18 @@ def prefetch(
         return
     with ThreadPoolExecutor(1) as pool:
         try:
-            started = ((item, _start(pool, work, item)) for item in itertools.chain(few, remaining))
+            started = (
+                # in the context of the messages that it raises
+                (item, pool.submit(contextvars.copy_context().run, work, item))
+                for item in itertools.chain(few, remaining)
+            )
             for item, result in one_late(started):
                 yield item, result.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _start(pool: ThreadPoolExecutor, work: Callable[[Item], Result], item: Item) -> Future[Result]:
-    context = contextvars.copy_context()  # of the messages that it raises
-    return pool.submit(context.run, work, item)
-
-
 def one_late(items: Iterable[Item]) -> Iterator[Item]:
     """Yield every item when the next one has been made."""
-    waiting: list[Item] = []
-    for item in items:
-        waiting.append(item)
-        if len(waiting) > 1:
-            yield waiting.pop(0)
-    yield from waiting
+    with_end = itertools.chain(items, [None])
+    return (item for item, _ in itertools.pairwise(with_end))  # type: ignore[misc]
