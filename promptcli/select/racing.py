@@ -55,8 +55,9 @@ class TemplateScorer:
         self.encoded = 0
         row_of = row_of_sentences([task])
         self._sentences = list(row_of)
-        sides = (pairs.first, pairs.second)
-        self._sides = np.array([[row_of[sentence] for sentence in side] for side in sides])
+        first = [row_of[sentence] for sentence in pairs.first]
+        second = [row_of[sentence] for sentence in pairs.second]
+        self._sides = np.array([first, second])  # (2, p) rows
         self._cache = cache
 
     def encoder(self, template: str) -> TorchEncoder:

@@ -76,7 +76,8 @@ def grammar_templates() -> list[str]:
     for pattern in patterns:
         filled = [pattern]
         for name in dict.fromkeys(_SLOT_NAME.findall(pattern)):
-            filled = [text.replace(f"<{name}>", word) for text in filled for word in slots[name]]
+            fillings = itertools.product(filled, slots[name])
+            filled = [text.replace(f"<{name}>", word) for text, word in fillings]
         templates += [" ".join(text.split()) for text in filled]
     return list(dict.fromkeys(templates))
 
