@@ -18,7 +18,14 @@ from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
 from promptcli.backbones.tokenizer_files import SETTINGS, check_tokenizer, json_or_none
-from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line, shorten
+from promptcli.errors import (
+    NotFoundError,
+    OutOfMemoryError,
+    PromptcliError,
+    UsageError,
+    one_line,
+    shorten,
+)
 from promptcli.storage.files import inside, is_below, real_path
 from promptcli.storage.typed_documents import convert, parse_json
 
@@ -141,8 +148,11 @@ def reason(error: BaseException) -> str:
 
 def read_config(what: str, folder: Path) -> dict[str, Any]:
     """Return the content of config.json."""
+    path = folder / "config.json"
+    if not path.exists():
+        raise NotFoundError(f"{what} has no config.json: not a model folder")
     try:
-        return convert(parse_json((folder / "config.json").read_bytes()), dict[str, Any])
+        return convert(parse_json(path.read_bytes()), dict[str, Any])
     except (ValueError, OSError) as error:
         raise UsageError(
             f"config.json of {what} is not a JSON object with a model_type: {reason(error)}"
