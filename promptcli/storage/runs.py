@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from promptcli.errors import UsageError, shorten
+from promptcli.errors import UsageError, if_stopped, shorten
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.locks import claim
 from promptcli.storage.tensors import check_seal, reading, save_tensors
@@ -109,7 +109,8 @@ class RunFolder:
             self.folder.mkdir(parents=True)
             try:
                 document = {"identity": identity, "settings": settings}
-                write_text(self._document, to_json(document, indent=1))
+                with if_stopped("nothing was begun"):
+                    write_text(self._document, to_json(document, indent=1))
             except BaseException:  # a full disk: nothing has begun
                 self.discard()
                 raise
