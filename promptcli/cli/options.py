@@ -159,12 +159,7 @@ Check = Annotated[
     bool, typer.Option("--check", help="For scripts: end with exit code 4 if a row is found.")
 ]
 Threshold = Annotated[
-    float | None,
-    typer.Option(
-        help="Lowest cosine of near rows; 1 compares the texts, without a model. Default: the"
-        " lowest value at which chance explains at most 5 of 100 near pairs; a note shows"
-        " it.",
-    ),
+    float, typer.Option(help="Lowest cosine of near rows; 1 compares the texts, without a model.")
 ]
 DataDir = Annotated[Path | None, typer.Option(help="SentEval's folder of tasks.")]
 

@@ -32,9 +32,9 @@ from promptcli.data.rows import open_rows, sentences_of
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.models import loading
-from promptcli.notes import note, stage
+from promptcli.notes import stage
 from promptcli.retrieval.files import are_vectors, open_vectors, unit_rows
-from promptcli.retrieval.ranking import ROUNDING, Hit
+from promptcli.retrieval.ranking import NEAR, ROUNDING, Hit
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import DATABASE, as_text, row_name
 from promptcli.storage.files import atomic_path
@@ -46,20 +46,10 @@ if TYPE_CHECKING:
 Kind = Literal["exact", "normalised", "near"]
 KINDS: tuple[Kind, ...] = ("exact", "normalised", "near")
 Links = Literal["complete", "chain"]
-FALSE_SHARE = 0.05  #: of the pairs from the proposed threshold on, as is expected
 #: Layouts whose sentences are compared.
 _LAYOUTS = (TRIPLETS, PAIRS, LABELLED_PAIRS, GRADED_PAIRS, SENTENCES)
-_THRESHOLD = 0.95  # if the rows are too few to propose one
-_FEWEST = 50  # different rows that tell a threshold
 _ROWS_AT_ONCE = 2048  # rows that are compared with as many others at once
 _MOST_PAIRS = 20_000_000
-_ASKED = 1000  # rows that are compared with all rows to propose a threshold
-_THRESHOLDS = np.arange(0.001, 1, 0.001).round(3)
-#: Highest pairs of each row that a tail has, if they are no more than a tenth of all. A row that
-#: repeats many others makes a short tail too heavy, and not a long one.
-_PAIRS_OF_TAILS, _LARGEST_TAIL = (20, 60, 200), 0.1
-_ABOVE = 0.3  # share of the tail above the quantile that its scale follows from
-_SMALLEST_SCALE = 5e-5
 _FORMAT = "Cf"  # the category of characters without width, such as a byte order mark
 
 Numbers = NDArray[np.int64]
@@ -73,8 +63,8 @@ class DuplicateGroup(list[Hit]):
         self.lowest = lowest  #: the lowest cosine of two rows of the group
 
 
-def _check_threshold(threshold: float | None) -> None:
-    if threshold is not None and not 0 < threshold <= 1:
+def _check_threshold(threshold: float) -> None:
+    if not 0 < threshold <= 1:
         raise UsageError(f"must be above 0 and at most 1, got {threshold}", parameter="threshold")
 
 
@@ -89,7 +79,7 @@ def _blocks(units: Floats) -> Iterator[tuple[int, Floats]]:
 
 def find_dups(
     index: SentenceIndex,
-    threshold: float | None = None,
+    threshold: float = NEAR,
     *,
     links: Links = "complete",
     differ: str | None = None,
@@ -99,8 +89,7 @@ def find_dups(
     Args:
         index: Rows to compare.
         threshold: Cosine from which two rows are near-duplicates, above 0 and at most 1; cosines
-            are compared to six decimals. 1: the texts are equal. None: the lowest from which at
-            most 5 of 100 links, or one in all, are expected to be false.
+            are compared to six decimals. 1: the texts are equal.
         links: ``complete``: every two rows of a group are near-duplicates; the nearest come
             together first. ``chain``: each row of a group is a near-duplicate of another row of
             it; two of them may be far apart.
@@ -116,8 +105,6 @@ def find_dups(
         raise unknown("differ", differ, ("numbers",))
     rows = _Set.of_index(index)
     units = rows.units
-    if threshold is None:
-        threshold = _proposed(_propose(units, units, len(units) * (len(units) - 1) / 2, None))
     # rows with the same text, at the threshold 1, or else the same vector, are one
     same: Sequence[Any] = [unit.tobytes() for unit in units + np.float32(0)]  # no -0.0
     if threshold == 1 and rows.has_texts:
@@ -386,7 +373,7 @@ class _Set:
 def find_leaks(
     file: Any,
     against: Any,
-    threshold: float | None = None,
+    threshold: float = NEAR,
     *,
     model: "Model | None" = None,
     csv: Mapping[str, Any] | None = None,
@@ -404,7 +391,6 @@ def find_leaks(
         file: Sentences, pairs or triplets, e.g. the training data; a file, a stream or an index.
         against: What is looked for in ``file``, e.g. the test set.
         threshold: Cosine from which a row is near; 1: texts alone are compared, without a model.
-            None: the lowest from which at most 5 of 100 near rows are expected to be so by chance.
         model: Encoder; None: that of an index, or ``mini-multi``.
         csv: How tables are written, see ``embed``.
         skip_bad: Leave out the rows that cannot be read, and say how many and why.
@@ -420,9 +406,8 @@ def find_leaks(
     leaks = _by_text(source, other)
     left = [row for row in range(len(other.ids)) if row not in leaks]
     texts_alone = threshold == 1 and source.has_texts
-    if not left or not len(source.ids) or texts_alone:
-        threshold = None
-    else:
+    is_compared = bool(left and len(source.ids) and not texts_alone)
+    if is_compared:
         rest = other.take(left)
         _encode(
             [each for each in (rest, source) if each.units is None],
@@ -430,16 +415,12 @@ def find_leaks(
             model,
         )
         nearest, highest = _nearest(source.units, rest.units)
-        if threshold is None:
-            links = len(highest) - np.searchsorted(np.sort(highest), _THRESHOLDS)
-            pairs = len(source.ids) * len(left)
-            threshold = _proposed(_propose(source.units, rest.units, pairs, links))
         near = np.flatnonzero(highest >= threshold - ROUNDING)
         hits = source.hits(nearest[near], np.minimum(highest[near], 1))
         for place, hit in zip(near.tolist(), hits, strict=True):
             leaks[left[place]] = Leak("near", rest.ids[place], rest.texts[place], hit)
     found = [leaks[row] for row in sorted(leaks)]
-    return Leaks(found, len(other.ids), len(source.ids), threshold)
+    return Leaks(found, len(other.ids), len(source.ids), threshold if is_compared else None)
 
 
 def _encode(sets: Sequence[_Set], index: SentenceIndex | None, model: "Model | None") -> None:
@@ -494,81 +475,3 @@ def _nearest(units: Floats, others: Floats) -> tuple[Numbers, Floats]:
                 nearest[rows] = start + best[rows - first]
             advance(len(block))
     return nearest, highest
-
-
-# The threshold that is proposed: by the share of pairs that are expected to be false
-
-
-def _proposed(threshold: float | None) -> float:
-    """Return the threshold that is taken if none is given, and say it."""
-    if threshold is None:
-        note(f"too few rows to propose a threshold: {_THRESHOLD}")
-        return _THRESHOLD
-    note(
-        f"threshold {threshold:g}: from there on, at most {100 * FALSE_SHARE:g} of 100 are expected"
-        " to be near by chance, or one in all"
-    )
-    return threshold
-
-
-def _propose(units: Floats, others: Floats, pairs: float, links: Any) -> float | None:
-    """Return the lowest cosine from which few pairs are expected to be near by chance; None if the
-    rows are too few to tell.
-
-    Up to 1,000 of ``others`` are compared with all rows. How many of them are near by chance
-    follows from the many pairs that are not so near: their share falls exponentially to 0 at the
-    cosine 1. Copies are left out.
-
-    Args:
-        units: (n, d) rows.
-        others: (m, d) those that are compared with them.
-        pairs: How many pairs there are in all.
-        links: (1,000) how many reach each threshold; None: by the rows that are compared.
-    """
-    count = min(_ASKED, len(others))
-    asked = others[np.sort(np.random.default_rng(0).choice(len(others), count, replace=False))]
-    if min(len(units), len(np.unique(asked, axis=0))) < _FEWEST:
-        return None
-    shares = [min(_LARGEST_TAIL, each / len(units)) for each in _PAIRS_OF_TAILS]
-    total = count * len(units)
-    highest = _highest(units, asked, round(shares[-1] * total))
-    if links is None:
-        above = len(highest) - np.searchsorted(highest, _THRESHOLDS)
-        links = above / 2 * len(units) / max(count, 1)
-    tails = [_tail(highest[-round(share * total) :], share) for share in shares]
-    false = np.min(tails, axis=0) * pairs
-    few = np.flatnonzero(false <= np.maximum(FALSE_SHARE * links, 1))
-    return float(_THRESHOLDS[few[0]]) if len(few) else 1.0
-
-
-def _tail(cosines: Floats, share: float) -> NDArray[np.float64]:
-    """Return the share of pairs that reach each threshold by chance.
-
-    Its scale follows from one quantile, so that a few pairs at the end that are not by chance do
-    not move it. No cosine exceeds 1: what an exponential distribution has beyond is taken off.
-
-    Args:
-        cosines: The highest ones, ascending.
-        share: That they are of all pairs.
-    """
-    start = float(cosines[0])
-    excess = float(np.quantile(cosines, 1 - _ABOVE)) - start
-    scale = max(excess / -np.log(_ABOVE), _SMALLEST_SCALE)
-    above = np.exp(-np.maximum(_THRESHOLDS - start, 0) / scale)
-    beyond = np.exp(-(1 - start) / scale)
-    by_chance = share * (above - beyond) / (1 - beyond)
-    return np.asarray(np.where(_THRESHOLDS < start, 1.0, by_chance))
-
-
-def _highest(units: Floats, asked: Floats, count: int) -> Floats:
-    """Return the ``count`` highest cosines of two sets, ascending, without copies."""
-    kept = np.empty(0, np.float32)
-    for _, block in _blocks(units):
-        cosines = asked @ block.T
-        cosines = cosines[cosines < 1 - ROUNDING]
-        if len(kept) == count:
-            cosines = cosines[cosines > kept.min()]
-        kept = np.concatenate([kept, cosines])
-        if len(kept) > count:
-            kept = np.partition(kept, len(kept) - count)[len(kept) - count :]
-    return np.sort(kept)

@@ -25,6 +25,8 @@ DEPTH = 100
 EQUAL = 1e-6
 #: Scores are compared to six decimals, like the printed ones.
 ROUNDING = 5e-7
+#: Cosine from which two rows repeat each other, if none is given.
+NEAR = 0.95
 _PRODUCTS = 1 << 24  # of vectors that are held at once
 _FEWEST = 8192  # rows of a block of them, at least
 #: Of a hit that both ways ranked: what found it, its BM25, and its ranks by cosine and by words.

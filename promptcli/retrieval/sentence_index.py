@@ -39,6 +39,7 @@ from promptcli.retrieval.files import (
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import (
     EXPLAINERS,
+    NEAR,
     Hit,
     JoinedRanking,
     Ranking,
@@ -801,13 +802,13 @@ class SentenceIndex:
             )
         return hits
 
-    def dups(self, threshold: float | None = None, **options: Any) -> "list[DuplicateGroup]":
+    def dups(self, threshold: float = NEAR, **options: Any) -> "list[DuplicateGroup]":
         """Return groups of near-duplicates, see ``promptcli.retrieval.pairs.find_dups``."""
         from promptcli.retrieval.pairs import find_dups
 
         return find_dups(self, threshold, **options)
 
-    def leaks(self, against: Any, threshold: float | None = None, **options: Any) -> "Leaks":
+    def leaks(self, against: Any, threshold: float = NEAR, **options: Any) -> "Leaks":
         """Return the rows of another set that also occur in the index, see
         ``promptcli.retrieval.pairs.find_leaks``.
         """

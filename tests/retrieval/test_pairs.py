@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.retrieval.files import unit_rows
-from promptcli.retrieval.pairs import _link, _propose, normalise, write_without_duplicates
+from promptcli.retrieval.pairs import _link, normalise, write_without_duplicates
 
 WORD = st.sampled_from("cat cats dog dogs rain snow the a on".split())
 TEXTS = st.lists(st.lists(WORD, min_size=1, max_size=4).map(" ".join), min_size=2, max_size=14)
@@ -141,20 +141,6 @@ def test_leaks_by_text_and_by_cosine(tmp_path, encoder):
     assert pc.find_leaks(tmp_path / "i", lines, 0.8) == by_index
     turned = pc.find_leaks(lines, tmp_path / "i", 0.8)  # which are the rows of the index
     assert [(leak.id, leak.source.id) for leak in turned.found] == [(0, 0), (1, 2), (3, 1), (4, 0)]
-
-
-def test_a_threshold_is_proposed_that_few_pairs_reach_by_chance(encoder):
-    random = np.random.default_rng(1)
-    units = unit_rows(random.normal(size=(600, 24)))
-    near = unit_rows(units[:40] + 0.05 * random.normal(size=(40, 24)))
-    rows = np.concatenate([units, near])
-    proposed = _propose(rows, rows, len(rows) * (len(rows) - 1) / 2, None)
-    cosines = np.triu(rows @ rows.T, 1)
-    reached = np.argwhere(cosines >= proposed)
-    by_chance = [pair for pair in reached.tolist() if pair[1] - pair[0] != 600]
-    assert len(by_chance) <= 5 and len(reached) >= 35
-    few = pc.SentenceIndex.build(["cat", "cat", "dog"], encoder)
-    assert [[hit.id for hit in group] for group in few.dups()] == [[0, 1]]
 
 
 @given(text=st.text(max_size=40))

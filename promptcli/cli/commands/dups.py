@@ -34,7 +34,7 @@ def dups(
             metavar="FILE", help="File whose rows are looked for in FILE, e.g. the test set."
         ),
     ],
-    threshold: Threshold = None,
+    threshold: Threshold = 0.95,
     model: Model = None,
     csv: Csv = None,
     skip_bad: SkipBad = False,

@@ -393,7 +393,7 @@ def _note_stale(index: "SentenceIndex", folder: str) -> None:
 
 def dups(
     folder: Folder,
-    threshold: Threshold = None,
+    threshold: Threshold = 0.95,
     links: Annotated[
         str,
         typer.Option(
