@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 _INTEGER = "i"  #: C's integer: an id
+_ID_BYTES = array(_INTEGER).itemsize
 
 
 class RaggedIds:
@@ -24,10 +25,10 @@ class RaggedIds:
         """Return lists of ids as rows; ``RaggedIds`` are returned unchanged."""
         if isinstance(rows, RaggedIds):
             return rows
-        # arrays are joined many times faster than lists
-        arrays = [array(_INTEGER, row) for row in rows]
-        lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
-        return cls(np.frombuffer(b"".join(arrays), np.intc), lengths)
+        # bytes are joined many times faster than lists
+        packed = [array(_INTEGER, row).tobytes() for row in rows]
+        lengths = np.fromiter(map(len, packed), np.int64, len(packed)) // _ID_BYTES
+        return cls(np.frombuffer(b"".join(packed), np.intc), lengths)
 
     @classmethod
     def repeated(cls, ids: Sequence[int], counts: np.ndarray) -> "RaggedIds":
@@ -117,7 +118,7 @@ class RaggedIds:
     def packed(self) -> list[bytes]:
         """Return the packed ids of each row."""
         whole = self.ids.tobytes()
-        ends = (self.lengths.cumsum() * self.ids.itemsize).tolist()
+        ends = (self.lengths.cumsum() * _ID_BYTES).tolist()
         return [whole[start:end] for start, end in itertools.pairwise([0, *ends])]
 
     def __len__(self) -> int:
