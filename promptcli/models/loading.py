@@ -268,6 +268,20 @@ def _recipe_named(text: str) -> Entry | None:
     return Entry("recipe", Recipe.from_text(text)) if {"{", "="} & set(text) else None
 
 
+def backbone_model(model: Model) -> Model:
+    """Return a model for work on its backbone: a name that is neither a model nor a recipe is a
+    backbone, read by the plain recipe.
+    """
+    word = model.model if isinstance(model, Choice) else model
+    name = str(word)
+    if not isinstance(word, str | Path) or name in open_registry().names():
+        return model
+    if not os.path.isdir(name) and _recipe_named(name):
+        return model
+    recipe = Recipe(name)
+    return dataclasses.replace(model, model=recipe) if isinstance(model, Choice) else recipe
+
+
 def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
     """Return an entry with fields of its recipe changed.
 

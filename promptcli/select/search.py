@@ -22,7 +22,7 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, score_encoders
 from promptcli.evaluation.scores import Label, SpearmanScore, rounded
 from promptcli.models.entries import Entry
-from promptcli.models.loading import Model, open_model, open_registry
+from promptcli.models.loading import Model, backbone_model, open_model, open_registry
 from promptcli.notes import note
 from promptcli.recipe import RECIPES, SLOT, Recipe
 from promptcli.select.head_pass import HEAD_WEIGHTS, HeadCosines, head_cosines
@@ -194,7 +194,7 @@ def open_search(
             note(f"choosing on {on}; the papers used {PAPER.development} and {PAPER.backbone}")
         task = development_task(on)
     check_rankable(task)
-    return task, open_model(model, dtype="stored")  # scores are not of fewer bits
+    return task, open_model(backbone_model(model), dtype="stored")  # scores are not of fewer bits
 
 
 def cross_validate(
