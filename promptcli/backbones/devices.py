@@ -35,9 +35,9 @@ def choose_device(name: str) -> str:
 
 
 def weights_dtype(name: str, device: str) -> torch.dtype | None:
-    """Return ``choose_dtype``.
+    """Return the dtype of an encoder's weights by its name, as ``choose_dtype`` does.
 
-    None for ``stored``, float32 for ``tf32`` (see ``Backbone.tf32``).
+    It is None for ``stored``, that of the files, and float32 for ``tf32`` (see ``Backbone.tf32``).
     """
     if name == TF32:
         if not device.startswith("cuda"):
