@@ -113,8 +113,8 @@ def _nulls(path):
 def test_a_parquet_bomb_is_refused(make, read, tmp_path):
     path = tmp_path / "bomb.parquet"
     make(path)
-    refusal = r"unpacks to more than 1,000 times its size.*write it again"
-    with little_memory(), pytest.raises((UsageError, CheckFailedError), match=refusal):
+    said = r"unpacks to more than 1,000 times its size.*write it again"
+    with little_memory(), pytest.raises((UsageError, CheckFailedError), match=said):
         read(path)
 
 
@@ -134,8 +134,8 @@ def test_a_bomb_of_short_lines_is_refused(name, line, tmp_path):
     ) as file:
         for _ in range(10):
             file.write(line * 10_000)
-    refusal = "unpacks to more than 1,000 times its size; if that is right, unpack it"
-    with little_memory(), refusal(refusal):
+    said = "unpacks to more than 1,000 times its size; if that is right, unpack it"
+    with little_memory(), refusal(said):
         texts(tmp_path / name)
 
 
