@@ -170,13 +170,13 @@ def load_state(
         for name, parameter in parameters.items():
             parameter.copy_(file.get_tensor(f"weight.{name}"))
             # one that never had a gradient has no state, as a pooler that nothing reads
+            if f"exp_avg.{name}" not in stored:
+                continue
             for kind in _STATE:
-                if f"{kind}.{name}" in stored:
-                    # a fused optimiser counts its steps on the parameter's device, others do not
-                    is_here = kind == "step" and not is_fused
-                    device = "cpu" if is_here else parameter.device
-                    value = file.get_tensor(f"{kind}.{name}").to(device)
-                    optimizer.state[parameter][kind] = value
+                # a fused optimiser counts its steps on the parameter's device, others do not
+                is_here = kind == "step" and not is_fused
+                value = file.get_tensor(f"{kind}.{name}")
+                optimizer.state[parameter][kind] = value.to("cpu" if is_here else parameter.device)
     return position
 
 
