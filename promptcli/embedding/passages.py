@@ -49,6 +49,11 @@ _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 #: The first signs of a line that goes on no paragraph: an item of a list, a quotation, a row of a
 #: table, a directive.
 _OWN_LINE = re.compile(r"\s*([-*+>|#]\s|\d+[.)]\s|\.\. |\||```|~~~)")
+#: The ends of lines within a word and the rest of it, as texts of PDF files have them; not that of
+#: "pre- and post-war".
+_BROKEN = re.compile(
+    r"(?<=[^\W\d_])(?:-\n(?!(?:and|or|und|oder)\b)[^\W\d_A-Z](?:[^\s-]|-(?!\n))*)+"
+)
 _INDENTED = ("    ", "\t")
 #: The ends of a line of Markdown that break it.
 _HARD_BREAKS = ("  ", "\\")
@@ -326,17 +331,25 @@ def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine
 
 
 def _unwrapped(lines: Sequence[TextLine], is_markdown: bool) -> str:
-    """Return lines as one text of the same length in which a wrapped paragraph is one line."""
+    """Return lines as one text of the same length in which a wrapped paragraph is one line, and a
+    word that a hyphen breaks at the end of a line is whole, except in Markdown.
+    """
     text = lines[0].text
     for line, following in pairwise(lines):
         text += f"{' ' if _goes_on(line, following, is_markdown) else chr(10)}{following.text}"
-    return text
+    return text if is_markdown else _BROKEN.sub(_joined, text)
+
+
+def _joined(broken: re.Match[str]) -> str:
+    """Return a word without hyphens and ends of lines, for which space stands behind it."""
+    rest = broken[0].replace("-\n", "")
+    return rest.ljust(len(broken[0]))
 
 
 def _goes_on(line: TextLine, following: TextLine, is_markdown: bool) -> bool:
     """Return whether two lines are of one paragraph."""
     if line.verbatim or following.verbatim or _is_blank(line) or _is_blank(following):
         return False
-    hard = is_markdown and line.text.endswith(_HARD_BREAKS)
+    ends = line.text.endswith(_HARD_BREAKS if is_markdown else "-")
     code = line.text.startswith(_INDENTED) and following.text.startswith(_INDENTED)
-    return not (hard or code or line.text.startswith("|") or _OWN_LINE.match(following.text))
+    return not (ends or code or line.text.startswith("|") or _OWN_LINE.match(following.text))

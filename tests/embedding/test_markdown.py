@@ -168,7 +168,7 @@ def test_fields_of_front_matter_are_columns_and_hide_none_of_ours(tmp_path, enco
     file = tmp_path / "a.md"
     file.write_text("---\ntags: [house]\nline: 99\n---\n\nThe key hangs behind the door.\n")
     hits = pc.search("key", [file], model=encoder, where='tags = "house" and line = 6')
-    assert [hit.line for hit in hits] == [6]
+    assert [hit.columns["line"] for hit in hits] == [6]
 
 
 def test_a_heading_without_text_has_its_own_line(encoder):

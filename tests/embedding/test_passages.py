@@ -89,6 +89,20 @@ def test_long_paragraphs_are_split_at_sentences_and_no_line_is_lost(name, encode
     assert " ".join(each.body for each in found).split() == " ".join(paragraphs).split()
 
 
+def test_words_that_are_broken_at_the_ends_of_lines_are_whole(encoder):
+    text = (
+        "The lamps of pre-\nand post-war times need infor-\nmation-rich, long-"
+        "\nlasting oil.\n\nMay."
+    )
+    [found] = read(text, "a.txt", encoder)
+    assert (found.line, found.end_line) == (1, 6)
+    words = "The lamps of pre- and post-war times need information-rich, longlasting oil. May."
+    assert found.body.split() == words.split()
+    assert "infor-" in read(text, "a.md", encoder)[0].body
+    [found] = read("The inter-\nna-\ntional law.\nIt holds.\n", "a.txt", encoder)
+    assert found.body.split() == "The international law. It holds.".split()
+
+
 def test_passages_fit_a_small_window_with_their_heading(encoder):
     small = pc.load("mini", max_length=40)
     found = read(f"# {'Very long heading ' * 9}\n\n{PROSE}\n\n{'word' * 200}\n", "a.md", small)
