@@ -61,10 +61,10 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 @contextlib.contextmanager
 def if_stopped(left: str, *, instead: bool = False) -> Iterator[None]:
-    """Say of a block that is interrupted, or whose disk is full or fails, what it leaves, instead
+    """Say of a block that is interrupted, or whose disk is full or fails, what is left, instead
     of that nothing was changed.
 
-    What a block inside says stays, unless this is to be said ``instead``.
+    The message of an inner block is kept, unless this one replaces it (``instead``).
     """
     try:
         yield
@@ -83,7 +83,7 @@ class PromptcliError(Exception):
     """A failure that the user can understand and fix; exit code 1.
 
     Args:
-        message: What was given, what is allowed, what to type next.
+        message: The given value, the allowed ones, and the next command to type.
         parameter: The parameter of the library's function that the message is about. Python shows
             ``batch_size: must be at least 1``, the command line ``--batch-size: must be ...``.
     """

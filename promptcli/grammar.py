@@ -1,10 +1,10 @@
 """The grammar of recipes: a text such as ``first-last/ditto:1-10`` to its parts, and back again.
 
 ``parse_prompt``, ``parse_pooling``, ``parse_transform`` and ``parse_denoise`` read a text;
-``str`` of what they return is that text, and the part that is built spells it in full. The tables
+``str`` of what they return is that text, and the built part spells it in full. The tables
 say which argument a name takes. A name that is in none of them has a plain argument: a row of
 ``extensions`` may have added it. Whether a name exists, and whether a number fits the backbone, is
-checked where the part is built.
+checked when the part is built.
 docs/grammar.md shows the rules.
 """
 
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 class Spec:
     """One part of a recipe, ``NAME`` or ``NAME:ARGUMENT``; ``str`` prints it as a recipe writes it.
 
-    ``spec["head"]`` is what the argument says of it; None if that is left out.
+    ``spec["head"]`` is the head in the argument; None if it is left out.
     """
 
     text: str
@@ -97,7 +97,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 def _parse(forms: Mapping[str, _Form], text: str, name: str, argument: str | None) -> Spec:
-    """Parse a text whose name and argument are told apart."""
+    """Parse a text, given its name and argument."""
     if name not in forms:
         return Spec(text, name, argument, {"text": text})
     form = forms[name]
@@ -128,7 +128,7 @@ _PROMPTS = {
     "deep-prefix": _Form(f"(?P<length>{_WHOLE})", "deep-prefix:P with a prefix length, e.g. 16"),
     "soft-template": _Form(_TEMPLATE, "soft-template:TEMPLATE"),
     "soft-template-lookup": _Form(_TEMPLATE, "soft-template-lookup:TEMPLATE"),
-    # layers START <= l < EXIT, from 0; blocks of so many tokens, or sentences
+    # layers START <= l < EXIT, from 0; blocks of a number of tokens, or sentences
     "token-prepending": _Form(
         rf"(?:(?=[0-9;])(?P<layers>{_PAIR})?(?:;(?P<blocks>sentences|{COUNT}))?:)?"
         rf"{_NO_SETTINGS}(?P<text>.*)",

@@ -237,7 +237,7 @@ class Choice:
 
 
 def is_named(model: object) -> bool:
-    """Return whether the user chose a model, see ``Choice.names_model``; None is no choice."""
+    """Return whether the user chose a model, see ``Choice.names_model``; None is not a choice."""
     if isinstance(model, Choice):
         return model.names_model
     return model is not None

@@ -42,7 +42,7 @@ class Injected:
 
 @dataclass
 class Recorded:
-    """What a forward pass should read from the layers' attention, and what it has read."""
+    """The requests of a forward pass to the layers' attention, and the values it has read."""
 
     needs: Needs = field(default_factory=Needs)  #: what is wanted of which layers
     #: Slot of ``needs.attention_rows`` -> (n,)
@@ -105,7 +105,7 @@ class AttentionHook:
     def widen(
         self, layer: int, key: Tensor, value: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, Tensor, AttentionMask]:
-        """Return keys and values (n, h', t, d/h) with what is put in front of them, and the mask.
+        """Return keys and values (n, h', t, d/h) behind the injected ones, and the mask.
 
         ``layer`` -1 is the last one.
         """

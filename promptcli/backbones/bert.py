@@ -89,7 +89,7 @@ def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | Non
         fields.pop("embedding_size", None)
     try:
         config = convert(fields, BertConfig)
-    except ValueError:  # a size is missing or is none
+    except ValueError:  # a size is missing or not a positive number
         return None
     splits = config.hidden_size % config.num_attention_heads == 0
     return config if splits and config.hidden_act in ACTIVATIONS else None

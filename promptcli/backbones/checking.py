@@ -63,7 +63,7 @@ _MOST: dict[str, int] = {
     ),
     **dict.fromkeys("max_position_embeddings n_positions type_vocab_size".split(), 1 << 24),
 }
-#: Fields of a configuration that are refused where they are set -> why.
+#: Fields of a configuration that are refused if they are set -> why.
 _REFUSED = {
     "quantization_config": "has quantised weights (quantization_config); take the checkpoint they"
     " were made from",

@@ -160,12 +160,12 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-#: That of a shipped folder, whose files stay as they are.
+#: The digest of a shipped folder, whose files do not change.
 shipped_digest = functools.cache(weights_digest)
 
 
 def own_tokenizer(folder: Path) -> Path:
-    """Return where the files of a backbone's tokenizer are."""
+    """Return the folder of a backbone's tokenizer files."""
     own = folder / OWN_TOKENIZER
     return own if own.is_dir() else folder
 

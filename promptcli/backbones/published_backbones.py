@@ -35,7 +35,7 @@ class PublishedBackbone:
     shape: Shape
     owners: tuple[str, ...]  #: its owners on the hub; "" if it is called without one, too
     ids: Mapping[str, int] = field(default_factory=dict)  #: of some words of its vocabulary
-    sha256: str | None = None  #: of its file of weights, where it is known here
+    sha256: str | None = None  #: of its file of weights, if it is known here
     rows: range | None = None  #: allowed numbers of word embeddings; None: that of its shape
 
     def describes(self, config: Mapping[str, Any]) -> bool:

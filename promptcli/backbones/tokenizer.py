@@ -59,7 +59,7 @@ _KEPT_CHARACTERS = 1 << 20  #: characters of the words whose ids are kept; then 
 _END = "\n"  # ends a piece where several are one text
 _OF_END = -1  # its code among ids
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
-#: For counts of pieces. The scripts from Devanagari to Burmese have vowels that are no letters.
+#: For counts of pieces. The scripts from Devanagari to Burmese have vowels that are not letters.
 _A_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0900-\u109f])*")
 _OF_UNKNOWN = 3  #: pieces that represent an unknown token
 

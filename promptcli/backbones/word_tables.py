@@ -123,7 +123,7 @@ class PackedRows:
     """Rows (v, d) in 4 bits; those that are asked for become float32.
 
     A number is (q - 8) times the scale of its block of 32. The first 16 numbers of a block are the
-    low halves of its 16 bytes, the others the high ones, as in GGUF's Q4_0.
+    low four bits of its 16 bytes, the others the high ones, as in GGUF's Q4_0.
     """
 
     def __init__(self, halves: np.ndarray, scales: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""The table of commands, and the one place where an error becomes a line and an exit code.
+"""The table of commands, and the one place that turns an error into a line and an exit code.
 
 Exit codes: 0 well; 1 failure; 2 usage; 3 data or model missing; 4 a check failed; 130 Ctrl-C; 143
 SIGTERM.
@@ -99,7 +99,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, [*self.first, *args])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command with the program's options, which may stand before or after it."""
+        """Run the command with the program's options, which may come before or after it."""
         before = ctx.find_root().params
         given = {}
         for option in _program_options():

@@ -164,7 +164,7 @@ def show(*parts: RenderableType) -> None:
 def result_marked(label: str, text: str, after: str = "", *, marked: str = "") -> None:
     """Write a label and its text to stdout as one line, and what comes after it.
 
-    What in the text matches the pattern ``marked`` has a style of its own in a terminal with
+    What in the text matches the pattern ``marked`` has its own style in a terminal with
     colours, else brackets. A terminal shows the line folded between words.
     """
     shown = Text(visible(text))

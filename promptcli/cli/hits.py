@@ -29,7 +29,7 @@ _BELOW_ONE = 0.9999
 _OTHER_ENDS = re.compile("\r\n?")
 #: Breaks of lines and pages, and tabs.
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
-_INDENT = " " * 8  # of what stands around a hit
+_INDENT = " " * 8  # of the lines around a hit
 _LONGEST_TEXT = 1000  # characters of a text that are printed; `--json` prints all
 #: Kind of a leak -> how a row of the one set relates to a row of the other.
 _MEANS = {
@@ -252,7 +252,7 @@ def _lines(leak: "Leak") -> list[tuple[str, str]]:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, cut to what a screen holds."""
+    """Return a text on one line, cut to the width of a screen."""
     if len(text) > _LONGEST_TEXT:
         text = f"{text[:_LONGEST_TEXT]}…"
     return _BREAKS.sub(" ", text)

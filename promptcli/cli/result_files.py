@@ -15,7 +15,7 @@ from promptcli.cli.console import Grid, result_document, result_json, show
 from promptcli.errors import UsageError
 from promptcli.storage.files import check_output, write_text
 
-Part = str | Grid  #: what is shown one below the other
+Part = str | Grid  #: the parts, one below the other
 
 _SPECIAL = re.compile(r"[&%$#_{}~^\\<>|±]")
 #: Signs of LaTeX that need more than a backslash.
@@ -35,7 +35,7 @@ class Report:
     """A result in the three shapes that the formats are made from."""
 
     document: Mapping[str, Any]  #: what ``--json`` prints
-    parts: Sequence[Part]  #: what a person reads
+    parts: Sequence[Part]  #: the parts for a reader
     records: Sequence[Mapping[str, Any]]  #: rows of a CSV
 
 

@@ -1,6 +1,6 @@
 """The end of a command by SIGTERM or Ctrl-C, also inside a library that does not pass them on.
 
-A library in C++ that is interrupted may raise an error of its own instead. And a process of several
+A library in C++ that is interrupted may raise its own error instead. And a process of several
 waits for the others inside torch, for half an hour, where Python answers no signal.
 """
 
@@ -24,8 +24,8 @@ class Terminated(KeyboardInterrupt):
 def interruptible(ends_process: bool) -> Iterator[list[KeyboardInterrupt]]:
     """Raise ``Terminated`` at SIGTERM, KeyboardInterrupt at Ctrl-C; yield the list of those raised.
 
-    Ctrl-C stays ignored where it is, as in a background job of a shell. If the process ends with
-    the block, both are ignored from then on: the command is done, and its exit code is final.
+    Ctrl-C stays ignored if it is already, as in a background job of a shell. If the process ends
+    with the block, both are ignored from then on: the command is done, and its exit code is final.
     """
     raised = list[KeyboardInterrupt]()
 

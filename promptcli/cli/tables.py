@@ -46,7 +46,7 @@ def table_names(labels: Collection[Label]) -> dict[Label, str]:
 
 def _short_name(label: Label, *, with_model: bool) -> str:
     """Return the name of a saved model, or the end of a model's path with its recipe, of which the
-    pooling stands for a list of fields.
+    pooling represents a list of fields.
     """
     if label.entry or not label.recipe:
         return label.end

@@ -179,7 +179,7 @@ def is_missing(value: Any) -> bool:
 
 
 _SENTENCE = (str, "a sentence is text")
-#: Role -> the types of its cells, and what messages say of them.
+#: Role -> the types of its cells, and how messages describe them.
 _ALLOWED: dict[str, tuple[Any, str]] = {
     ID: (str | int, "an id is text or a whole number"),
     **dict.fromkeys(NUMERIC, (str | int | float, "a label or a score is text or a number")),
@@ -187,7 +187,7 @@ _ALLOWED: dict[str, tuple[Any, str]] = {
 
 
 def text_of(role: str, value: Any, *, blank: bool = False) -> str:
-    """Return a cell of a chosen column as text; ``ValueError`` if it is none.
+    """Return a cell of a chosen column as text; ``ValueError`` if it is not one.
 
     With ``blank`` a missing sentence is blank. A hard negative may be missing as pandas writes it,
     too.

@@ -1,4 +1,4 @@
-"""How a table of text is written, as far as its file does not say it: the names are DuckDB's."""
+"""The format of a table of text, as far as its file does not declare it: the names are DuckDB's."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from promptcli.errors import UsageError, unknown
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """What was said of a table; a value that is empty was not said."""
+    """The options given for a table; an empty value was not given."""
 
     delim: str = ""  #: between two cells
     quote: str = '"'  #: around a cell; none: quotes are text

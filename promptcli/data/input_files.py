@@ -376,7 +376,7 @@ class OpenText:
                 if not line.isascii() and not is_unicode(line):
                     reason = f"is not {encoding or 'UTF-8'}; give encoding=cp1252, utf-16, ..."
                 elif "\0" in line:
-                    reason = "a NUL byte; it is no text of UTF-8"
+                    reason = "a NUL byte; it is not UTF-8 text"
                 if reason:
                     bad.add(self.name, "line", number, reason, parameter="csv")
                     line = "\n"

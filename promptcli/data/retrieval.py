@@ -64,7 +64,7 @@ def read_retrieval_folder(path: Path) -> Parts:
         note(f"{qrels}: {counted(without_query, 'judgement')} of missing queries left out")
     if parts["own"]:
         own = f"{len(parts['own']):,} queries are documents with the same id"
-        note(f"{folder}: {own}, which are no answers to themselves")
+        note(f"{folder}: {own}, which are not their own answers")
     return parts
 
 

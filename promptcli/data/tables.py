@@ -80,7 +80,7 @@ def named_header(
 
 
 def check_header(header: Sequence[str], name: str, where: str) -> None:
-    """Refuse names of columns that are none."""
+    """Refuse names that no column can have."""
     longest = max(map(len, header), default=0)
     if longest > _LONGEST_NAME or len(header) > _COLUMNS:
         raise UsageError(
@@ -153,8 +153,8 @@ class CsvTable(RowTable):
         figures = list(filter(_FIGURE.fullmatch, map(str.strip, names)))
         if figures and not options.header:
             raise UsageError(
-                f"{text.name}: {figures[0]!r} in line {first} is no name of a column; write a line"
-                " of names above it, or give csv header=false, or header=true if it is one"
+                f"{text.name}: {figures[0]!r} in line {first} is not the name of a column; write a"
+                " line of names above it, or give csv header=false, or header=true if it is one"
             )
 
     def _lines(self) -> Iterator[str]:
@@ -165,7 +165,7 @@ class CsvTable(RowTable):
     def _records(
         self, delimiter: str, bad: BadRows, most: int | None = None
     ) -> Iterator[tuple[range, list[str]]]:
-        """Yield the rows of at most so many lines, each with the numbers of its lines."""
+        """Yield the rows of at most ``most`` lines, each with the numbers of its lines."""
         quote = self._options.quote
         reader = csv.reader(
             itertools.islice(self._lines(), most),

@@ -105,7 +105,7 @@ class RetrievalTask:
     #: by query: number of a document -> its grade above 0; numbers from m on are missing documents
     grades: list[dict[int, float]]
     ranking: str = "retrieval"  # by vectors; "lexical": by words; "hybrid": by both
-    #: number of a query -> that of its own document, which is no answer
+    #: number of a query -> that of its own document, which is not an answer
     left_out: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -129,7 +129,7 @@ class RetrievalTask:
             name: The task's name.
             rows: All documents are in them, those without a judgement with an empty query.
             ranking: See the class.
-            missing: Judgements of documents that are not there, their ids in place of the texts.
+            missing: Judgements of missing documents, their ids in place of the texts.
             own: The queries that are documents themselves.
         """
         documents = dict.fromkeys(document or "" for _, document, _ in rows)

@@ -1,4 +1,4 @@
-"""The rows of an XLSX workbook, read by python-calamine in a process of its own, with limits of
+"""The rows of an XLSX workbook, read by python-calamine in its own process, with limits of
 memory and time: a small file can ask for any amount of both.
 """
 

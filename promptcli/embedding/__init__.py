@@ -108,7 +108,7 @@ def embed(
             FILE.npy next to the input.
         model: An encoder, or what ``load`` takes.
         device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Default: the fastest.
-        dtype: Default: bfloat16 where the hardware computes in it, else float32.
+        dtype: Default: bfloat16 if the hardware computes in it, else float32.
         text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``,
             else the only one.
         id_field: Column of the id; ``-`` for row numbers. Default: ``id``, else row numbers.

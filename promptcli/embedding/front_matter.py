@@ -21,7 +21,7 @@ def read_front_matter(lines: Iterable[str]) -> tuple[dict[str, str], int, Iterat
     it.
 
     It is YAML between lines ``---``, or TOML between lines ``+++``. Single values and lists of them
-    are fields, as text; what is nested is none. What is no mapping, or longer than 8 KB, is text.
+    are fields, as text; nested ones are left out. Anything else, or more than 8 KB, is text.
     """
     rest = iter(lines)
     head, size = list(islice(rest, 1)), 0

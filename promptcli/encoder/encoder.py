@@ -212,7 +212,7 @@ class TorchEncoder(Encoder):
         return replace(batch, shared=shared)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
-        """Return what the backbone computes of a batch, with what the prompt has learned in it."""
+        """Return the backbone's output for a batch, with the prompt's learned vectors in it."""
         return self.backbone.run(self.prompt.attach(batch), needs)
 
     def encode_batch(
@@ -246,7 +246,7 @@ class TorchEncoder(Encoder):
         return vectors
 
     def biases(self, lengths: np.ndarray) -> Tensor:
-        """Return h_hat (n, d) for sentences of these lengths (n,), taken where the denoising is.
+        """Return h_hat (n, d) for sentences of these lengths (n,), at the place of the denoising.
 
         Each is computed once.
         """
@@ -304,7 +304,7 @@ class TorchEncoder(Encoder):
 
     def averaged_matrix(self) -> Tensor | None:
         """Return the matrix (v, d) whose rows a pooled vector is the mean of: word embeddings, or
-        those of the language model's head; None if it is no such mean.
+        those of the language model's head; None if it is not such a mean.
 
         An encoder with such a matrix runs no layer for a sentence.
         """

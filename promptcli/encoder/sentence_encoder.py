@@ -129,7 +129,7 @@ class Encoder(abc.ABC):
 
     @abc.abstractmethod
     def to(self, device: "str | torch.device") -> "Encoder":
-        """Return a copy on ``device``, or the encoder itself if it is there."""
+        """Return a copy on ``device``, or the encoder itself if it is on it."""
 
     @abc.abstractmethod
     def with_leading_text(self, text: str) -> "Encoder":

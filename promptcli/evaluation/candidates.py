@@ -83,7 +83,7 @@ def load_named_tasks(
 def open_candidates(
     models: Sequence[Model],
 ) -> tuple[list[Label], dict[Label, Candidate], dict[Label, PromptcliError]]:
-    """Return the label of each model, the candidates, and why other models are none.
+    """Return the label of each model, the candidates, and why other models are not candidates.
 
     Two words for one recipe have two labels. Candidates of one backbone share it.
     """
@@ -149,7 +149,7 @@ def score_models(
 ) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
     """Return each candidate's scores, and why others lack some, or raise it.
 
-    What an earlier evaluation measured is taken from ``kept``; what is measured is put there as
+    Scores of an earlier evaluation are taken from ``kept``; new ones are put there as
     each task ends. Candidates with the same model input are scored together.
     """
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}

@@ -447,7 +447,7 @@ def _plain(folder: _Folder, config: Config) -> Entry:
     # the name of its class. Which of these methods it is, and whether supervised, they do not keep:
     # that is left to the folder's name.
     trained = "mlp.dense.weight" in names or any(name.endswith("ForCL") for name in classes)
-    # the authors renamed the projections of what they released to the pooler
+    # the authors renamed the projections of their released models to the pooler
     shapes = (PUBLISHED[name] for name in _SIMCSE)
     released = _has_pooler(names) and any(published.describes(config) for published in shapes)
     recipe = Recipe(folder.name, pooling="last/cls")

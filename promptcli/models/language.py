@@ -1,6 +1,6 @@
 """The language of texts, by which their words are stemmed, and whether a model has learned it.
 
-The script decides where it can. Texts in Latin letters are told by py3langid, which takes half a
+The script decides if it can. Texts in Latin letters are told by py3langid, which takes half a
 second to load: it is asked only if the English vocabulary splits many words.
 """
 
@@ -63,7 +63,7 @@ _HAN = re.compile("[㐀-鿿]")
 
 
 def main_language(texts: Iterable[str]) -> str:
-    """Return the language of most texts, as far as they show it; else English."""
+    """Return the language of most texts, if they show it; else English."""
     language = _language_of_most(texts)
     return language if language in _NAMES.values() else ENGLISH
 
@@ -80,7 +80,7 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
     name = encoder.name or encoder.backbone_provenance.backbone
     note(
         f"{name!r} has not learned {language}: it knows the words of these texts in pieces only,"
-        " and finds little by meaning; give the model mini-multi, or another one that has"
+        " and finds little by meaning; give the model mini-multi, or another that has"
     )
 
 

@@ -236,7 +236,7 @@ def _entry_named(text: str) -> Entry:
         similar = ""
     reasons = []
     for name in [text] if os.path.exists(text) else [text, _OWNER + text]:
-        with without_network(bool(similar)):  # a mistyped name of ours is not asked for
+        with without_network(bool(similar)):  # a mistyped name of a shipped model is not looked up
             try:
                 return read_model(name)
             except NotFoundError as error:

@@ -1,4 +1,4 @@
-"""Conditions on the columns of rows: what stands behind WHERE in SQLite's SQL, and no more.
+"""Conditions on the columns of rows: the expression after WHERE in SQLite's SQL.
 
 SQLite's authorizer lets a condition read the columns of rows and call harmless functions; its
 progress handler ends one that takes too long.
@@ -27,7 +27,7 @@ _READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
 _TABLES = ("rows", "columns")
 _TEXT_ID = "r.id || CASE r.part WHEN 0 THEN '' ELSE '#' || r.part END"
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`")
-_TEXT = re.compile(r"'(?!\s*[-+]?\.?\d[\d.eE+-]*\s*')(?:[^']|'')*'")  # that is no number
+_TEXT = re.compile(r"'(?!\s*[-+]?\.?\d[\d.eE+-]*\s*')(?:[^']|'')*'")  # that is not a number
 _OTHER_SQL = re.compile(
     r"\b(select|values|with|collate|glob|regexp|match)\b|;|--|/\*|[?@$\[\x00]", re.I
 )

@@ -57,11 +57,11 @@ def search(
         rows: What is compared in a text file: ``passages``, ``lines``, or by its look: ``auto``.
         split: Whether rows longer than the model's window are split.
         ignore: Whether ``.gitignore`` and ``.ignore`` are heeded in folders.
-        exclude: Further patterns of what is left out.
+        exclude: Further patterns of files to leave out.
         csv: How tables are written, see ``embed``.
         skip_bad: Leave out the rows that cannot be read, and say how many and why.
         verbose: Whether every file that is left out is named.
-        explain: Whether each answer keeps why it is there, see ``Hit.explain``.
+        explain: Whether each answer keeps why it was found, see ``Hit.explain``.
 
     Returns:
         Hits; the ``id`` of one is the number of the text, or in files FILE:LINES.

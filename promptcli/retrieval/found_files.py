@@ -1,4 +1,4 @@
-"""The files that names, folders and globs mean; each is read once, what is left out has a reason.
+"""The files of names, folders and globs; each is read once, and each one left out has a reason.
 
 In a folder, hidden files are left out, and what ``.gitignore`` and ``.ignore`` name. A link to a
 file is read unless the file is, and a link to a folder is not followed. What is named is always
@@ -35,7 +35,7 @@ _REASONS = {
 }
 _LINKED_FOLDER, _READ_ALREADY, _LEADS_NOWHERE, _IGNORED = _REASONS
 
-#: A folder and the patterns that it has for what is in it.
+#: A folder and its patterns for the files in it.
 Rules = list[tuple[Path, GitIgnoreSpec]]
 
 
@@ -49,7 +49,7 @@ class LeftOut:
 
 @dataclass
 class FoundFiles:
-    """Files in order, and what is left out."""
+    """Files in order, and those that are left out."""
 
     #: whether each was found in a folder or by a glob, so that it may be left out
     files: dict[str, bool] = field(default_factory=dict)

@@ -93,7 +93,7 @@ def find_dups(
         links: ``complete``: every two rows of a group are near-duplicates; the nearest come
             together first. ``chain``: each row of a group is a near-duplicate of another row of
             it; two of them may be far apart.
-        differ: ``numbers``: rows whose numbers differ are no duplicates.
+        differ: ``numbers``: rows whose numbers differ are not duplicates.
 
     Raises:
         UsageError: Another threshold, or one that too many pairs reach.
@@ -379,7 +379,7 @@ def find_leaks(
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
 ) -> Leaks:
-    """Find the rows of a file that also occur in another one, such as those of a test set in the
+    """Find the rows of a file that also occur in another, such as those of a test set in the
     training data: with the same text, the same but for case, spaces and forms of characters, or
     near it by cosine.
 

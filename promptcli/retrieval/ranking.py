@@ -37,7 +37,7 @@ EXPLAINERS = Table[Any]("explainers", {})
 
 
 class Explanation(NamedTuple):
-    """Why a hit is there, by one row of ``EXPLAINERS``."""
+    """Why a hit was found, by one row of ``EXPLAINERS``."""
 
     figures: Any  #: JSON-ready
     line: str  #: the same in words
@@ -62,12 +62,12 @@ class Hit(NamedTuple):
     cosine_rank: int | None = None  #: by cosine alone; None beyond those that were compared
     bm25_rank: int | None = None  #: by words alone
     file: str | None = None  #: that the row was read from, in an index of files
-    #: ``changed`` or ``gone``: what has happened to its file since; None: nothing
+    #: ``changed`` or ``gone``: the state of its file since; None: unchanged
     stale: str | None = None
     explanation: dict[str, Explanation] | None = None  #: see ``explain``
 
     def explain(self) -> dict[str, Explanation]:
-        """Return why it is there, by the names of ``EXPLAINERS``.
+        """Return why it was found, by the names of ``EXPLAINERS``.
 
         Raises:
             UsageError: The search was not asked for it.
@@ -210,8 +210,8 @@ def weight_of_words(cosines: Floats, match: Match) -> float:
     """Return how much words count beside vectors, from 0 to ``COVERED_WEIGHT``.
 
     A row with all words of a query answers it, one with some common words may not. Then words count
-    by their strength, and vectors are trusted if the rows that they found stand out: paraphrases
-    share few words, and are far nearer than the other rows.
+    by their strength, and vectors are trusted if the scores of the rows that they found are
+    outliers: paraphrases share few words, and are far nearer than the other rows.
 
     Args:
         cosines: Those of the nearest rows, highest first.

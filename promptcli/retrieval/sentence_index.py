@@ -322,7 +322,7 @@ class SentenceIndex:
             return len(self.store)
 
     def __repr__(self) -> str:
-        """Return where the index is."""
+        """Return the folder of the index."""
         return f"SentenceIndex({self.store.folder or 'memory'})"
 
     def info(self) -> IndexInfo:
@@ -537,7 +537,7 @@ class SentenceIndex:
         """Free the space of deleted sentences, and make all derived files again.
 
         Args:
-            lexical: Count words from now on, or keep none; None: as it is.
+            lexical: Count words from now on, or keep none; None: unchanged.
         """
         with self.store.changing():
             if lexical and not self.has_texts:
@@ -642,7 +642,7 @@ class SentenceIndex:
             by: How sentences are ranked: ``meaning`` by cosine, ``words`` by BM25, which is then
                 the score, or ``both`` together. None: both; meaning for an index without words.
             min_score: Least score of a hit.
-            explain: Whether each hit keeps why it is there, see ``Hit.explain``.
+            explain: Whether each hit keeps why it was found, see ``Hit.explain``.
 
         Raises:
             UsageError: ``k`` below 1, a condition that does not fit, or no words in the index.
@@ -714,7 +714,7 @@ class SentenceIndex:
             if condition is not None:  # refused before anything is encoded
                 allowed = condition.keys(self.store, go_on)
             origin = self.origin
-        if way != "words" and vectors is None:  # opened here: nobody waits for it to write
+        if way != "words" and vectors is None:  # opened here: no one has to wait for it to write
             vectors = self._encoder_of(origin).in_role("query").encode(list(texts))
         units = None if way == "words" else unit_rows(vectors)
         go_on()
@@ -855,7 +855,7 @@ def split_rows(rows: NewRows, documents: "Encoder") -> NewRows:
 
 
 def _state(root: Path, name: str, size: int, changed: int, before: str) -> str | None:
-    """Return ``gone`` or ``changed`` for a file that is not as it was read."""
+    """Return ``gone`` or ``changed`` for a file that has changed since it was read."""
     path = root / split_columns(name)[0]
     try:
         state = path.stat()

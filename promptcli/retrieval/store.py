@@ -28,7 +28,7 @@ from promptcli.storage.files import check_name, is_writable, sync, temporary_fol
 
 DATABASE = "index.sqlite"  #: in the folder of an index
 FORMAT = 3
-#: Type of a column as it is read -> as it is declared.
+#: Type of a column's values -> its declared type.
 _DECLARED = {"number": "NUMERIC", "truth": "INT", "date": "TEXT", "text": "TEXT"}
 _BUSY = 60.0  # seconds to wait for another process
 _ROWS_AT_ONCE = 8192
@@ -76,7 +76,7 @@ class NewRows:
         )
 
     def filled(self) -> "NewRows":
-        """Return the rows that are not blank."""
+        """Return the rows with text."""
         return self.take([place for place, text in enumerate(self.texts) if text.strip()])
 
 
@@ -139,7 +139,7 @@ class Store:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Change the index in one transaction; an error leaves it as it was."""
+        """Change the index in one transaction; an error leaves it unchanged."""
         with self.lock, _refusals(self.path):
             self._begin("IMMEDIATE")
             before = self.file
@@ -165,7 +165,7 @@ class Store:
             self._connect()
             self._version = None
         self.sql.execute(f"BEGIN {kind}")
-        version = self.one("PRAGMA data_version")  # another one after another connection's change
+        version = self.one("PRAGMA data_version")  # a new number after another connection's change
         if version != self._version:
             rows = self.sql.execute("SELECT name, value FROM settings")
             try:
@@ -337,7 +337,7 @@ class Store:
     def text_blocks(self, first: int, stop: int) -> Iterator[list[str]]:
         """Yield the texts of rows in blocks, by their keys; that of a row that is gone is empty.
 
-        Each block is a transaction of its own, so that none lasts long.
+        Each block is its own transaction, so that none lasts long.
         """
         query = "SELECT key, text FROM rows WHERE text IS NOT NULL AND key>=? AND key<?"
         for start in range(first, stop, _ROWS_AT_ONCE):
@@ -392,7 +392,7 @@ def _given_twice(name: str) -> UsageError:
 
 
 def row_name(name: int | str, part: int) -> int | str:
-    """Return the id of a row, or of a part of it, as it is shown."""
+    """Return the displayed id of a row, or of a part of it."""
     return f"{name}#{part}" if part else name
 
 
@@ -456,7 +456,7 @@ def _remove_if_empty(folder: Path) -> None:
 def _put(path: Path, target: Path, vectors: str, *, force: bool) -> None:
     """Give a new database and its file of vectors their place.
 
-    A database that is there is changed in one transaction, since other processes may have opened
+    An existing database is changed in one transaction, since other processes may have opened
     it, and would read the journals of a file of the same name.
     """
     new_vectors, placed = path.with_name(vectors), target.with_name(vectors)

@@ -115,7 +115,7 @@ def sync(
         split: Whether longer rows are split; an index of parts stays one.
         lexical: Whether words are counted; None: as in the index.
         ignore: Whether ``.gitignore`` and ``.ignore`` are heeded in folders.
-        exclude: Further patterns of what is left out.
+        exclude: Further patterns of files to leave out.
         yes: Whether more than half of the index may be removed.
         dry_run: Whether only the changes are returned.
         csv: How tables are written, see ``embed``.
@@ -125,7 +125,7 @@ def sync(
     Raises:
         NotFoundError: No such file.
         MostRowsError: More than half of the index would be removed.
-        PromptcliError: A file that is being written to, or an index that changes meanwhile.
+        PromptcliError: A file that is being written to, or an index that changes while it runs.
         UsageError: An index of other rows.
     """
     folder = Path(folder)
@@ -177,7 +177,7 @@ def sync(
             with index.store.changing():
                 if index.store.generation != work.generation + 1:  # of this change
                     raise PromptcliError(
-                        f"{folder}: another process changed it meanwhile; sync it again"
+                        f"{folder}: another process changed it while it ran; sync it again"
                     )
                 work.apply()
     if is_new:

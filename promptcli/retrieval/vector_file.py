@@ -48,10 +48,10 @@ class VectorFile:
         return cls(name, folder)
 
     def write(self, place: int, vectors: Floats) -> None:
-        """Write vectors (m, d) from a place on, and cut off what was there.
+        """Write vectors (m, d) from a place on, and cut off the rest of the file.
 
         Raises:
-            CheckFailedError: There is no such file, or it ends before the place.
+            CheckFailedError: The file is missing, or it ends before the place.
         """
         vectors = np.ascontiguousarray(vectors, self.kind)
         if self.path is None:
@@ -75,7 +75,7 @@ class VectorFile:
         """Return the first vectors (count, d), memory-mapped.
 
         Raises:
-            CheckFailedError: There is no such file, or it has fewer.
+            CheckFailedError: The file is missing, or it has fewer.
         """
         if count == 0:
             return np.empty((0, width), np.float32)
@@ -91,7 +91,7 @@ class VectorFile:
         return self._rows[:count]
 
     def _open(self, path: Path, mode: str) -> BinaryIO:
-        """Open the file; an index of a stranger may not name another one."""
+        """Open the file; a stranger's index may not name another file."""
         if not NAME.fullmatch(self.name) or not path.is_file() or path.is_symlink():
             raise CheckFailedError(f"{path} is missing; build the index again")
         return path.open(mode)  # type: ignore[return-value]
@@ -100,7 +100,7 @@ class VectorFile:
         """Flush what was written to the disk.
 
         Raises:
-            CheckFailedError: There is no such file.
+            CheckFailedError: The file is missing.
         """
         if self.path is not None:
             self._open(self.path, "rb").close()

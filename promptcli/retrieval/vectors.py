@@ -56,7 +56,7 @@ class FaissIndex:
     """A FAISS index of the first m vectors of a store's file."""
 
     index: Any
-    about: dict[str, Any]  #: factory, effort, recall, and what it was made of
+    about: dict[str, Any]  #: factory, effort, recall, and the rows it was made from
 
     @property
     def rows(self) -> int:
@@ -196,7 +196,7 @@ def make_index(factory: str, width: int) -> Any:
     reason = "it does not search by inner product"
     # FAISS crashes on these, or never ends
     if "IDMap" in factory or re.search(r"(?<!\d)0(?!\d)|(HNSW|NSG)1(?!\d)", factory):
-        reason = "it has ids of its own, or a number that is too small"
+        reason = "it has its own ids, or a number that is too small"
     else:
         try:
             index = _own_class(faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT))
@@ -232,7 +232,7 @@ def training_size(factory: str, rows: int) -> int:
 
 
 def _own_class(index: Any) -> Any:
-    """Return an index as an object of its own class, which keeps it alive."""
+    """Return an index as an object of its real class, which keeps it alive."""
     own = faiss.downcast_index(index)
     own.referenced_objects = [index]
     return own

@@ -451,7 +451,7 @@ def _poolings(encoder: TorchEncoder, weights: Sequence[str]) -> list[str]:
     if own in ("attention", "values"):
         states += [f"{own}:{first}-{layers}" for first in range(1, layers + 1)]
         states += [f"{own}:1-{last}" for last in range(1, layers)]
-    if own == "values":  # those of one layer have a basis of their own
+    if own == "values":  # those of one layer have their own basis
         states += [f"{own}:{layer}-{layer}" for layer in range(2, layers)]
     tried = [
         f"{kind}/{spec}" for spec in weights or [encoder.pooling.weights.spec] for kind in states

@@ -50,20 +50,21 @@ class Cache:
             self._execute(insert, *row)
         except (OSError, sqlite3.OperationalError) as error:  # read-only, or a full disk
             self._is_kept = False
-            note(f"{self.folder} cannot be written ({error}): what is computed is not kept")
+            note(f"{self.folder} cannot be written ({error}): computed values are not kept")
         except sqlite3.DatabaseError:  # it is damaged
             delete(self._values)
             self._execute(insert, *row)
 
     def _execute(self, statement: str, *values: str) -> list[Any]:
         with contextlib.closing(sqlite3.connect(self._values, _BUSY)) as database, database:
-            database.execute("PRAGMA synchronous = OFF")  # what a power cut damages is made again
+            # a file that a power cut damages is made again
+            database.execute("PRAGMA synchronous = OFF")
             database.execute("CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value TEXT)")
             return database.execute(statement, values).fetchall()
 
 
 def digest(key: Mapping[str, Any]) -> str:
-    """Return the name of what is kept under a key."""
+    """Return the name of the value kept under a key."""
     line = json.dumps({**library_versions(), **key}, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(line.encode()).hexdigest()[:32]
 

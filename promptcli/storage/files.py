@@ -2,7 +2,7 @@
 and the list of a folder's files.
 
 What is being written lies in a hidden folder next to its place, which its writer has locked: it is
-a killed process's if nobody has. Only its owner may look into it. What is finished has the mode of
+a killed process's if no one has. Only its owner may look into it. What is finished has the mode of
 what it replaces, else the umask's.
 """
 
@@ -294,7 +294,7 @@ def read_folder(folder: Path, read: Callable[[Path], Found]) -> Found:
 
     If the folder is replaced in the meantime, it is read again.
 
-    Readers take no lock: whoever may open a folder could hold it for ever.
+    Readers take no lock: anyone who may open a folder could hold it for ever.
     """
     while True:
         restore(folder)

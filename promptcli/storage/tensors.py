@@ -75,7 +75,7 @@ def save_tensors(
     mode = path.stat().st_mode
     with disk_errors(path):
         save_file(plain, path, metadata=None if metadata is None else dict(metadata))
-    # safetensors lets only the owner read its files, whatever the umask
+    # safetensors lets only the owner read its files and ignores the umask
     path.chmod(stat.S_IMODE(mode))
 
 

@@ -65,7 +65,7 @@ def train(
         data_dir: SentEval folder of the tasks.
         resume: Go on with the unfinished run of that name, which needs no other argument; it ends
             with the weights of a run that was never stopped. With a method, a run is begun if none
-            is there, and one that has ended is done.
+            is kept, and one that has ended is done.
         force: Replace a model of that name.
         report_to: Trackers that receive loss, learning rate, gradient norm, speed, development
             score and settings: ``tensorboard``, ``wandb``, ``mlflow``, ``trackio``.

@@ -16,7 +16,7 @@ _DRAW = 8
 
 
 def steps_of(settings: TrainingSettings, examples: int) -> int:
-    """Return the number of steps of a run on so many examples; refuse fewer than a batch."""
+    """Return the number of steps of a run on a number of examples; refuse fewer than a batch."""
     size = settings.batch_size
     if examples < size:
         raise UsageError(

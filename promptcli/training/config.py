@@ -1,4 +1,4 @@
-"""What a training is asked for, and what follows from it before anything is loaded.
+"""The request for a training, and what follows from it before anything is loaded.
 
 First the settings that a run begins with on a backbone: whose they are, and how they differ from
 the paper's. Then all that ``train`` is asked for.
@@ -159,11 +159,11 @@ def differences_from_paper(
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
-#: Fields of the call, not of the run: ``resume`` takes them as they are given.
+#: Fields of the call, not of the run: ``resume`` takes them from the call.
 _OF_CALL = ("name", "device", "resume", "force")
 #: Fields that name files, which a resumed run finds from another folder, too.
 _FILES = ("data", "on", "tests", "data_dir", "backbone")
-_IN_MEMORY = {"in_memory": True}  #: in the folder of a run, in place of what is not in a file
+_IN_MEMORY = {"in_memory": True}  #: in the folder of a run, in place of data without a file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,8 +71,8 @@ class Processes:
         return self._sum(value.detach().clone())
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Put the sum over the processes in place of each gradient; what has none in any process
-        keeps none, as in a single process, so that the optimiser passes it over.
+        """Put the sum over the processes in place of each gradient; a parameter without one in any
+        process keeps none, as in a single process, so that the optimiser passes it over.
         """
         if self.accelerator is None:
             return

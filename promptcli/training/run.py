@@ -144,7 +144,7 @@ def train(
 
 
 def find_finished(name: str) -> Entry | None:
-    """Return the model that a run of that name has become; None if there is none."""
+    """Return the finished model of a run of that name; None if there is none."""
     registry = open_registry()
     if name not in registry.names():
         return None
@@ -358,7 +358,7 @@ class Run:
         """Return the default model's score on the development set.
 
         Empty if the plain encoder is that model, or if the backbone is not shipped: whoever brings
-        another one does not ask for the default model.
+        other runs do not ask for the default model.
         """
         if published_name(plain.backbone) not in SHIPPED:
             return []
@@ -392,7 +392,7 @@ class Run:
     def _record(
         self, trainer: Trainer, figures: Mapping[str, Any], encoder: TorchEncoder
     ) -> dict[str, Any]:
-        """Return how the run went and what is needed to repeat it, JSON-ready."""
+        """Return the course of the run and everything needed to repeat it, JSON-ready."""
         config = self.config
         best = trainer.best
         with used_extensions() as of_tasks:

@@ -38,7 +38,7 @@ from promptcli.training.similarity import LearnableScalar
 from promptcli.training.teacher import SentenceVectors
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
-Views = Sequence[Tensor]  #: what a loss is computed of
+Views = Sequence[Tensor]  #: the inputs of a loss
 Side = tuple[int, Sequence[str]]  #: the number of a template, from 0, and its texts
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i is of input i
 Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
@@ -506,9 +506,9 @@ def _mask_slots(sides: Sides) -> np.ndarray:
 def group_by_length(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
     """Yield the numbers of rows of similar length, by the lengths (n,), so that little is padding.
 
-    Each group has at most so many tokens, padding included, or one row. Together they are all rows.
-    Not by ``plan_batches``: a pass holds as many rows as fit, since
-    each is gone through once and shapes do not recur.
+    Each group has at most ``tokens`` tokens, padding included, or one row. Together they are all
+    rows. Not by ``plan_batches``: a pass holds as many rows as fit, since each is gone through once
+    and shapes do not recur.
     """
     order = np.argsort(lengths, kind="stable")
     start = 0

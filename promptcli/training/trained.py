@@ -98,7 +98,7 @@ class Trained:
         return {name: value for name, value in values.items() if value > self.chosen_by}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures and what they were made of, JSON-ready."""
+        """Return the figures and their sources, JSON-ready."""
         kept = self.facts
         columns = kept["scores"]
         rows = []

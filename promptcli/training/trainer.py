@@ -320,7 +320,7 @@ class Trainer:
         # torch's own call will do: bfloat16 needs no scaled loss, a step accumulates nothing, and
         # the processes add up their gradients below
         loss.backward()  # type: ignore[no-untyped-call]
-        # every process has the complete gradient of what the loss reads: the sum is to be one
+        # every process has the complete gradient of the loss's inputs: the sum is to be one
         for parameter in self.loss_parameters:
             if parameter.grad is not None:
                 parameter.grad /= processes.number

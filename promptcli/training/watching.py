@@ -32,7 +32,7 @@ class WatchedRun:
 
 
 class Watcher:
-    """Receives a training's begin, steps, scores and end, in order; what it raises ends the
+    """Receives a training's begin, steps, scores and end, in order; its exceptions end the
     training.
 
     Of several processes the main one alone has a begin and scores.

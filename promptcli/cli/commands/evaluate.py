@@ -225,7 +225,7 @@ def _default_tasks(*, has_folder: bool, paper: bool) -> list[str]:
     if paper or has_folder:
         return ["sts"]
     note(
-        "using the shipped demo pairs, which are no benchmark; for the papers' tasks give"
+        "using the shipped demo pairs, which are not a benchmark; for the papers' tasks give"
         " --task sts"
     )
     return ["demo"]

@@ -309,7 +309,7 @@ def _as_toml(given: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
         values["dtype"] = shown["dtype"]
     values |= {field: shown[field] for field in setting_types() if field in shown}
     names = {field: name for name, field in _TYPED.items()}
-    lines = ["# promptcli train --config FILE; what is typed wins over this file"]
+    lines = ["# promptcli train --config FILE; typed options win over this file"]
     for field, value in values.items():
         if value not in (None, "", [], ()):
             # strings, numbers and arrays are written as in JSON

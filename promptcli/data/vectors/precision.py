@@ -197,7 +197,7 @@ def neighbour_recall(before: Floats, after: Floats) -> float:
     before, after = unit(before), unit(after)
     wanted = min(_NEIGHBOURS, len(before) - 1)
     true, restored = (rows @ rows.T for rows in (before, after))
-    for cosines in (true, restored):  # a row is no neighbour of itself
+    for cosines in (true, restored):  # a row is not its own neighbour
         np.fill_diagonal(cosines, -np.inf)
     last = np.partition(true, -wanted, axis=1)[:, -wanted, None]
     nearest = np.argpartition(restored, -wanted, axis=1)[:, -wanted:]

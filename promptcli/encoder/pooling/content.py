@@ -49,7 +49,7 @@ class ContentTokens:
     """Tells the tokens of the sentence in inputs of a template.
 
     Characters of the template that touch [X] are tokenised with the sentence, and so is the space
-    before it. Their tokens are left out where they hold nothing else; one that also holds a
+    before it. Their tokens are left out if they hold nothing else; one that also holds a
     character of the sentence is read.
     """
 
@@ -109,7 +109,7 @@ class _Spelling:
     def count(self, ids: Tensor, start: Tensor) -> Tensor:
         """Return the number (n,) of tokens (n, t) that spell the text from places (n,) on.
 
-        It is 0 where the tokens spell other characters.
+        It is 0 if the tokens spell other characters.
         """
         counts = torch.zeros_like(start)
         left = torch.full_like(start, self._length)

@@ -59,7 +59,7 @@ def initial_tensors(
 def _row_of(spec: Spec) -> tuple[type[Prompt], Spec]:
     """Return the class of a prompt, and the spec that it is built from."""
     if spec.name and spec.name in PROMPTS:
-        if spec.name not in PROMPTS.own:  # a package's: what follows its name is the template
+        if spec.name not in PROMPTS.own:  # a package's: the text behind its name is the template
             spec = replace(spec, values={"text": spec.argument})
         return PROMPTS[spec.name], spec
     return Prompt, spec

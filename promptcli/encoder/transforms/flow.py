@@ -118,7 +118,7 @@ class Glow(nn.Module):
             self(batch.float(), start=True)
 
     def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
-        """Return z (n, d): the halves factored out at levels 1 and 2, then the top."""
+        """Return z (n, d): the parts factored out at levels 1 and 2, then the top."""
         done = []
         for number, level in enumerate(self.levels):
             for step in level:  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ class FittedAxes(Transform):
     """
 
     name: str
-    stored: str  #: what the other numbers are called
+    stored: str  #: the name of the other numbers
     side = 0  #: which side of them is d
 
     def __init__(self, context: BuildContext) -> None:

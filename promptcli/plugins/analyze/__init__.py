@@ -33,7 +33,7 @@ class Analysis:
     takes: str
     #: ``MODULE:FUNCTION`` of encoders, or of a backbone, the input, and the settings by keyword
     run: str
-    #: takes one backbone, whatever the recipe; else all encoders, a result for each
+    #: takes one backbone and ignores the recipe; else all encoders, a result for each
     of_backbone: bool = False
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
     #: draws sentences: takes a column beside them, and a model that reads their language

@@ -207,7 +207,7 @@ def uniformity(vectors: NDArray[np.float64]) -> float:
     distances.
     """
     squares = np.einsum("nd,nd->n", vectors, vectors)
-    total = -float(len(vectors))  # a vector and itself are no pair
+    total = -float(len(vectors))  # a vector and itself are not a pair
     for start in range(0, len(vectors), _VECTORS_AT_ONCE):
         rows = slice(start, start + _VECTORS_AT_ONCE)
         distances = squares[rows, None] + squares - 2 * (vectors[rows] @ vectors.T)

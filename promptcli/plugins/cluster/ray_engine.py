@@ -266,7 +266,7 @@ def _private_folder() -> Iterator[Path]:
 
 
 def _place() -> str:
-    """Return where the folder of a session is made: the path of a socket in it has a limit."""
+    """Return the parent of a session's folder: the path of a socket in it has a limit."""
     wanted = os.environ.get("RAY_TMPDIR")
     place = os.path.abspath(wanted or tempfile.gettempdir())
     why = None

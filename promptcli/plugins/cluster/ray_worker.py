@@ -1,6 +1,6 @@
 """What a worker of Ray does before it imports anything of promptcli, and then.
 
-Ray sends this module as code (``ray_engine.worker_module``), so it imports nothing but Python's own
+Ray sends this module as code (``ray_engine.worker_module``), so it imports only Python's own
 at its top.
 """
 
@@ -15,7 +15,8 @@ from typing import Any
 def others_may_replace(folder: str | Path) -> bool:
     """Return whether other users can move a folder away and put their own in its place.
 
-    They can where they may write, unless a sticky bit leaves a name to its owner, as in ``/tmp``.
+    They can if they may write there, unless a sticky bit leaves a name to its owner, as in
+    ``/tmp``.
     """
     path = Path(folder).resolve()
     modes = [place.stat().st_mode for place in (path, *path.parents) if place.exists()]
@@ -30,7 +31,7 @@ def others_may_write(folder: str | Path) -> bool:
 
 
 def prepare(environment: Mapping[str, str], current: str) -> None:
-    """Set variables, and keep the module path to what is safe.
+    """Set variables, and remove unsafe folders from the module path.
 
     Ray puts the folder in which the program runs first on it. What stays is Python's own, and
     folders that neither are ``current``, nor the worker's, nor can be written by others.

@@ -15,7 +15,7 @@ from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.errors import UsageError
 from promptcli.plugins.domain.synthetic_queries import SyntheticQueries, SyntheticQuery
 
-#: Of the two parts that are measured on: share of the queries, most queries, most passages.
+#: The two parts for measuring: share of the queries, most queries, most passages.
 _TEST = (0.2, 500, 5000)
 _DEVELOPMENT = (0.1, 200, 500)
 #: Fewest queries of the whole: a tenth of them chooses the checkpoint.

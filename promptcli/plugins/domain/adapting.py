@@ -157,7 +157,7 @@ def adapt(
         margin: Most points that a model may lose on other texts, to be saved: of Spearman x 100 on
             the demo's pairs, and of nDCG@10 x 100 on questions about promptcli's own guides.
         seed: Random seed of the split and of the trainings.
-        resume: Go on with what was stopped under that name.
+        resume: Continue the stopped run of that name.
         force: Replace a model of that name, and begin again.
         dry_run: Tell what would be done and how long it would take, from a few timed steps.
 

@@ -55,7 +55,7 @@ class Endpoint:
                 " openai:https://api.openai.com/v1#text-embedding-3-small"
             )
         if key and not re.fullmatch("[!-~]+", key.strip()):
-            raise UsageError("the endpoint's key holds a blank, a line feed or a letter with marks")
+            raise UsageError("the endpoint's key holds a space, a line feed or a letter with marks")
         url, self.host, self.name = parts.groups()
         self.typed = typed
         self._url = f"{url.rstrip('/')}/embeddings"

@@ -31,7 +31,7 @@ from promptcli.plugins.pretrain.corpus import (
 )
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
 
-_ENCODER = "mini"  # the shipped encoder, which is no language model
+_ENCODER = "mini"  # the shipped encoder, which is not a language model
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
 # of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)
 _SMOOTHING = 0.75

@@ -77,7 +77,7 @@ class FoundRow:
     cosine_rank: int | None
     bm25_rank: int | None
     file: str | None  #: that it was read from, in an index of files
-    stale: str | None  #: changed or gone: what has happened to that file since
+    stale: str | None  #: changed or gone: the state of that file since
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _check_texts(*texts: str) -> list[str]:
 
 
 class _Server(MCPServer):
-    """The library's server; what a tool does not take is refused, as our other messages are."""
+    """The library's server; an argument that a tool does not take is refused in our own words."""
 
     def __init__(self, tools: list[Tool]) -> None:
         super().__init__(
@@ -200,7 +200,7 @@ class _Server(MCPServer):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:
-        # clients with strict schemas send null for what is not chosen
+        # clients with strict schemas send null for options that are not chosen
         given = {argument: value for argument, value in arguments.items() if value is not None}
         taken = self._taken.get(name, given)
         for argument in given:

@@ -39,8 +39,8 @@ Handler = Callable[[Service, Request], Awaitable[Response]]
 
 #: Queries that are ranked at a time: requests take turns, and end when their clients have gone.
 _QUERIES = 64
-#: Bytes of an answer that are handed to the connection at a time; what the client has not taken
-#: stays here.
+#: Bytes of an answer that are handed to the connection at a time; the part that the client has not
+#: taken stays here.
 _PIECE = 1 << 16
 #: Most characters of a number of a vector in JSON, and in base64, and those around a vector.
 _FLOAT = 22

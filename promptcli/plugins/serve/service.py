@@ -69,7 +69,7 @@ class _Job:
     encoded: list[Encoded] = field(default_factory=list)
 
     def add(self, encoded: Encoded) -> None:
-        """Add the texts of a round; if they were the last, the result is there."""
+        """Add the texts of a round; if they were the last, the result is set."""
         self.encoded.append(encoded)
         if self.taken < len(self.texts) or self.result.done():
             return

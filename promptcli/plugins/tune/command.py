@@ -140,7 +140,7 @@ def tune_command(
 
 
 def _swept(pairs: Sequence[str]) -> dict[str, Any]:
-    """Return what ``--sweep SETTING=V,V`` tries; a range stays as it is written."""
+    """Return what ``--sweep SETTING=V,V`` tries; a range stays a text."""
     types = setting_types()
     ranges = dict[str, str]()
     values = dict[str, list[Any]]()

@@ -295,7 +295,7 @@ class Runs:
         registry = open_registry()
         if not (self.config.force or self.config.resume) and self.name in registry.names():
             raise UsageError(
-                f"model {self.name!r} appeared meanwhile; nothing is lost: resume replaces it"
+                f"model {self.name!r} appeared while it ran; nothing is lost: resume replaces it"
             )
         registry.save(entry, force=True)
         self.folder.discard()

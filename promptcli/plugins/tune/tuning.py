@@ -42,7 +42,7 @@ def tune(
         sweep: Setting -> a list of values, or a range for ``trials``: ``"1e-5..1e-4:log"``.
         seeds: Train with the seeds 0, 1, ... of that number.
         trials: How many trainings are drawn.
-        keep_runs: Keep every training as a model of its own, NAME.run-N, not the best alone.
+        keep_runs: Keep every training as a separate model, NAME.run-N, not only the best.
         resume: Go on with those of that name that were stopped; ``trials`` may then be more.
         force: Replace a model of that name.
         offline: Never use the network.

@@ -205,7 +205,7 @@ def excluded_negatives(
         settings: Which of these are left out.
         first: (n, d), z1.
         candidates: (m, d), z2, then the hard negatives.
-        columns: The texts: of z1, of z2 if they are others, and of the hard negatives.
+        columns: The texts: of z1, of z2 if they differ, and of the hard negatives.
         guide: The vectors that decide if ``mask_false`` is "guide".
     """
     masks = []
@@ -325,7 +325,7 @@ class Ranking(InfoNCE[RankCSESettings]):
     """A sentence's first view ranks the second views of the batch as a teacher does (RankCSE).
 
     The loss is InfoNCE + consistency_weight * consistency + ranking_weight * (ListNet or ListMLE).
-    The teacher's cosines are those of its full vectors, whatever the width.
+    The teacher's cosines are those of its full vectors at every width.
     """
 
     layouts = (SENTENCES,)

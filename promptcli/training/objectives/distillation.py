@@ -97,7 +97,7 @@ class Distillation(Objective[DistillSettings]):
         taught = columns[self.columns_of_models(self.settings)]
         texts = list(itertools.chain(*taught))
         vectors = np.zeros((len(texts), self.teacher.width), np.float32)
-        # a hard negative that is not there stays 0
+        # a missing hard negative stays 0
         vectors[list(map(bool, texts))] = self.teacher.encode(list(filter(None, texts)))
         teacher = to_device(vectors, hidden.device)
         if self.map is not None:
