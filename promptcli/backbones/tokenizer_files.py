@@ -83,7 +83,7 @@ def check_tokenizer(folder: Path) -> None:
 
 
 def _tokens(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the tokens in a content of JSON: objects with a text."""
+    """Yield the tokens in a content of JSON: objects with a text, or listed as added tokens."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -93,6 +93,9 @@ def _tokens(value: Any) -> Iterator[dict[str, Any]]:
             if isinstance(item.get("content"), str):
                 yield item
             else:
+                added = item.get("added_tokens_decoder")
+                if isinstance(added, dict):
+                    yield from (token for token in added.values() if isinstance(token, dict))
                 waiting += item.values()
 
 
