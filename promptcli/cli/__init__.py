@@ -1,1 +1,1 @@
-"""The entrance: parse, call, print. Typer and Rich live here, and only here."""
+"""The command line: parse, call, print. Only this package imports Typer and Rich."""

@@ -33,7 +33,7 @@ from promptcli.threads import computing
 
 
 class Commands(TyperGroup):
-    """A table of commands: the program, or a group of it."""
+    """A table of commands: the whole program or one group."""
 
     def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
         """Yield every command and group below, loaded, with the words that name it."""
@@ -49,7 +49,7 @@ class Commands(TyperGroup):
 class Program(Commands):
     """The program: its own commands, and those of plug-ins.
 
-    Plug-ins are looked up when another command than its own is typed, or all are listed.
+    Plug-ins are looked up for a command that is not built in, or to list all commands.
     """
 
     def add_plugins(self) -> None:
@@ -72,7 +72,7 @@ class Program(Commands):
 class Command(TyperCommand):
     """A command, ``module:function``, that is imported when it is used.
 
-    It takes the program's options, too. The words ``first`` are put before what is typed.
+    It also takes the program's options. The words ``first`` are put before the typed arguments.
     """
 
     def __init__(self, name: str, target: str, about: str, *first: str) -> None:
@@ -118,7 +118,7 @@ class Command(TyperCommand):
                 raise
 
     def _typed_name(self, parameter: str) -> str:
-        """Return how a parameter of the library is typed: ``--bad-lines``, ``--set dims``."""
+        """Return a library parameter as the user types it: ``--bad-lines``, ``--set dims``."""
         typed = {option.name: _typed(option) for option in self.params}
         if parameter in typed:
             return typed[parameter]
@@ -144,7 +144,7 @@ def _name_variables(parameters: list[Any], path: str) -> None:
 
 
 def _hidden(option: Any) -> Any:
-    """Return an option of the program as one of a command; None if it is not typed."""
+    """Return a program option as a command option; None if the user did not type it."""
     also = copy.copy(option)
     also.hidden = True
     also.default = also.envvar = None
@@ -152,14 +152,14 @@ def _hidden(option: Any) -> Any:
 
 
 def _typed(parameter: Any) -> str:
-    """Return how a parameter is typed: ``FILE``, ``--on``."""
+    """Return a parameter as the user types it: ``FILE``, ``--on``."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper())
     return str(max(parameter.opts, key=len))
 
 
 def group(name: str, about: str, *rows: Command) -> Commands:
-    """Return a group of commands, whose name is typed before theirs."""
+    """Return a group of commands; the user types its name before theirs."""
     commands: Any = {row.name: row for row in rows}
     return Commands(
         name=name, help=about, commands=commands, no_args_is_help=True, rich_markup_mode="rich"
@@ -206,7 +206,7 @@ _FIRST = (
         Command(
             "dups",
             ".index:dups",
-            "Print groups of near-duplicates, or the rows of another set that an index holds, too.",
+            "Print groups of near-duplicates, or the rows of another set that an index also holds.",
         ),
         Command("info", ".index:info", "Describe an index: its rows, type, encoder and columns."),
     ),
@@ -434,7 +434,7 @@ def _run(words: list[str], ends_process: bool) -> NoReturn:
 
 
 def _end_with(error: BaseException) -> int:
-    """Print the line of an error and return its exit code; a fault of the program goes on."""
+    """Print an error in one line and return its exit code; a bug in the program is raised again."""
     ending = _ending(error)
     if ending is None:
         raise error
@@ -454,7 +454,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _ending(error: Any) -> tuple[int, str] | None:
-    """Return the exit code and the line of an error; None if it is a fault of the program."""
+    """Return the exit code and the message of an error; None if it is a bug in the program."""
     if isinstance(error, PromptcliError):
         return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt):
@@ -489,8 +489,6 @@ def _ending_of_file_error(error: OSError) -> tuple[int, str]:
 
 
 def _drop(stream: TextIO) -> None:
-    """Send what is still buffered for a stream nowhere, else Python tries again at its end and
-    complains.
-    """
+    """Discard a stream's buffer, else Python writes it again at exit and complains."""
     with contextlib.suppress(OSError, ValueError):  # no descriptor: a test's own stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,6 +1,6 @@
 """What a person sees: notes and progress on stderr, results and tables on stdout.
 
-It is a part of the entrance.
+Part of the command line.
 """
 
 import contextlib
@@ -75,8 +75,8 @@ def set_up_streams() -> None:
 def _whole_writer(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     """Return a stream on the same file that writes whole results, line by line.
 
-    An unbuffered one writes what fits into a full disk or a pipe that is being closed, and says
-    nothing of the rest.
+    An unbuffered stream writes the part that fits on a full disk or into a closing pipe, and drops
+    the rest without an error.
     """
     whole = io.BufferedWriter(io.FileIO(stream.fileno(), "wb", closefd=False))
     return io.TextIOWrapper(whole, stream.encoding, stream.errors, line_buffering=True)
@@ -100,7 +100,7 @@ def result_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return an object, or an array, as JSON documents hold it."""
+    """Return an object, or an array, as JSON-ready values."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if hasattr(value, "tolist"):
@@ -113,9 +113,9 @@ _NUMBER = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows under their heads, if there are any; columns of numbers are aligned on the right.
+    """Rows under an optional header; columns of numbers are aligned right.
 
-    The last cells of a row may be left out.
+    A row may lack its last cells.
     """
 
     heads: Sequence[str]
@@ -124,7 +124,7 @@ class Grid:
     best: Collection[tuple[int, int]] = ()
 
     def numeric_columns(self) -> list[bool]:
-        """Return of each column whether it is one of numbers."""
+        """Return for each column whether its cells are numbers."""
         columns = zip_longest(*self.rows, fillvalue="") if self.rows else [()] * len(self.heads)
         return [any(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
 
@@ -151,7 +151,7 @@ def half_interval(interval: Sequence[float], decimals: int = 2) -> str:
 
 
 def show(*parts: RenderableType) -> None:
-    """Write tables and lines to stdout, folded to the width of a terminal, if it is one."""
+    """Write tables and lines to stdout, wrapped to the width if stdout is a terminal."""
     width = out.width if out.is_terminal else 100_000
     wide = Console(width=width, highlight=False, emoji=False, markup=False)
     with wide.capture() as captured:
@@ -162,10 +162,10 @@ def show(*parts: RenderableType) -> None:
 
 
 def result_marked(label: str, text: str, after: str = "", *, marked: str = "") -> None:
-    """Write a label and its text to stdout as one line, and what comes after it.
+    """Write a label, its text and the text after it to stdout as one line.
 
-    What in the text matches the pattern ``marked`` has its own style in a terminal with
-    colours, else brackets. A terminal shows the line folded between words.
+    Matches of the pattern ``marked`` have their own style in a terminal with colours, else
+    brackets. A terminal shows the line folded between words.
     """
     shown = Text(visible(text))
     pattern = re.compile(marked, re.I)
@@ -203,7 +203,7 @@ class _Rate(ProgressColumn):
 
 
 class ProgressBar:
-    """Shows how far a stage is: called with the number of rows newly done, or a fraction of one."""
+    """Shows the progress of a stage: called with the number of new rows, or a fraction of a row."""
 
     def __init__(self, bar: Progress, label: str, total: int | None) -> None:
         self._bar = bar
@@ -237,7 +237,7 @@ def _progress_line(task: Task) -> str:
 
 @contextlib.contextmanager
 def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
-    """Show on stderr how far a stage is while the block runs; ``total`` is None if unknown."""
+    """Show the progress of a stage on stderr while the block runs; ``total`` is None if unknown."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -40,7 +40,7 @@ _MEANS = {
 
 
 class HitPrinter:
-    """Prints hits in the format that is asked for, and the columns to show beside each."""
+    """Prints hits in the chosen format, with the chosen columns."""
 
     def __init__(
         self, format: str | None, show: str | None, *, json: bool, explain: bool = False
@@ -53,7 +53,7 @@ class HitPrinter:
         self._heads: list[str] = []
 
     def missing(self, of_hits: Iterable[Iterable[str]]) -> list[str]:
-        """Return the names that no hit has a column of, whatever their case and spaces."""
+        """Return the names that match no column of any hit, regardless of case and spaces."""
         keys = {name_key(name) for names in of_hits for name in names}
         return [name for name in self._names if name_key(name) not in keys]
 
@@ -63,8 +63,8 @@ class HitPrinter:
             raise unknown("column", name, known)
 
     def line(self, hit: "Hit", place: tuple[int, int], lines: Sequence[str], context: int) -> None:
-        """Print a hit of a file, at its first and last line, between lines around it, as grep
-        does.
+        """Print a hit of a file with its first and last line number and the lines around it, as
+        grep does.
         """
         first, last = place
         before = tuple(lines[max(0, first - 1 - context) : first - 1])
@@ -94,7 +94,7 @@ class HitPrinter:
                 console.result_marked(f"{_INDENT}{hit.file}-{number}- ", one_line(text))
 
     def hits(self, hits: "Sequence[Hit]", about: Mapping[str, object]) -> None:
-        """Print rows of an index after what they have in common."""
+        """Print hits of an index; JSON and CSV begin with the fields ``about``."""
         width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
         for hit in hits:
             document = {
@@ -115,8 +115,8 @@ class HitPrinter:
             self._print(hit, document, (label, _text(hit)))
 
     def leaks(self, leaks: "Leaks", names: tuple[str, str], *, check: bool) -> None:
-        """Print the rows of a set that also occur in another, and their number; with ``check`` fail
-        if there are any. ``names`` are those of the set and of the other one.
+        """Print the rows of a set that also occur in another, and their number. With ``check`` any
+        such row is an error. ``names`` are the names of the two sets.
         """
         if self.format == "json":
             document = {
@@ -149,16 +149,16 @@ class HitPrinter:
             console.note(summary)
 
     def _columns(self, of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the columns to show of a hit; those that it lacks are None."""
+        """Return the columns to show of a hit; missing ones are None."""
         known = {name_key(name): value for name, value in (of_hit or {}).items()}
         return {name: known.get(name_key(name)) for name in self._names}
 
     def _print(self, hit: "Hit", document: dict[str, Any], *lines: tuple[str, str]) -> None:
-        """Print a hit as JSON, as a row of a CSV without the values of several parts, or as lines,
-        each a label and a text.
+        """Print a hit as JSON, as a CSV row without nested values, or as lines of a label and a
+        text.
 
-        The last line ends with the columns, and its words of an explanation are marked; what this
-        says follows.
+        The last line ends with the columns. The words of an explanation are marked in it; the
+        explanation follows.
         """
         parts = hit.explanation or {}
         columns = self._columns(hit.columns)
@@ -203,8 +203,8 @@ class HitPrinter:
 
 
 def _pattern(words: Collection[str], text: str) -> str:
-    """Return the pattern of words in a text; one that is only found inside others, of a script
-    without spaces, there.
+    """Return the pattern of words in a text; in a script without spaces a word may match inside
+    others.
     """
     patterns = []
     for word in sorted(words, key=len, reverse=True):
@@ -214,7 +214,7 @@ def _pattern(words: Collection[str], text: str) -> str:
 
 
 def _parted(hit: "Hit") -> tuple[str, str]:
-    """Return the headings of a passage, which are the first line of its text, and the rest."""
+    """Return the headings of a passage (the first line of its text) and the rest."""
     columns, text = hit.columns or {}, hit.text or ""
     if not {"heading", "end_line"} <= columns.keys():
         return "", text
@@ -222,7 +222,7 @@ def _parted(hit: "Hit") -> tuple[str, str]:
 
 
 def _text(hit: "Hit") -> str:
-    """Return the text of a hit, that of a passage with a colon after its headings."""
+    """Return the text of a hit; a passage has a colon after its headings."""
     heading, text = _parted(hit)
     return f"{heading}: {text}" if heading else text
 
@@ -239,7 +239,7 @@ def _record(leak: "Leak") -> dict[str, Any]:
 
 
 def _lines(leak: "Leak") -> list[tuple[str, str]]:
-    """Return a row, and below it the row that it repeats if their texts differ."""
+    """Return a row, and below it the row it repeats if the texts differ."""
     score, sign = "", "="
     if leak.kind == "near":
         score, sign = f"  {score_text(leak.source.score)}", "~"
@@ -259,18 +259,18 @@ def one_line(text: str) -> str:
 
 
 def score_text(score: float) -> str:
-    """Return a score with four decimals; only that of an exact copy is 1.0000."""
+    """Return a score with four decimals; only an exact copy shows 1.0000."""
     return f"{score if round(score, 6) >= 1 else min(score, _BELOW_ONE):.4f}"
 
 
 def _figures(hit: "Hit", width: int = 0) -> str:
-    """Return a hit's score and what found it, to be printed before it."""
+    """Return a hit's score and the ranking that found it, as a prefix."""
     found_by = "" if hit.found_by is None else f"  {hit.found_by:<7}"
     return f"{score_text(hit.score):>{width}}{found_by}"
 
 
 def nothing_found(query: str, min_score: float | None, where: str | None) -> str:
-    """Return why a search has no hit: it is blank, or its conditions leave out every row."""
+    """Return why a search has no hit: the query is blank, or its conditions exclude every row."""
     if not query.strip():
         return "a blank query has no hits"
     if min_score is not None:

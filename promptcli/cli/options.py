@@ -174,9 +174,7 @@ def chosen_model(
     set: RecipeFields = None,
     dim: Dim = None,
 ) -> Choice:
-    """Return the choice that the options of the panel Model describe, with the program's device and
-    dtype.
-    """
+    """Return the choice made by the Model panel's options and the program's device and dtype."""
     given = {
         "backbone": backbone,
         "prompt": prompt,
@@ -189,9 +187,7 @@ def chosen_model(
 
 
 def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of the panel Model, all or ``without`` some, in the place of its
-    parameter ``choice``.
-    """
+    """Replace a command's parameter ``choice`` by the Model panel's options, ``without`` some."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         of_model = dict(inspect.signature(chosen_model).parameters)
@@ -221,7 +217,7 @@ def stream_or_name(word: str) -> str | BinaryIO:
 
 
 def format_name(format: str | None, *, json: bool) -> str:
-    """Return the format that is asked for, by ``--format`` or ``--json``."""
+    """Return the format chosen by ``--format`` or ``--json``."""
     if json and format not in (None, "json"):
         raise UsageError(f"{format} and --json exclude each other", parameter="format")
     return "json" if json else format or "table"
@@ -230,7 +226,7 @@ def format_name(format: str | None, *, json: bool) -> str:
 def field_option(described: type, name: str, *flags: str, panel: str | None = None) -> Any:
     """Return the option of a setting, by the field of its dataclass.
 
-    Typer checks bounds that may be reached; the dataclass checks the others.
+    Typer checks inclusive bounds; the dataclass checks the others.
     """
     about = next(item for item in dataclasses.fields(described) if item.name == name).metadata
     return typer.Option(
@@ -305,8 +301,8 @@ def choice_of(
     dim: int | None = None,
     paper: bool = False,
 ) -> Choice:
-    """Return a model's name, changes of its recipe, and the command's device and dtype, as the
-    library takes them.
+    """Return a model's name, recipe changes, and the command's device and dtype as library
+    arguments.
     """
     return dataclasses.replace(
         RUNTIME.get(),

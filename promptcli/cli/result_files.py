@@ -1,4 +1,4 @@
-"""Results as a table in the terminal, Markdown, LaTeX, CSV or JSON; printed, or in a file."""
+"""Results as a terminal table, Markdown, LaTeX, CSV or JSON; printed or written to a file."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Report:
-    """A result in the three shapes that the formats are made from."""
+    """A result in the three forms that the formats are rendered from."""
 
     document: Mapping[str, Any]  #: what ``--json`` prints
     parts: Sequence[Part]  #: the parts for a reader
@@ -78,8 +78,8 @@ def _markdown(report: Report) -> str:
 
 
 def _latex(report: Report) -> str:
-    """Return a tabular in the style of booktabs for each table, the best scores in bold; the lines
-    around it are comments.
+    """Return a booktabs tabular for each table, best scores in bold; the lines around it are
+    comments.
     """
     lines = ["% \\usepackage{booktabs}"]
     for part in report.parts:
@@ -100,7 +100,7 @@ def _latex(report: Report) -> str:
 
 
 def latex_text(text: str) -> str:
-    r"""Return a text as LaTeX prints it, on one line; the minus of a number is a minus.
+    r"""Return a text escaped for LaTeX, on one line; a number keeps its minus sign.
 
     A text that begins with a space is indented.
 
@@ -144,7 +144,7 @@ def text_of(report: Report, format: str) -> str:
 
 
 def check_results_file(path: Path, *, force: bool) -> None:
-    """Refuse a name of no known format, and a file that exists unless it may be replaced."""
+    """Refuse an unknown extension, and an existing file unless it may be replaced."""
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(
             f"{str(path)!r}: a file of results ends in {', '.join(ENDINGS)}", parameter="output"
@@ -164,9 +164,9 @@ _SCORE = re.compile(r"-?\d+(\.\d+)?")
 def best_cells(
     rows: Sequence[Sequence[str]], columns: Iterable[int], among: Iterable[int]
 ) -> set[tuple[int, int]]:
-    """Return the greatest scores of each column among some rows; of a single score none.
+    """Return the best scores of each column among some rows; none in a column with a single score.
 
-    Scores that are equal as printed are all the best.
+    Scores that print alike are all best.
     """
     best: set[tuple[int, int]] = set()
     compared = list(among)

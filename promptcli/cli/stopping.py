@@ -1,7 +1,7 @@
 """The end of a command by SIGTERM or Ctrl-C, also inside a library that does not pass them on.
 
-A library in C++ that is interrupted may raise its own error instead. And a process of several
-waits for the others inside torch, for half an hour, where Python answers no signal.
+An interrupted C++ library may raise its own error instead. In a distributed run a process may wait
+half an hour for the others inside torch, where Python handles no signal.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _WATCHED = (signal.SIGTERM, signal.SIGINT)
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which unwinds the stack as Ctrl-C does."""
+    """SIGTERM; it unwinds the stack like Ctrl-C."""
 
 
 @contextlib.contextmanager

@@ -31,9 +31,9 @@ _NEARLY_ALL = 99.995  #: of a share x 100, rounded as printed
 
 
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
-    """Return a short name of each encoder, or the whole one if another has that, too.
+    """Return a short name of each encoder, or its full name if the short one is not unique.
 
-    Several recipes of one model are named without it.
+    Several recipes of one model are named without the model.
     """
     is_one_model = len(labels) > 1 and len({label.model for label in labels}) == 1
     names = {label: _short_name(label, with_model=not is_one_model) for label in labels}
@@ -45,8 +45,8 @@ def table_names(labels: Collection[Label]) -> dict[Label, str]:
 
 
 def _short_name(label: Label, *, with_model: bool) -> str:
-    """Return the name of a saved model, or the end of a model's path with its recipe, of which the
-    pooling represents a list of fields.
+    """Return the name of a saved model, else the end of its path with its recipe; of a list of
+    fields only the pooling is kept.
     """
     if label.entry or not label.recipe:
         return label.end
@@ -79,7 +79,7 @@ def evaluation_parts(evaluation: Evaluation, *, subsets: bool, intervals: bool) 
 
 
 def evaluation_records(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Return a row of the plain figures of each score, without the comparisons."""
+    """Return a row of figures for each score, without comparisons."""
     records = []
     for score in evaluation:
         row = score.to_dict()
@@ -91,7 +91,7 @@ def evaluation_records(evaluation: Evaluation) -> list[dict[str, Any]]:
 
 
 class _Tables:
-    """The tables of one evaluation, each with the lines around it."""
+    """The tables of one evaluation, with their captions and notes."""
 
     def __init__(self, evaluation: Evaluation, intervals: bool) -> None:
         self.evaluation = evaluation
@@ -135,7 +135,9 @@ class _Tables:
         return [metric, f"text: {by_task}"]
 
     def _two_levels(self, task: STSTask) -> ReportParts:
-        """Return what yes-or-no grades let a task reach, and the areas under ROC curves."""
+        """Return the highest score that yes-or-no grades allow, and the areas under the ROC
+        curves.
+        """
         areas = []
         highest = 0.0
         for label, row in self._rows.items():
@@ -159,7 +161,7 @@ class _Tables:
         return [f"{task.label} by subset", *self._scores(rows, list(task.subsets), first=counts)]
 
     def averages(self, kind: type[Score]) -> ReportParts:
-        """Lay out scores of which an average is printed, as accuracies of transfer tasks."""
+        """Lay out scores that have an average, such as accuracies of transfer tasks."""
         scores = [score for score in self.evaluation if isinstance(score, kind)]
         known = {*self.evaluation.missing, *(score.column for score in scores)}
         columns = [name for name in kind.averaged_over if name in known]
@@ -175,9 +177,9 @@ class _Tables:
         averaged_over: Sequence[str] = (),
         first: Sequence[str] = (),
     ) -> ReportParts:
-        """Lay out a line of scores for each encoder, and one of half the 95% intervals, if any.
+        """Lay out a row of scores for each encoder, and a row of half 95% intervals, if any.
 
-        A missing score is a dash, and so is the average of the papers' tasks that lacks one.
+        A missing score is a dash, and so is an average that lacks one of the papers' tasks.
         """
         averaged = [name for name in averaged_over if any(name in row for row in rows.values())]
         lines = [list(first)] if first else []
@@ -201,14 +203,12 @@ class _Tables:
         return parts
 
     def _half(self, score: Any) -> str:
-        """Return half of a score's 95% interval, empty if it has none or none is shown."""
+        """Return half of a score's 95% interval; empty if it has none or intervals are hidden."""
         interval = getattr(score, "ci95", None)
         return half_interval(interval) if interval and self._halves else ""
 
     def others(self) -> ReportParts:
-        """Lay out the scores that are neither of graded pairs nor accuracies, a table for each
-        task.
-        """
+        """Lay out all other scores (not graded pairs, not accuracies), a table for each task."""
         by_task: dict[str, dict[Label, dict[str, Any]]] = {}
         for label, row in self.evaluation.rows.items():
             for score in row:
@@ -232,7 +232,7 @@ class _Tables:
 
 
 def _by_metric(score: Score) -> dict[str, Any]:
-    """Return the figures of a score by the heads of their columns."""
+    """Return the figures of a score by column header."""
     figures: dict[str, Any] = {score.metric: score}
     if isinstance(score, RetrievalScore):
         for metric, recall, highest in (
@@ -245,7 +245,7 @@ def _by_metric(score: Score) -> dict[str, Any]:
 
 
 def comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportParts:
-    """Lay out differences of two encoders; those beyond chance are starred."""
+    """Lay out differences of two encoders; a star marks those beyond chance."""
     if not comparisons:
         return []
     caption = (

@@ -1,4 +1,4 @@
-"""What a terminal would obey becomes visible signs: names, columns, texts and values of strangers.
+"""Control characters in foreign names, columns, texts and values become visible signs.
 
 Each sign replaces one character, so that styles and columns keep their places.
 """
@@ -18,7 +18,7 @@ _IN_JSON = re.compile("[\x7f-\x9f]")
 
 
 def visible(text: str) -> str:
-    """Return a text as one line without characters that a terminal obeys.
+    """Return a text as one line without terminal control characters.
 
     Example:
         >>> visible("a" + chr(27) + "[2J.txt")

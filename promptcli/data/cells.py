@@ -1,5 +1,5 @@
-"""Cells of a table as what they mean: texts and ids of the chosen columns, and the other columns as
-numbers, dates, truth values or texts.
+"""Typed cells of a table: texts and ids of the chosen columns, and the other columns as numbers,
+dates, truth values or texts.
 """
 
 import datetime
@@ -18,7 +18,7 @@ from promptcli.errors import shorten
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?")
-#: What may have a point between thousands as well as a decimal point.
+#: Cells whose point may separate thousands or decimals.
 _DOUBTFUL = re.compile(r"-?[1-9]\d{0,2}\.\d{3}")
 _NONE = ("", "nan", "none", "null")
 
@@ -33,8 +33,7 @@ def finite_number(text: str) -> float | None:
 
 
 def scale_value(cell: str) -> float | None:
-    """Return the place of a cell on a scale: a number, or an ISO date as a year with a fraction;
-    else None.
+    """Return a cell as a number, an ISO date as a fractional year; else None.
 
     Example:
         >>> scale_value("2024-07-02"), scale_value("1.5"), scale_value("a")
@@ -52,7 +51,7 @@ def scale_value(cell: str) -> float | None:
 
 
 class CellReader:
-    """Reads the cells of the columns of a file, as its options say."""
+    """Reads the cells of a file's columns by its options."""
 
     def __init__(self, options: CsvOptions, *, are_texts: bool) -> None:
         self._format = options.dateformat
@@ -79,11 +78,11 @@ class CellReader:
         return text_of("score", cell)
 
     def meaning(self, cell: Any) -> tuple[str, Any]:
-        """Return what a cell is that is not empty, and its value.
+        """Return the kind and the value of a cell that is not empty.
 
-        It is whole, decimal, thousands (a number whose point may be one between thousands), truth,
-        date (its value is a text as ISO writes it; a time with a zone is in UTC) or text. A number
-        is finite, and a whole one below 2**63.
+        Kinds are whole, decimal, thousands (a number whose point may separate thousands), truth,
+        date (an ISO 8601 text; a time with a zone is in UTC) and text. A number is finite; a whole
+        number is below 2**63.
         """
         if isinstance(cell, str):
             return self._meaning_of_text(cell)
@@ -114,7 +113,7 @@ class CellReader:
         return "text", cell_text(cell)
 
     def _number_in(self, text: str) -> tuple[str, Any]:
-        """Return what a text is that is written as a number, and its value."""
+        """Return the kind and the value of a text written as a number."""
         plain = self._plain(text)
         if _WHOLE.fullmatch(plain):
             return "whole", int(plain)
@@ -128,10 +127,10 @@ class CellReader:
         return ("decimal" if "." in text else "whole"), number
 
     def value(self, kind: str, cell: Any) -> Any:
-        """Return a cell of a column of a type as a number, a truth value, or a text; ``ValueError``
-        if it is none.
+        """Return a cell as a number, a truth value or a text, by its column's type; ``ValueError``
+        if it does not fit.
 
-        A date is a text as ISO writes it; an empty cell is None.
+        A date is an ISO 8601 text; an empty cell is None.
         """
         cell = stripped(cell)
         if cell is None:
@@ -147,10 +146,10 @@ class CellReader:
 
 
 def type_of(kinds: set[str]) -> str:
-    """Return the type of a column, number, truth, date or text, by what its cells are: one that all
-    have, else text.
+    """Return the type of a column by the kinds of its cells: number, truth or date if all agree,
+    else text.
 
-    A point that may be one between thousands needs a decimal one beside it.
+    Numbers whose point may separate thousands need a clear decimal number in the same column.
     """
     if kinds and kinds <= {"whole", "decimal", "thousands"}:
         return "number" if "decimal" in kinds or "thousands" not in kinds else "text"
@@ -174,7 +173,7 @@ def cell_text(cell: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a sentence is null or NaN, which is blank, like an empty cell of a CSV."""
+    """Return whether a sentence is null or NaN; it counts as blank, like an empty CSV cell."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -187,10 +186,10 @@ _ALLOWED: dict[str, tuple[Any, str]] = {
 
 
 def text_of(role: str, value: Any, *, blank: bool = False) -> str:
-    """Return a cell of a chosen column as text; ``ValueError`` if it is not one.
+    """Return a cell of a chosen column as text; ``ValueError`` if it is no text.
 
-    With ``blank`` a missing sentence is blank. A hard negative may be missing as pandas writes it,
-    too.
+    With ``blank`` a missing sentence is blank. A missing hard negative may also be NaN, as pandas
+    writes it.
     """
     if is_optional(role) and (value is MISSING or str(value).strip().lower() in _NONE):
         return ""
@@ -211,7 +210,7 @@ def text_of(role: str, value: Any, *, blank: bool = False) -> str:
 
 
 def _iso(day: datetime.date) -> str:
-    """Return a day, or a day and a time, as ISO writes it; a time with a zone in UTC."""
+    """Return a date, or a date and a time, in ISO 8601; a time with a zone is converted to UTC."""
     if not isinstance(day, datetime.datetime):
         return day.isoformat()
     if day.tzinfo is not None:

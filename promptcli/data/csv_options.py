@@ -1,4 +1,4 @@
-"""The format of a table of text, as far as its file does not declare it: the names are DuckDB's."""
+"""The format of a text table, unless its file declares it. Option names are DuckDB's."""
 
 import re
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class CsvOptions:
 
 
 def stored_options(given: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Return options that are right as a record keeps them; None if there are none."""
+    """Return valid options in the form of a record; None without options."""
     CsvOptions.of(given)
     return {name: str(value) for name, value in given.items()} if given else None
 

@@ -1,6 +1,6 @@
 """The demo sets of the package: sentences and graded pairs.
 
-They are not a benchmark, and figures say so.
+They are not a benchmark; results say so.
 """
 
 from pathlib import Path
@@ -41,15 +41,15 @@ _EXAMPLES = {
 
 
 def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, str]:
-    """Write small example files, for the commands of the README: sentences, a table, notes, graded
-    pairs, triplets.
+    """Write small example files for the README's commands: sentences, a table, notes, graded pairs,
+    triplets.
 
     Args:
         folder: Where to write; created if it is missing.
         force: Overwrite existing files.
 
     Returns:
-        File name -> its content in words.
+        File name -> a description of its content.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

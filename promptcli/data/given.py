@@ -1,6 +1,4 @@
-"""Checks of sentences and ids that come from a program or the command line rather than from a
-file.
-"""
+"""Checks of sentences and ids from a program or the command line, not from a file."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -12,7 +10,7 @@ from promptcli.errors import UsageError
 
 
 def check_rows(rows: Any, what: str, kind: str = "text") -> list[Any]:
-    """Return rows as a list; messages call them ``what``, and each one a ``kind``."""
+    """Return rows as a list; messages call the list ``what`` and a row ``kind``."""
     frame = hasattr(rows, "columns") and hasattr(rows, "iloc")
     scalar = not isinstance(rows, Iterable) or getattr(rows, "ndim", 1) == 0
     if frame or scalar or isinstance(rows, str | bytes | Mapping | Set):
@@ -22,7 +20,7 @@ def check_rows(rows: Any, what: str, kind: str = "text") -> list[Any]:
 
 
 def check_texts(sentences: str | Sequence[str]) -> list[str]:
-    """Return the sentences as a list; one alone as a list of one."""
+    """Return the sentences as a list; a single string becomes a list of one."""
     if isinstance(sentences, str):
         sentences = [sentences]
     texts = check_rows(sentences, "sentences")

@@ -1,7 +1,7 @@
-"""The Hugging Face hub, or its cache on this machine: the STS tasks' data sets and the papers'
-training files.
+"""The STS tasks' data sets and the papers' training files, from the Hugging Face hub or its local
+cache.
 
-The only place that imports `datasets`, when a data set is read: it is slow to import.
+`datasets` is imported only here and only when a data set is read: the import is slow.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class UnreachableError(NotFoundError):
 def read_hub_set(source: HubSet) -> list[GoldRow]:
     """Return the pairs and gold scores of a data set.
 
-    The network is used if it is not in the cache.
+    The network is used if the data set is not in the cache.
     """
     table = _table(source)
     missing = [column for column in source.columns if column not in table.column_names]
@@ -111,9 +111,9 @@ FILE_OF_SET: Mapping[str, str] = {
 
 
 def hub_file(name: str) -> Path:
-    """Return the file of that name, a key of ``FILE_OF_SET``.
+    """Return the path of a training file by its name, a key of ``FILE_OF_SET``.
 
-    It is fetched if it is not in the cache yet.
+    The file is fetched if it is not in the cache.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError

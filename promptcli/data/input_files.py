@@ -1,4 +1,4 @@
-r"""Files, pipes and URLs: their names, their bytes with a SHA-256, and their lines.
+r"""Files, pipes and URLs: names, bytes with their SHA-256, and lines.
 
 A line ends at ``\n`` only; a file whose lines end at ``\r`` alone is refused. U+2028, form feeds
 and the like may occur inside a sentence.
@@ -37,8 +37,8 @@ from promptcli.notes import note
 #: The longest line in characters. Longer "lines" come from files that are not text, and would fill
 #: the memory.
 LONGEST_LINE = 64 << 20
-#: What a compressed file may unpack to, in bytes, however small it is; beyond, it may have so many
-#: times its own size.
+#: Bytes that any compressed file may unpack to, however small. A larger result may be at most this
+#: many times the file's size.
 UNPACKED = 1 << 28
 RATIO = 1000
 #: Bytes that an empty line costs in memory.
@@ -100,7 +100,7 @@ def needs_network(names: Iterable[str]) -> str | None:
 
 
 def check_file(path: Path, *, regular: bool = False, allowed: str | None = None) -> None:
-    """Refuse a path that cannot be read as a file; with ``regular`` a pipe, too.
+    """Refuse a path that cannot be read as a file; with ``regular`` also a pipe.
 
     ``allowed`` says what may be given instead of a file that is missing.
     """
@@ -179,7 +179,7 @@ def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
 def names_file(word: str) -> bool:
     """Return whether a word of the command line is a file that exists, or ``FILE:COLUMN`` of one.
 
-    A sentence may begin with the name of a file, too, but has a space after its colon.
+    A sentence that begins with a file's name has a space after the colon.
     """
     if os.path.exists(word):
         return not os.path.isdir(word)
@@ -203,7 +203,7 @@ def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[lis
         if not is_remote(word):
             file, columns = split_columns(word)
         if columns and text_field is not None:
-            raise UsageError(f"{word!r} names a column, too; leave one out", parameter="text_field")
+            raise UsageError(f"{word!r} also names a column; leave one out", parameter="text_field")
         files.append(file)
         chosen[",".join(columns) or text_field] = None
     if len(chosen) > 1:
@@ -230,8 +230,8 @@ def extension_of(name: str | Path) -> tuple[str, str]:
 
 
 class BadRows:
-    """What is done with the rows of a file that cannot be read: the first is refused, or all are
-    skipped; None: refused where the user cannot choose.
+    """How unreadable rows of a file are handled: the first is refused, or all are skipped; None:
+    refused, and the user has no such choice.
     """
 
     def __init__(self, skip: bool | None = None, *, quiet: bool = False) -> None:
@@ -252,7 +252,7 @@ class BadRows:
     ) -> None:
         """Take a row of the file ``name``; ``number`` counts its lines or rows (``kind``).
 
-        What took several lines may be several rows: its lines are counted.
+        A bad row of several lines may be several rows: its lines are counted.
         """
         told = f"{kind} {number}: {reason}"
         if lines > 1:
@@ -265,7 +265,7 @@ class BadRows:
         self._count += lines
 
     def forget(self) -> None:
-        """Begin again: the file is read once more."""
+        """Reset the counts before the file is read again."""
         self._count = 0
         self._noun = "row"
         self._reasons = list[str]()
@@ -283,7 +283,7 @@ REFUSED = BadRows()
 
 
 class _HashedBytes(io.RawIOBase):
-    """A stream that hashes the bytes it passes on, so that a pipe, too, is read only once."""
+    """A stream that hashes the bytes it passes on, so that even a pipe is read only once."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._read = getattr(stream, "read1", stream.read)
@@ -321,7 +321,7 @@ class OpenText:
 
     @property
     def name(self) -> str:
-        """What the file is called in messages."""
+        """The name of the file in messages."""
         return "standard input" if str(self.path) == str(STANDARD) else str(self.path)
 
     @functools.cached_property
@@ -338,7 +338,7 @@ class OpenText:
     def lines(self, encoding: str = "", bad: BadRows = REFUSED) -> Iterator[str]:
         """Yield the lines with their ends, well encoded; an empty one in place of a bad one.
 
-        Refuse what is not text, and an encoding other than UTF-8 that was not said.
+        Refuse binary data, and an encoding other than UTF-8 unless the user gave it.
         """
         raw = self._raw
         if self.stored:
@@ -429,8 +429,7 @@ def without_end(line: str) -> str:
 
 
 def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
-    """Refuse a compressed file, of which ``packed`` bytes are read, that would fill the memory: few
-    bytes become many.
+    """Refuse a compressed file that unpacks to too much; ``packed`` bytes of it have been read.
 
     Text of any language becomes a tenth of its size, a line that is repeated a thousandth.
     """
@@ -491,7 +490,7 @@ def _find_local(name: str) -> list[str]:
         return [name]
     files = sorted(file for file in glob.glob(pattern, recursive=True) if Path(file).is_file())
     if path.is_dir():
-        # Arrow and Spark, too, skip names that begin with an underscore or a dot
+        # like Arrow and Spark, skip names that begin with an underscore or a dot
         files = [file for file in files if f"{os.sep}_" not in file.removeprefix(str(path))]
     if not files:
         raise NotFoundError(f"no file matches {pattern!r}; look with: ls {pattern}")
@@ -516,7 +515,7 @@ def _find_remote(name: str) -> list[str]:
 
 
 def on_file_system(name: str, do: Callable[[Any, str], Any]) -> Any:
-    """Return what ``do`` makes of the file system of a URL and the path on it."""
+    """Return the result of ``do`` for the file system of a URL and the path on it."""
     import fsspec
 
     try:

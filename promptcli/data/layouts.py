@@ -1,5 +1,5 @@
-"""Layouts: the columns of a batch, by what names files have them, and which columns of a table are
-read: those that the user names, else those with usual names.
+"""Layouts: the columns of a batch and their usual names in files. A table's columns are chosen by
+the user's names, else by usual names.
 """
 
 import re
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from promptcli.errors import UsageError, did_you_mean
 
-#: A layout is the names of the columns of a batch. That of sentences: ``text``, and ``id`` if the
-#: file has ids.
+#: A layout is the names of the columns of a batch. Sentences have ``text``, and ``id`` if the file
+#: has ids.
 SENTENCES: tuple[str, ...] = ()
 TEXT = "text"
 ID = "id"
@@ -107,7 +107,7 @@ def layout_of_width(layouts: Sequence[tuple[str, ...]], width: int) -> tuple[str
 
 
 def find_column(name: str, header: Sequence[str]) -> str | None:
-    """Return the only column of that name or number; None if none or several have it.
+    """Return the only column with that name or number; None if none or several match.
 
     The spelling counts first, then the name regardless of case and spaces, then the number.
     """
@@ -161,13 +161,13 @@ _BEIR = {"_id", "title", "text"}
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """The columns to read: those of the first layout that a file has.
+    """The columns to read: those of the first layout that the file contains.
 
     ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen
     them, ``named`` those of the layout with as many columns, in its order; all by name, or by
     number from 1. Several named columns of a sentence, ``first,second``, are joined by a space.
     ``remedy`` tells how a user names columns: by the option of the text's column if it is None; by
-    ``FILE:COLUMN,...`` if it is "". With ``cells`` the other columns of a table are read, too.
+    ``FILE:COLUMN,...`` if it is "". With ``cells`` the other columns of a table are also read.
     ``text_before`` and ``id_before`` are the columns of an index so far, which are read of files
     that have them.
     """
@@ -192,7 +192,7 @@ class ColumnChoice:
         Args:
             header: The columns of the file.
             name: For messages.
-            only: Whether a single column, whatever its name, is that of the sentence.
+            only: Whether a single column holds the sentence, whatever its name.
         """
         if self.named:
             layout = layout_of_width(self.layouts, len(self.named))
@@ -253,7 +253,7 @@ class ColumnChoice:
         return column
 
     def _unnamed_error(self, problem: str, header: Sequence[str], name: str) -> UsageError:
-        """Return the error for columns that the user has to name."""
+        """Return the error that asks the user to name columns."""
         hint = "choose one" if self.remedy is None else self.remedy
         if not hint:
             widths = sorted({len(layout or (TEXT,)) for layout in self.layouts})

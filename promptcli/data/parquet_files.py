@@ -8,14 +8,14 @@ from typing import Any, BinaryIO, cast
 from promptcli.data.input_files import check_unpacked
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 
-#: Characters of a batch, about: a file of very long texts does not fill the memory.
+#: Approximate characters of a batch, so that very long texts do not fill the memory.
 CHARACTERS = 1 << 20
 #: Rows of a Parquet file read at once.
 _FEW = 64
-#: What to do with a file of others that unpacks to too much.
+#: Advice for a foreign file that unpacks to too much.
 _UNPACK = "write it again, uncompressed and without a dictionary"
-#: Bytes that a value of Parquet takes at least, whatever its type, also a null: its levels, its
-#: place in Arrow's column and in Python's list.
+#: Least bytes of a Parquet value of any type, null included: its levels, and its slots in Arrow's
+#: column and Python's list.
 _VALUE = 16
 
 #: pyarrow has no types: this is its ``RecordBatch``.
@@ -23,7 +23,9 @@ RecordBatch = Any
 
 
 def groups_from(file: Any, start: int) -> tuple[list[int], int]:
-    """Return the row groups from that of row ``start`` on, and the number of their first row."""
+    """Return the row groups from the group of row ``start`` on, and the number of their first
+    row.
+    """
     group = first_row = 0
     while group < file.num_row_groups:
         end = first_row + file.metadata.row_group(group).num_rows
@@ -34,9 +36,9 @@ def groups_from(file: Any, start: int) -> tuple[list[int], int]:
 
 
 def read_few(file: Any, name: str, **options: Any) -> Iterator[RecordBatch]:
-    """Yield few rows at a time, of long texts a single one.
+    """Yield a few rows at a time; a single row if texts are long.
 
-    A dictionary makes many long texts of a small file. The options are those of ``iter_batches``.
+    A dictionary can turn a small file into many long texts. Options are those of ``iter_batches``.
     """
     import pyarrow as pa
 
@@ -68,7 +70,7 @@ def open_parquet(
 ) -> Iterator[Any]:
     """Yield an open ``pyarrow.parquet.ParquetFile``.
 
-    The others are for the refusal of a damaged one.
+    The other arguments are for the message about a damaged file.
 
     With ``sums`` the checksum of each page is compared when it is read.
     """
@@ -96,7 +98,7 @@ def _size_of(file: Any) -> int:
 
 
 def _unpacked_size(metadata: Any) -> int:
-    """Return the bytes that a Parquet file has at least when it is read, by its footer."""
+    """Return the least bytes of a Parquet file in memory, by its footer."""
     return sum(
         max(column.total_uncompressed_size, column.num_values * _VALUE)
         for column in _chunks(metadata)

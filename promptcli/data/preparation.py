@@ -1,4 +1,4 @@
-"""Lines chosen and treated as the papers' corpora are."""
+"""Lines selected and prepared like the papers' corpora."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Preparation:
-    """Choice and treatment of the lines; the defaults are those of PromptBERT's code."""
+    """Selection and preparation of lines; the defaults are those of PromptBERT's code."""
 
     first: int = 100_000  #: number of lines to take from the start
     sample: int = 0  #: number of lines to take at random instead (the papers' text), if not 0

@@ -21,13 +21,13 @@ _QRELS = ("qrels/test.tsv", "qrels/*.tsv", "qrels*test*.tsv", "qrels*dev*.tsv", 
 
 
 def is_retrieval_folder(path: Path) -> bool:
-    """Return whether a path is such a folder, or the judgements in one."""
+    """Return whether a path is a retrieval folder, or the judgements file in one."""
     return path.is_dir() or (path.is_file() and "qrels" in path.name + path.parent.name)
 
 
 def read_retrieval_folder(path: Path) -> Parts:
-    """Return query, document and grade of every judgement, then the documents that no query is
-    judged on; judgements of missing documents; queries that are documents.
+    """Return rows of query, document and grade, then unjudged documents; judgements of missing
+    documents; queries that are documents themselves.
     """
     folder, qrels = path, path
     if path.is_dir():

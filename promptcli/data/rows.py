@@ -52,7 +52,7 @@ from promptcli.errors import UsageError
 
 #: Rows of a batch, at most; of long texts it has fewer.
 BATCH = 4096
-#: Extensions of tables; a file with another one is a text.
+#: Extensions of tables; any other file is a text.
 _JSON = (".json", ".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv", *_JSON, ".xlsx", ".parquet")
 _TEXTS = ("", ".txt", *PROSE)
@@ -63,14 +63,14 @@ RowBatch = dict[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of an open file; they can be walked once."""
+    """The rows of an open file; they can be iterated once."""
 
     name: str  #: the path as given
     columns: ColumnNames  #: column of a batch -> column of the file
     batches: Iterator[RowBatch]
     #: hex SHA-256 of the bytes of the file; right after the last batch
     sha256: Callable[[], str] = lambda: ""
-    #: about how many rows there are; None if that is not cheap to know
+    #: approximate number of rows; None if it is costly to know
     total: Callable[[], int | None] = lambda: None
     head: Sequence[str] = ()  #: the texts of the first batch
     #: the file's other columns, if they are wanted: each a column of the batches -> number, date
@@ -104,16 +104,15 @@ def open_rows(
     again: bool = False,
     may_be_empty: bool = False,
 ) -> Iterator[Rows]:
-    """Open a file or a stream and read its first batch, so that a wrong file or field is known
-    before any work is done.
+    """Open a file or a stream and read its first batch, so that a wrong file or field fails early.
 
     Args:
         source: A file or URL, of a table by its extension, also ``FILE:COLUMN``; or a stream: of a
             table or JSON if a field is named, else of plain text.
         fields: Which columns are read.
         csv: How a table is written (``CsvOptions``).
-        skip_bad: Leave out the rows that cannot be read, and say how many and why; of a text they
-            are blank. None: the user has no such choice.
+        skip_bad: Leave out unreadable rows and say how many and why; unreadable lines of a text
+            become blank. None: the user has no such choice.
         start: The first row that is read.
         number: Its id, if the file has no ids.
         again: Whether the file was read before: rows that cannot be read are left out in silence.
@@ -172,7 +171,7 @@ def _begins_json(text: OpenText) -> bool:
 
 
 def _count(path: str) -> int | None:
-    """Return about how many rows a file with lines has; None if that is not cheap to know."""
+    """Return the approximate number of rows of a file of lines; None if it is costly to know."""
     extension, ending = extension_of(path)
     if is_remote(path) or ending or extension in (".json", ".xlsx") or not Path(path).is_file():
         return None
@@ -202,7 +201,7 @@ class _Column:
     def values(self, cells: Mapping[str, Sequence[Any]], wrong: dict[int, str]) -> list[Any]:
         """Return its values in some rows, given the cells of the columns of the file.
 
-        Those that cannot be read are blank, and the reasons go to ``wrong`` by their place.
+        Unreadable values are blank; their reasons go to ``wrong`` by position.
         """
         parts = list[list[Any]]()
         for name in self.names:
@@ -245,7 +244,7 @@ def rows_of(
         columns[role] = _Column(names, read)
     types = dict[str, str]()
     if fields.cells:
-        # those that are joined are kept beside the text, too
+        # joined columns are also kept beside the text
         taken = {*chosen.values(), *({TEXT} if "," in chosen.get(TEXT, "") else ())}
         others = [column for column in table.header if column not in taken]
         for column, kind in _types(table, others, cells).items():
@@ -258,7 +257,7 @@ def rows_of(
 
 
 def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str, str]:
-    """Return the types of columns: those that the table declares, else by all their cells."""
+    """Return the types of columns, as declared by the table, else inferred from all cells."""
     if table.types or not names:
         return {name: table.types[name] for name in names}
     kinds = {name: set[str]() for name in names}
@@ -270,7 +269,7 @@ def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str
 
 
 def renamed(column: str, columns: ColumnNames) -> str:
-    """Return the name of another column in a batch: one of a role is taken."""
+    """Return the name of an extra column in a batch; the name of a role gets a suffix."""
     return f"{column}.1" if column in (*columns, ID) else column
 
 
@@ -307,7 +306,7 @@ def _batches(
 def _blocks(
     rows: Iterable[tuple[Any, list[Any]]], most: int = BATCH, characters: int = CHARACTERS
 ) -> Iterator[tuple[list[Any], list[list[Any]]]]:
-    """Yield the numbers and cells of up to ``most`` rows; of long texts fewer."""
+    """Yield the numbers and cells of up to ``most`` rows; fewer if texts are long."""
     numbers, block, size = list[Any](), list[list[Any]](), 0
     for number, row in rows:
         numbers.append(number)
@@ -323,7 +322,7 @@ def _blocks(
 def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator[RowBatch]:
     """Yield the ids and texts of ``rows`` rows.
 
-    A window is shorter at the end, and once it holds so many characters.
+    A window is shorter at the end of the input, or when it reaches the limit of characters.
     """
     named = (zip(batch[ID], batch[TEXT], strict=True) for batch in batches)
     texts = ((name, [text]) for name, text in itertools.chain.from_iterable(named))
@@ -332,8 +331,8 @@ def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator
 
 
 def sentences_of(rows: Rows) -> Iterator[tuple[int | str, str]]:
-    """Yield the ids and texts of sentences; those in all columns of pairs and triplets have the ids
-    ``ROW:COLUMN``, rows counted from 0.
+    """Yield the ids and texts of sentences. Pairs and triplets yield every column, with ids
+    ``ROW:COLUMN``; rows are counted from 0.
     """
     if TEXT in rows.columns:
         for batch in rows:

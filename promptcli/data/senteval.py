@@ -27,13 +27,13 @@ _FOLDER: ContextVar[Path | None] = ContextVar("promptcli_senteval", default=None
 
 
 def senteval_folder() -> Path | None:
-    """Return the folder that holds the tasks in this context; None: the hub does."""
+    """Return the folder of the tasks in this context; None: they come from the hub."""
     return _FOLDER.get()
 
 
 @contextlib.contextmanager
 def tasks_from(folder: str | Path | None) -> Iterator[None]:
-    """Read tasks that are named in the block from a SentEval `downstream` folder.
+    """Read tasks named in the block from a SentEval `downstream` folder.
 
     None changes nothing.
     """
@@ -47,14 +47,14 @@ def tasks_from(folder: str | Path | None) -> Iterator[None]:
 def lines_of(path: Path, encoding: str = "") -> list[str]:
     """Return the lines of a file.
 
-    One that ends with a line feed has an empty last line: in a .gs file that may be a pair without
+    A file that ends with a line feed has an empty last line: in a .gs file it may be a pair without
     a score.
     """
     return "".join(read_lines(path, encoding)).split("\n")
 
 
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
-#: Not subsets: all of them together, and one that was left out for its licence.
+#: Not subsets: the union of all, and a subset left out for its licence.
 _NO_SUBSETS = {"ALL", "SMT"}
 
 

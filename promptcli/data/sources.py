@@ -1,5 +1,5 @@
-"""Sentences to fit or train on and pairs to choose by, from ``demo``, a task, a file, a list or a
-data set.
+"""Sentences for fitting and training, and development pairs, from ``demo``, a task, a file, a list
+or a data set.
 """
 
 import dataclasses
@@ -66,7 +66,7 @@ class TrainingExamples:
     #: one list of n texts per column; a hard negative may be "", for none, and there may be several
     #: columns of them
     columns: tuple[list[str], ...]
-    sha256: str  #: the file's; a list's or data set's is that of its texts
+    sha256: str  #: SHA-256 of the file, or of the texts of a list or data set
     blank: int = 0  #: rows left out because a text other than a hard negative is empty
     #: names of the columns, of one hard negative; empty for sentences alone
     layout: tuple[str, ...] | None = None
@@ -86,7 +86,7 @@ class TrainingExamples:
 
     @property
     def without_negative(self) -> list[int]:
-        """The rows of pairs that have no hard negative; none of other layouts."""
+        """The rows of pairs without a hard negative; empty for other layouts."""
         if self.layout != TRIPLETS:
             return []
         return [
@@ -247,7 +247,7 @@ def _examples(
 
 
 def _are_numbers(texts: Iterable[str]) -> bool:
-    """Return whether texts that are not empty are numbers, and there are some."""
+    """Return whether some texts are not empty and all of those are numbers."""
     numbers = [finite_number(text) for text in texts if text]
     return bool(numbers) and None not in numbers
 
@@ -266,8 +266,8 @@ def _judgement(layout: tuple[str, ...], given: str, where: str) -> str:
 
 
 def stream_sentences(path: Path) -> Iterator[str]:
-    """Yield the sentences of a file, without blank ones, while it is read; a column is named by
-    ``FILE:COLUMN``.
+    """Yield the sentences of a file that are not blank, as a stream; ``FILE:COLUMN`` names a
+    column.
     """
     with open_rows(path, ColumnChoice(remedy="")) as rows:
         yield from filter(str.strip, rows.texts())
@@ -282,8 +282,8 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
             (see ``training_examples``), or a file: sentences, or pairs as natural language
             inference has them, by the columns of ``SIDES`` or as lines of label, premise and
             hypothesis (all first sentences, then all second ones; other columns are left alone).
-        text_field: Field of the sentence, for files that have fields; of a file of pairs, that side
-            alone.
+        text_field: Field of the sentence, for files that have fields; for a file of pairs, only
+            that side.
     """
     path = _training_file(on)
     if not _is_file(str(path)):
@@ -366,8 +366,8 @@ def training_examples(
 
 
 def is_sources(data: Any) -> bool:
-    """Return whether data are a list of sources, not of examples: paths, data sets, or names of
-    which a file is one.
+    """Return whether data are a list of sources, not of examples: paths, data sets, or names with
+    at least one file among them.
     """
     if not isinstance(data, list | tuple) or not data:
         return False
@@ -377,7 +377,7 @@ def is_sources(data: Any) -> bool:
 
 
 def is_fetched(data: Any) -> bool:
-    """Return whether training data, or some of them, are names of the papers' files."""
+    """Return whether any of the training data is a name of the papers' files."""
     if is_sources(data):
         return any(map(is_fetched, data))
     return isinstance(data, str) and data in FILE_OF_SET and not Path(data).exists()
@@ -393,7 +393,7 @@ def source_name(data: Any) -> str:
 
 
 def development_task(on: STSTask | str | Path) -> STSTask:
-    """Return the graded pairs that a search or a run chooses by: loaded, a task, ``FILE`` or
+    """Return the graded pairs for model selection: loaded pairs, a task, ``FILE`` or
     ``FILE:A,B,C``.
     """
     if isinstance(on, STSTask):
@@ -402,8 +402,8 @@ def development_task(on: STSTask | str | Path) -> STSTask:
 
 
 def checkpoint_task(on: DevelopmentTask | str | Path) -> DevelopmentTask:
-    """Return what the best checkpoint of a training is chosen by: as ``development_task``, or
-    queries with their documents, ``retrieval:FILE``.
+    """Return the development task that chooses the best checkpoint: as ``development_task``, or a
+    retrieval set, ``retrieval:FILE``.
     """
     if isinstance(on, RetrievalTask):
         return on
@@ -423,8 +423,8 @@ def _task(name: TaskName) -> Any:
 
 
 def _training_file(name: str) -> Path:
-    """Return the demo sentences, a file of the papers fetched by its name, or a file that may be
-    missing.
+    """Return the path of the demo sentences, of a fetched file of the papers, or of a file that may
+    be missing.
     """
     if name == DEMO_TASK:
         return demo.SENTENCES_FILE

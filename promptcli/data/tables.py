@@ -1,7 +1,8 @@
 """Tables of files: CSV, TSV, JSON, JSON lines, XLSX and Parquet, read strictly.
 
 A table has a header, and rows that can be read again and again. A cell is a text, a number, true or
-false, an ``IsoDate``, or None. What a file does not say is refused with what to type.
+false, an ``IsoDate``, or None. An ambiguous file is refused; the message says which option settles
+it.
 """
 
 import csv
@@ -24,13 +25,13 @@ from promptcli.data.parquet_files import groups_from, read_few, values_of
 from promptcli.errors import UsageError, counted, did_you_mean, one_line, require, shorten
 from promptcli.notes import note
 
-#: Rows by which the delimiter of a CSV and the fields of JSON are told, columns of a table,
-#: characters of a column's name.
+#: Rows that determine a CSV's delimiter and JSON's fields; most columns of a table; most characters
+#: of a column's name.
 _LOOKED_AT, _COLUMNS, _LONGEST_NAME = 100, 10_000, 1000
 DELIMITERS = ",;\t|"
 #: Levels of lists and objects in a row of JSON or Parquet; Python writes some 960.
 _DEEPEST = 100
-#: A number, a date or a time, as no name of a column is.
+#: A number, a date or a time: not the name of a column.
 _FIGURE = re.compile(r"-?\d[\d.,:/ -]*")
 #: In place of the cell of an object that lacks the field.
 MISSING = object()
@@ -48,9 +49,9 @@ class RowTable:
     types: Mapping[str, str] = {}
     nested: Collection[str] = ()  #: columns that hold lists or the like
     counted = "line"  #: what the numbers of rows count
-    done = "left out"  #: with rows that cannot be read, if they are not refused
+    done = "left out"  #: receives unreadable rows, unless they are refused
     are_texts = False  #: whether all cells are texts
-    has_blanks = True  #: whether a sentence that is missing is blank, rather than refused
+    has_blanks = True  #: whether a missing sentence counts as blank instead of an error
     size: int | None = None  #: rows, if that is known
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
@@ -61,10 +62,10 @@ class RowTable:
 def named_header(
     cells: Sequence[Any], below: Sequence[Sequence[Any]], name: str, where: str, skip: int
 ) -> list[str]:
-    """Return the names of columns in a row of cells; one without a name has its number.
+    """Return the names of columns in a row of cells; an unnamed column is named by its number.
 
-    Refuse a row that has no name for a column with cells ``below``, which is a title; the first may
-    have none, as pandas writes it.
+    Refuse a row without a name for a column that has cells ``below``: it is a title. The first name
+    may be empty, as pandas writes it.
     """
     names = ["" if cell is None else str(cell).strip() for cell in cells]
     nameless = [place for place, given in enumerate(names) if place and not given]
@@ -80,7 +81,7 @@ def named_header(
 
 
 def check_header(header: Sequence[str], name: str, where: str) -> None:
-    """Refuse names that no column can have."""
+    """Refuse invalid column names."""
     longest = max(map(len, header), default=0)
     if longest > _LONGEST_NAME or len(header) > _COLUMNS:
         raise UsageError(
@@ -191,7 +192,7 @@ class CsvTable(RowTable):
                 bad.add(self._text.name, "line", number, reason, lines=lines, parameter="csv")
 
     def _find_delimiter(self) -> str:
-        """Return the only sign that the first line has."""
+        """Return the only delimiter in the first line."""
         name = self._text.name
         if extension_of(self._text.path)[0] == ".tsv":
             return "\t"
@@ -240,8 +241,8 @@ class CsvTable(RowTable):
                 self._bad.add(self._text.name, "line", lines[0], reason, lines=len(lines))
 
 
-#: Extension -> what opens a table of lines: takes a stored ``OpenText``, how it is written, and who
-#: gets the rows that cannot be read.
+#: Extension -> class of a table of lines; takes a stored ``OpenText``, the CSV options and the
+#: receiver of unreadable rows.
 INPUT_FORMATS = extensions.Table[Callable[[OpenText, CsvOptions, BadRows], RowTable]](
     "input_formats", {".csv": CsvTable, ".tsv": CsvTable}
 )
@@ -251,8 +252,8 @@ INPUT_FORMATS = extensions.Table[Callable[[OpenText, CsvOptions, BadRows], RowTa
 
 
 class JsonTable(RowTable):
-    """An object a line, or in .json one array of objects or of sentences; ``list[].field`` names
-    the objects of a list in it.
+    """One object a line, or in .json one array of objects or sentences; ``list[].field`` names a
+    field of the objects in a list.
 
     ``named`` are the columns that the user names. With ``whole`` the header has the fields of all
     objects, else those of the first 100.
@@ -356,7 +357,7 @@ def _items_at(value: Any, path: str) -> Iterator[Any]:
 
 
 def _json_value(text: str) -> Any:
-    """Return the value of JSON text; ValueError if it has none, or is nested too deep."""
+    """Return the value of JSON text; ValueError if it is malformed or nested too deep."""
     import msgspec
 
     try:
@@ -372,7 +373,7 @@ def _json_value(text: str) -> Any:
 
 
 def _depth(value: Any) -> int:
-    """Return the levels of lists and objects in a value."""
+    """Return the nesting depth of lists and objects in a value."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):

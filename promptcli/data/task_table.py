@@ -50,7 +50,7 @@ def is_pair_file(word: str) -> bool:
 def read_graded_pairs(path: str | Path) -> list[GoldRow]:
     """Return the pairs of a file (``FILE:A,B,C``) and their scores, on any scale.
 
-    Empty rows are left out, and, with a note, those with one empty sentence.
+    Empty rows are left out; so are, with a note, rows with one empty sentence.
     """
     read = read_rows(path, GRADED_PAIRS)
     rows = [row for row in read if all(text and text.strip() for text in row[:2])]
@@ -103,7 +103,7 @@ class TaskName:
 
     @property
     def is_published_test(self) -> bool:
-        """Whether it is the test split of a published task, by which nothing is chosen."""
+        """Whether it is the test split of a published task; nothing is chosen by such a split."""
         if self.task == TRANSLATED and self.split in senteval.TRANSLATIONS:
             return True
         return self.split == "test" and str(self) in TASKS
@@ -195,7 +195,7 @@ TEST_TASKS = tuple(
     TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 )
 TASKS: Table[TaskRow] = Table("tasks", _TASKS)
-#: One word for several tasks.
+#: Name of a group -> its tasks.
 GROUPS: Table[tuple[str, ...]] = Table("task_groups", {"sts": tuple(map(str, TEST_TASKS))})
 
 
@@ -226,7 +226,7 @@ def _translated(language: str, split: str) -> TaskRow:
     )
 
 
-#: What may be behind ``STS-B:`` -> its row.
+#: Text after ``STS-B:`` -> its row.
 TRANSLATIONS = {
     language + suffix: _translated(language, split)
     for language in senteval.TRANSLATIONS
@@ -247,7 +247,7 @@ FAMILIES: Table[Callable[[str], TaskRow]] = Table("task_families", _FAMILIES)
 
 @dataclass(frozen=True)
 class Protocol:
-    """Which pairs make up a task and how raw text is treated before it is encoded."""
+    """The pairs of a task, and the treatment of raw text before encoding."""
 
     help: str
     moses: bool  # raw text goes through the Moses tokeniser, and to lower case except for SICK

@@ -1,5 +1,5 @@
 """Tasks by name, from a folder, the hub, the package or a file: graded pairs (STS), labelled
-sentences, others.
+sentences and others.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ class STSTask:
     name: str
     split: str
     protocol: str
-    text: str  # how it was treated, printed with every figure
+    text: str  # how the text was treated; printed with every score
     subsets: dict[str, Pairs]
 
     @property
@@ -105,7 +105,7 @@ class RetrievalTask:
     #: by query: number of a document -> its grade above 0; numbers from m on are missing documents
     grades: list[dict[int, float]]
     ranking: str = "retrieval"  # by vectors; "lexical": by words; "hybrid": by both
-    #: number of a query -> that of its own document, which is not an answer
+    #: number of a query -> number of its own document, which is not an answer
     left_out: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -202,14 +202,14 @@ class OtherTask:
         return self.name
 
     def sentences(self) -> Iterator[str]:
-        """Yield what is encoded before ``scores`` is called."""
+        """Yield the sentences to encode before ``scores`` is called."""
         return iter(())
 
     def check(self, settings: Any) -> None:
         """Refuse data that cannot be scored, before anything is encoded."""
 
     def settings(self, settings: Any) -> dict[str, Any]:
-        """Return what else a score depends on than the data and the vectors, JSON-ready."""
+        """Return further inputs of a score besides data and vectors, JSON-ready."""
         return {}
 
     def scores(self, embedded: Sequence[Any], rows: Mapping[str, int], settings: Any) -> list[Any]:
@@ -219,7 +219,7 @@ class OtherTask:
 
 #: Anything that ``evaluate`` scores.
 AnyTask = STSTask | RetrievalTask | OwnTask | OtherTask
-#: What can choose the best checkpoint of a training.
+#: A task that can choose the best checkpoint of a training.
 DevelopmentTask = STSTask | RetrievalTask
 Task = TypeVar("Task", STSTask, AnyTask)
 
@@ -320,7 +320,7 @@ def load_any(
 
 
 def _root_of(row: TaskRow, folder: Path | None) -> Path:
-    """Return the folder in which the folder of a task's files is, if it has one."""
+    """Return the folder that contains the folder of a task's files, if the task has one."""
     if folder is None or row.folder is None:
         return Path()
     if not folder.is_dir():

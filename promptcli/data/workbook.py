@@ -1,5 +1,5 @@
-"""The rows of an XLSX workbook, read by python-calamine in its own process, with limits of
-memory and time: a small file can ask for any amount of both.
+"""The rows of an XLSX workbook, read by python-calamine in a separate process with limits of memory
+and time: a small file can need any amount of both.
 """
 
 import datetime
@@ -28,7 +28,7 @@ def _limit() -> None:
 
 
 def _value(cell: object) -> object:
-    """Return a cell as JSON has it; a day or a time as ``{"date": ISO}``."""
+    """Return a cell as a JSON value; a date or a time as ``{"date": ISO}``."""
     if isinstance(cell, datetime.datetime):
         is_day = cell.time() == datetime.time()
         return {"date": cell.date().isoformat() if is_day else cell.isoformat(" ")}
@@ -60,9 +60,8 @@ def _empty_formulas(path: str) -> int:
 
 
 def main(path: str, output: str, wanted: str, skip: str) -> None:
-    """Write what sheets there are, and then, as JSON lines, the sheet, number and cells of the rows
-    that are not empty: of the sheet ``wanted``, of all (``*``), else of the only one that is
-    shown and has rows.
+    """Write the list of sheets, then as JSON lines the sheet, number and cells of every row that is
+    not empty: of the sheet ``wanted``, of all (``*``), else of the only visible sheet with rows.
     """
     _limit()
     from python_calamine import CalamineWorkbook

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Embedded:
-    """The result of ``embed`` for a file."""
+    """The result of ``embed`` on a file."""
 
     output: Path | None  #: the vector file; None: a stream
     encoder: "Encoder"
@@ -201,7 +201,7 @@ def embed(
 def _texts(
     path: str | Path, fields: ColumnChoice, csv: Mapping[str, Any] | None, *, again: bool = False
 ) -> Iterator[str]:
-    """Yield a file's sentences, which are read once they are asked for."""
+    """Yield a file's sentences, read lazily."""
     with open_rows(path, fields, csv=csv, again=again) as rows:
         yield from rows.texts()
 
@@ -246,16 +246,16 @@ def embed_parts(
 
     Args:
         files: Files, globs, folders of Parquet files and URLs (hf://, s3://).
-        folder: Of the parts.
+        folder: The folder of the parts.
         shards: The number of parts, at most 99,999.
         model: An encoder, or what ``load`` takes.
         shard: Make this part only, from 0.
         workers: Worker processes. Default: one per GPU, without GPUs this process only; with Ray
             as many as its CPUs or GPUs.
         engine: ``local``, or ``ray``: each part is a task of a Ray cluster (extra ``ray``).
-        address: The Ray cluster, HOST:PORT, or ``auto`` on one of its nodes. Default: one that is
-            started for this call, on this machine alone.
-        text_field: As for ``embed``, of all files.
+        address: The Ray cluster, HOST:PORT, or ``auto`` on one of its nodes. Default: a cluster on
+            this machine, started for this call.
+        text_field: As for ``embed``; the same for all files.
         id_field: As for ``embed``.
         normalize: Scale every vector to length 1.
         precision: ``float32`` or ``float16``.
@@ -264,8 +264,8 @@ def embed_parts(
         skip_bad: As for ``embed``; the inputs are counted once.
 
     Raises:
-        UsageError: Options that do not go together, or a folder that was begun with others.
-        PromptcliError: A part could not be made; those that exist stay.
+        UsageError: Options that do not go together, or a folder that was begun with other options.
+        PromptcliError: A part could not be made; finished parts stay.
     """
     from promptcli.data.vectors import EmbedSettings, part_folder
 
@@ -342,7 +342,7 @@ def embed_dataset(
 ) -> Any:
     """Return a data set with the vectors of its sentences as one more column, float32.
 
-    What streams stays a stream: it is encoded while it is read.
+    A stream stays a stream: it is encoded while it is read.
 
     Args:
         dataset: A ``ray.data.Dataset``, ``datasets.Dataset`` or ``IterableDataset``,
@@ -389,11 +389,11 @@ def compare_rows(
     text_field: str | None = None,
     csv: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, str, float]]:
-    """Yield the cosine, -1 to 1, of two sentences, or of row i of a file and row i of another, each
-    behind its pair.
+    """Yield pairs with their cosine, -1 to 1: two sentences, or row i of one file and row i of
+    another.
 
     Args:
-        first: A sentence, or a file (or pipe) if one of that name exists.
+        first: A sentence, or the name of an existing file or pipe.
         second: A sentence if the first is one, else a file of as many rows.
         model: An encoder, or what ``load`` takes; None: ``mini-multi``.
         text_field: Column of the sentence, as for ``embed``.

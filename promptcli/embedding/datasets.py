@@ -1,4 +1,6 @@
-"""A column of vectors for the data sets of other libraries: a table, to which plug-ins add rows."""
+"""A column of vectors for data sets of other libraries: a table of libraries that plug-ins
+extend.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -41,7 +43,7 @@ class VectorColumn:
             return OpenColumn(loading.open_model(self.model), self.text, self.name)
 
     def for_workers(self, device: str) -> "VectorColumn":
-        """Return the column for processes with another current folder and a device."""
+        """Return the column for a process with another current folder and device."""
         model = replace(portable_choice(self.model), device=device)
         return replace(self, model=model, offline=is_offline())
 
@@ -55,7 +57,9 @@ class OpenColumn:
     name: str
 
     def encode(self, sentences: Sequence[Any]) -> np.ndarray:
-        """Return the vectors (n, d) of sentences; a missing one is blank, as in a file."""
+        """Return the vectors (n, d) of sentences; a missing sentence counts as blank, as in a
+        file.
+        """
         texts = ["" if is_missing(value) else value for value in sentences]
         return self.encoder.encode(check_texts(texts))
 
@@ -108,7 +112,7 @@ class ArrowData:
 
 
 class HuggingFaceData:
-    """Hugging Face's data sets; a stream stays one."""
+    """Hugging Face's data sets; a stream stays a stream."""
 
     def columns(self, dataset: Any) -> list[str]:
         names = dataset.column_names

@@ -1,4 +1,4 @@
-"""What makes the parts of a folder: a table, to which plug-ins add rows."""
+"""Engines that make the parts of a folder: a table that plug-ins extend."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """Makes parts, by one process or many."""
+    """Makes parts in one process or many."""
 
     def check(self, address: str | None) -> None:
-        """Refuse an address that is of no use, before anything is read."""
+        """Refuse an address that the engine does not use, before anything is read."""
 
     def make(
         self,
@@ -26,18 +26,18 @@ class Engine(Protocol):
         address: str | None,
         workers: int | None,
     ) -> None:
-        """Make parts by their numbers, ``workers`` at once; ``advance`` receives their rows."""
+        """Make the parts with these numbers, ``workers`` at once; ``advance`` receives the count of
+        new rows.
+        """
 
 
 class LocalEngine:
-    """The processes of this machine: this one alone, or one for each GPU or as many as asked."""
+    """Processes of this machine: only this one, one for each GPU, or the chosen number."""
 
     def check(self, address: str | None) -> None:
         """Refuse the address of a cluster."""
         if address is not None:
-            raise UsageError(
-                "it is that of a Ray cluster; give engine ray, too", parameter="address"
-            )
+            raise UsageError("is for a Ray cluster; also give engine ray", parameter="address")
 
     def make(
         self,
@@ -48,7 +48,7 @@ class LocalEngine:
         address: str | None,
         workers: int | None,
     ) -> None:
-        """Make parts; a process alone computes them with the job's own encoder."""
+        """Make parts; a single process uses the job's own encoder."""
         from promptcli.embedding import parts
 
         devices = parts.worker_devices(job.model.device, workers)[: len(shards)]

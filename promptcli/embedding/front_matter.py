@@ -8,8 +8,8 @@ from typing import Any
 from promptcli.data.cells import cell_text
 
 #: Lines and characters of the longest front matter: the memory that a dotted key of TOML takes
-#: grows with the square of its length. And the most of it that is kept beside each passage: fields,
-#: and characters of one and of its name.
+#: grows with the square of its length. The limits kept beside each passage: fields, characters of a
+#: field and of its name.
 _LINES, _CHARACTERS = 1000, 1 << 13
 _FIELDS, _LONGEST_FIELD, _LONGEST_NAME = 32, 300, 100
 #: The line before front matter -> the lines that may end it.
@@ -20,8 +20,9 @@ def read_front_matter(lines: Iterable[str]) -> tuple[dict[str, str], int, Iterat
     """Return the fields of the front matter of a text, how many lines it has, and the lines behind
     it.
 
-    It is YAML between lines ``---``, or TOML between lines ``+++``. Single values and lists of them
-    are fields, as text; nested ones are left out. Anything else, or more than 8 KB, is text.
+    Front matter is YAML between lines ``---``, or TOML between lines ``+++``. Single values and
+    lists of them are fields, as text; nested ones are left out. Anything else, or more than 8 KB,
+    is text.
     """
     rest = iter(lines)
     head, size = list(islice(rest, 1)), 0
@@ -39,7 +40,7 @@ def read_front_matter(lines: Iterable[str]) -> tuple[dict[str, str], int, Iterat
 
 
 def _parsed(fence: str, text: str) -> Any:
-    """Return what a text says as YAML or TOML; None if it says nothing so."""
+    """Return the value of a text as YAML or TOML; None if it is neither."""
     import yaml
 
     try:

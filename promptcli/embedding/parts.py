@@ -1,7 +1,7 @@
-"""A part of a folder, made by any process that holds its job, and the worker processes of this
+"""Parts of a folder, made by any process that holds the job, and the worker processes of this
 machine.
 
-A part is a range of rows that follows from the inputs and the number of shards; its bytes depend on
+A part is a range of rows determined by the inputs and the number of shards; its bytes depend on
 nothing else.
 """
 
@@ -46,8 +46,8 @@ CONTEXT: Any = multiprocessing.get_context("spawn")
 
 
 def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None = None) -> Choice:
-    """Return a model as another process opens it, from any current folder: as the user chose it, or
-    as an encoder of that provenance was opened.
+    """Return a model in a form that any process can open from any folder: the user's choice, or the
+    choice that opened an encoder of that provenance.
     """
     entry = loading.entry_of(model)
     backbone = portable_name(entry.recipe.backbone)
@@ -65,7 +65,7 @@ def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None =
 
 @dataclass
 class PartJob:
-    """A begun folder with its inputs and its encoder, which a process opens when it makes its first
+    """A begun folder with its inputs and its encoder; a process opens the encoder for its first
     part.
     """
 
@@ -103,8 +103,8 @@ class PartJob:
         return stop - start
 
     def for_workers(self, device: str) -> "PartJob":
-        """Return the job for processes with another current folder and a device: its paths are
-        absolute, and each opens its own encoder.
+        """Return the job for processes with another current folder and device: paths are absolute,
+        and each process opens its own encoder.
         """
         inputs = list[InputFile]()
         for file in self.inputs:
@@ -156,7 +156,7 @@ def worker_devices(device: str, workers: int | None) -> list[str]:
 def make_by_processes(
     job: PartJob, shards: Sequence[int], devices: Sequence[str], advance: Advance
 ) -> None:
-    """Make parts by a worker process for each device.
+    """Make parts with one worker process for each device.
 
     If one dies or the user interrupts, all of them end.
     """

@@ -36,26 +36,25 @@ _CHARACTERS = 300
 _LONGEST_HEADING = 120
 #: Characters of a heading that is kept beside its passages; a longer one is a text.
 _LONGEST_TITLE = 1000
-#: Characters that are split at once: the time that the library takes for a long line grows with
-#: the square of its length.
+#: Characters split at once: the library's time for a line grows with the square of its length.
 _CHARACTERS_AT_ONCE = 8192
 #: Characters of the longest Markdown that is parsed.
 _PARSED = 1 << 21
 
 #: A heading of Org: its level is the number of stars.
 _ORG_HEADING = re.compile(r"(\*+)\s+(.*\S)")
-#: A line of one sign, which makes the line above it a heading.
+#: A line of one repeated sign, which underlines a heading.
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
-#: The first signs of a line that goes on no paragraph: an item of a list, a quotation, a row of a
-#: table, a directive.
+#: The start of a line that continues no paragraph: a list item, a quotation, a table row, a
+#: directive.
 _OWN_LINE = re.compile(r"\s*([-*+>|#]\s|\d+[.)]\s|\.\. |\||```|~~~)")
-#: The ends of lines within a word and the rest of it, as texts of PDF files have them; not that of
-#: "pre- and post-war".
+#: A line break within a hyphenated word and the rest of the word, as in text from PDF files; not
+#: the hyphen of "pre- and post-war".
 _BROKEN = re.compile(
     r"(?<=[^\W\d_])(?:-\n(?!(?:and|or|und|oder)\b)[^\W\d_A-Z](?:[^\s-]|-(?!\n))*)+"
 )
 _INDENTED = ("    ", "\t")
-#: The ends of a line of Markdown that break it.
+#: The line ends that are hard breaks in Markdown.
 _HARD_BREAKS = ("  ", "\\")
 #: HTML whose line breaks count.
 _VERBATIM = re.compile(r"\s*<(pre|script|style|textarea)\b", re.IGNORECASE)
@@ -81,19 +80,19 @@ class Heading(NamedTuple):
 
 
 class TextLine(NamedTuple):
-    """A line that is of no heading."""
+    """A line that is not a heading."""
 
     number: int  #: from 1
     text: str
-    verbatim: bool = False  #: its end counts, and it is not to be joined with the next: code
+    verbatim: bool = False  #: its line break counts, and it is not joined with the next line: code
 
 
 Elements = Iterable[Heading | TextLine]
 
 
 def has_passages(head: Sequence[str], name: str | Path, way: str) -> bool:
-    """Return whether the rows of a text are its passages, rather than its lines: those of Markdown,
-    reST and Org, and of a text with more than a blank line in twenty.
+    """Return whether the rows of a text are passages rather than lines: in Markdown, reST and Org,
+    and in a text with more than one blank line in twenty.
 
     Args:
         head: Its first lines, without their ends.
@@ -107,12 +106,12 @@ def has_passages(head: Sequence[str], name: str | Path, way: str) -> bool:
 
 
 def passages_of(lines: Iterable[str], name: str | Path, encoder: "Encoder") -> Iterator[Passage]:
-    """Yield the passages of a text, which fit the window of an encoder, in order.
+    """Yield the passages of a text in order; each fits the encoder's window.
 
     Args:
         lines: All lines, without their ends; they are read when they are needed.
         name: File; its extension tells Markdown and Org.
-        encoder: The one that will encode them.
+        encoder: The encoder that will encode the passages.
     """
     extension, ending = extension_of(name)
     is_markdown = extension in MARKDOWN
@@ -140,9 +139,7 @@ def passages_of(lines: Iterable[str], name: str | Path, encoder: "Encoder") -> I
 
 
 def _short_heading(path: Sequence[str], longest: int) -> str:
-    """Return the last headings of a path that are not too long together, as the first line of a
-    passage.
-    """
+    """Return as many of a path's last headings as fit on the first line of a passage."""
     shown = "".join(path[-1:])[:longest]
     for heading in reversed(path[:-1]):
         if len(f"{heading} > {shown}") > longest:
@@ -222,7 +219,7 @@ def _starred(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
 
 
 def _underlined(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
-    """Yield the headings of a text that are underlined, and its other lines."""
+    """Yield the underlined headings of a text, and its other lines."""
     styles = list[tuple[str, bool]]()  # signs of underlines, the highest level first
     above = deque[TextLine]()  # the last two lines
     for number, line in enumerate(lines, 1):
@@ -244,8 +241,8 @@ def _underlined(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
 
 
 def _underline(line: str, above: Sequence[str]) -> tuple[str, bool] | None:
-    """Return the sign of a line under a title, the last of those ``above``, and whether it is over
-    it, too.
+    """Return the sign that underlines a title (the last line ``above``), and whether it also
+    overlines it.
     """
     sign = _UNDERLINE.match(line)
     before, title = ["", "", *above][-2:]
@@ -265,8 +262,8 @@ def _underline(line: str, above: Sequence[str]) -> tuple[str, bool] | None:
 def _markdown(lines: Iterable[str], name: str) -> tuple[Mapping[str, str], Elements]:
     """Return the front matter of Markdown, its headings and its other lines.
 
-    The heading of all is the title of front matter, or the ``name`` of a file that begins without a
-    heading of the first level, with the aliases of front matter.
+    The top heading is the front matter's title, or the ``name`` of a file that does not begin with
+    a first-level heading; aliases from front matter are added.
     """
     fields, length, rest = read_front_matter(lines)
     elements = dropwhile(_is_blank, outline(rest, length + 1))
@@ -286,7 +283,7 @@ def _is_blank(element: Heading | TextLine) -> bool:
 
 @cache
 def _parser() -> "MarkdownIt":
-    """Return CommonMark's parser, which does not parse the text inside of blocks."""
+    """Return CommonMark's parser without inline parsing."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark")
@@ -295,8 +292,8 @@ def _parser() -> "MarkdownIt":
 
 
 def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine]:
-    """Yield the headings of Markdown by CommonMark and its other lines, in order; of more than 2
-    million characters all lines, which are read when they are needed.
+    """Yield Markdown's headings (CommonMark) and its other lines, in order; beyond 2 million
+    characters all lines, read lazily.
 
     Headings of a quotation or an item of a list are part of it, not of the outline.
 
@@ -331,8 +328,8 @@ def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine
 
 
 def _unwrapped(lines: Sequence[TextLine], is_markdown: bool) -> str:
-    """Return lines as one text of the same length in which a wrapped paragraph is one line, and a
-    word that a hyphen breaks at the end of a line is whole, except in Markdown.
+    """Return lines as one text of the same length. Wrapped paragraphs become one line; except in
+    Markdown, words hyphenated at a line end are joined.
     """
     text = lines[0].text
     for line, following in pairwise(lines):
@@ -341,13 +338,13 @@ def _unwrapped(lines: Sequence[TextLine], is_markdown: bool) -> str:
 
 
 def _joined(broken: re.Match[str]) -> str:
-    """Return a word without hyphens and ends of lines, for which space stands behind it."""
+    """Return a word without hyphens and line breaks, padded with spaces to the same length."""
     rest = broken[0].replace("-\n", "")
     return rest.ljust(len(broken[0]))
 
 
 def _goes_on(line: TextLine, following: TextLine, is_markdown: bool) -> bool:
-    """Return whether two lines are of one paragraph."""
+    """Return whether two lines belong to one paragraph."""
     if line.verbatim or following.verbatim or _is_blank(line) or _is_blank(following):
         return False
     ends = line.text.endswith(_HARD_BREAKS if is_markdown else "-")

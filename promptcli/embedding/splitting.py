@@ -21,7 +21,7 @@ _ANY = 2**40  # tokens: nothing is cut
 
 
 def check_whole(ids: Iterable[int | str]) -> None:
-    """Refuse ids of rows that look like those of parts."""
+    """Refuse row ids that look like ids of parts."""
     for name in ids:
         if isinstance(name, str) and re.search(PART, name):
             raise UsageError(
@@ -47,7 +47,7 @@ class Splitter:
     def parts_at(self, text: str, begin: str = "") -> list[tuple[int, str]]:
         """Return the parts of a text, in order, and where each starts.
 
-        Each fits the window behind ``begin``.
+        Each fits the window after the text ``begin``.
         """
         whole = f"{begin}{text}"
         size = len(whole.encode("utf-8", "replace")) + _ADDED
@@ -63,7 +63,7 @@ class Splitter:
     def rows(
         self, ids: Sequence[int | str], texts: Sequence[str]
     ) -> tuple[list[str], list[str], list[int]]:
-        """Return the ids and texts of all parts, and the number of the row of each."""
+        """Return the ids and texts of all parts, and the row number of each."""
         check_whole(ids)
         names, parts, rows = list[str](), list[str](), list[int]()
         for row, (name, text) in enumerate(zip(map(str, ids), texts, strict=True)):

@@ -35,7 +35,7 @@ from promptcli.storage.typed_documents import to_json
 
 #: Sentences in a window: enough that sorting by length inside it fills every batch well.
 WINDOW = 8192
-#: Characters in a window, so that a file of very long lines does not fill the memory either.
+#: Characters in a window, so that very long lines do not fill the memory.
 WINDOW_CHARACTERS = 8 << 20
 
 
@@ -51,7 +51,7 @@ def embed_file(
 ) -> EmbedReport:
     """Encode a source into a vector file with a manifest.
 
-    Without ``force`` one that appears during the work is refused.
+    Without ``force`` a file that appears during the work is an error.
     """
     manifest = manifest_path(target)
     with atomic_path(manifest) as beside, atomic_path(target, replace=force) as temporary:
@@ -76,7 +76,7 @@ def embed_file(
 
 
 def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
-    """Return what every manifest of vectors says."""
+    """Return the fields of every manifest of vectors."""
     return Manifest(
         dim=encoder.width,
         settings=settings,
@@ -91,7 +91,7 @@ def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    """Return the versions of what vectors follow from; the metadata of a library take 5 ms each."""
+    """Return the versions of the libraries that determine the vectors; each look-up takes 5 ms."""
     libraries = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
     return {"promptcli": promptcli.__version__} | {
         name: importlib.metadata.version(name) for name in libraries
@@ -112,8 +112,7 @@ def embed_stream(
 
     Row i is sentence i, ``first`` + i in messages.
 
-    The ranges of int8 are those of the first window. ``progress`` is called with the number of
-    sentences newly done.
+    int8 ranges come from the first window. ``progress`` is called with the number of new sentences.
     """
     rows = zero = truncated = 0
     blank_rows = list[list[int]]()
@@ -151,7 +150,7 @@ def embed_stream(
 
 
 def _add_row(runs: list[list[int]], row: int) -> None:
-    """Add a row to the runs (start, stop) of those before it."""
+    """Add a row to the runs (start, stop) of the rows before it."""
     if runs and runs[-1][1] == row:
         runs[-1][1] += 1
     else:

@@ -19,7 +19,7 @@ from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
 from promptcli.settings import typed_value
 
-#: Metrics whose values go to 1, in the hub's words: task, type, name.
+#: Metrics with a maximum of 1, in the hub's terms: task, type, name.
 _METRICS = {
     "spearman": ("semantic-similarity", "spearman_cosine", "Spearman correlation of cosine"),
     "accuracy": ("text-classification", "accuracy", "Accuracy of a linear classifier"),
@@ -36,7 +36,7 @@ def write_card(
     use: str,
     library: str = "promptcli",
 ) -> None:
-    """Write a folder's README: name, recipe, Python that uses it; ``library`` is the hub's word."""
+    """Write a folder's README: name, recipe, Python example; ``library`` is the hub's term."""
     base = relation = None
     if is_hub_id(recipe.backbone):
         base = recipe.backbone.partition("@")[0]
@@ -74,7 +74,7 @@ def write_card(
 
 
 def _training_section(facts: Mapping[str, Any]) -> str:
-    """Return how a model was trained: enough to do it again."""
+    """Return how a model was trained, in enough detail to repeat it."""
     code = [str(Extension(**each)) for each in facts.get("extensions", [])]
     several = {
         "versions": ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
@@ -105,7 +105,7 @@ def _cell(value: Any) -> str:
 
 
 def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list[EvalResult]:
-    """Return the scores of an entry as the hub takes them, the last one of each task and split.
+    """Return an entry's scores in the hub's form, the last score of each task and split.
 
     ``chosen_by`` is the task whose score chose the checkpoint.
     """
@@ -134,8 +134,8 @@ def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list
 
 
 def is_hub_id(backbone: str) -> bool:
-    """Return whether a backbone is called as on the hub, ``owner/name`` or ``name``, ``@revision``
-    after it or not.
+    """Return whether a backbone has a hub id: ``owner/name`` or ``name``, with or without
+    ``@revision``.
     """
     name = backbone.partition("@")[0]
     is_shipped = name in SHIPPED or name in SHIPPED_TABLES
@@ -144,9 +144,7 @@ def is_hub_id(backbone: str) -> bool:
 
 
 def publishable(entry: Entry) -> Entry:
-    """Return an entry for others to read: paths of this machine become names, the same entry always
-    the same.
-    """
+    """Return an entry for publication: local paths become names. Equal entries stay equal."""
     return replace(
         with_backbone(entry, without_paths(entry.recipe.backbone)),
         provenance=without_paths(entry.provenance),
@@ -156,9 +154,7 @@ def publishable(entry: Entry) -> Entry:
 
 
 def without_paths(value: Any) -> Any:
-    """Return JSON-ready values in which a path of this machine is only the name of its file or
-    folder.
-    """
+    """Return JSON-ready values with each local path reduced to its file or folder name."""
     if isinstance(value, dict):
         named = {key: without_paths(item) for key, item in value.items()}
         if isinstance(value.get("command"), str):
@@ -170,7 +166,7 @@ def without_paths(value: Any) -> Any:
 
 
 def _command_without_paths(command: str) -> str:
-    """Return a command line in which a path of this machine is only the name of its file."""
+    """Return a command line with each local path reduced to its file name."""
     words = []
     for word in shlex.split(command):
         option, equals, value = word.rpartition("=")

@@ -24,8 +24,7 @@ def similarity(
 ) -> float | NDArray[np.float32]:
     """Return the cosine of every sentence of ``first`` with every one of ``second``, -1 to 1.
 
-    It is what ``similarity`` of an encoder returns. The pairs of rows of two files are compared by
-    ``promptcli similarity``.
+    Equal to ``similarity`` of an encoder. ``promptcli similarity`` compares the rows of two files.
 
     Args:
         first: n sentences, or one.

@@ -1,5 +1,5 @@
-"""An encoder as a folder, the same form in the registry, from ``Encoder.save``, ``push`` and
-``pull``, and in exports; and the registry, the folder of named ones.
+"""An encoder as a folder, in the same form in the registry, from ``Encoder.save``, ``push`` and
+``pull``, and in exports; and the registry, the folder of named encoders.
 
 Learned and fitted tensors are in ``tensors.safetensors``, the rest of the entry in
 ``promptcli.json``, the backbone in ``backbone`` or in the folder itself, unless it is named by its
@@ -77,15 +77,15 @@ class Entry:
     fingerprint: str | None = field(default=None, compare=False)
     #: ``to`` of the ``export`` that wrote it.
     target: str | None = field(default=None, compare=False)
-    #: A backbone that was written in another form than it was loaded from: the hash of the form
-    #: written here, and the hashes by which it is known.
+    #: For a backbone written in another form than loaded: the hash of this form, and the hashes
+    #: that identify the backbone.
     backbone: dict[str, str] = field(default_factory=dict, compare=False)
 
 
 def write_manifest(folder: Path, entry: Entry) -> None:
     """Write ``promptcli.json`` with the list of the folder's other files.
 
-    The card, which users edit, is not in it.
+    The card is not listed: users edit it.
     """
     files = {
         name: file
@@ -104,7 +104,7 @@ def write_manifest(folder: Path, entry: Entry) -> None:
 
 
 def write_entry(folder: Path, entry: Entry) -> None:
-    """Write an entry into a new folder, in which its backbone, and modules, may already be."""
+    """Write an entry into a new folder that may already hold its backbone and modules."""
     if entry.tensors:
         from promptcli.storage.tensors import save_tensors
 
@@ -115,8 +115,8 @@ def write_entry(folder: Path, entry: Entry) -> None:
 
 
 def read_entry(folder: Path, *, checked: bool = False) -> Entry:
-    """Return the entry of a folder, its files compared by size and with ``checked`` (others wrote
-    it) by hash.
+    """Return the entry of a folder. Files are compared by size, and also by hash if ``checked``
+    (someone else wrote it).
     """
     entry = read_manifest(folder)
     check_files(folder, entry.files, hashed=checked, hint=_HINT)
@@ -149,7 +149,7 @@ def read_manifest(folder: Path) -> Entry:
 
 
 def with_backbone(entry: Entry, backbone: str) -> Entry:
-    """Return an entry on another backbone, or on its own by another name."""
+    """Return an entry on another backbone, or on its own under another name."""
     transfer = None
     if entry.transfer is not None:
         transfer = entry.transfer.replace(backbone=backbone)
@@ -161,11 +161,11 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-#: Read-only. ``mini`` is distilled from two teachers; ``mini-static`` has word vectors, and so has
-#: ``mini-multi``, of eleven languages.
+#: Read-only. ``mini`` is distilled from two teachers; ``mini-static`` has word vectors;
+#: ``mini-multi`` has word vectors of eleven languages.
 SHIPPED_MODELS = ("mini", "mini-static", "mini-multi")
 
-#: Recipes that are also methods: a model that is trained has its method's name by default.
+#: Recipes that are also methods: a trained model has its method's name by default.
 _ALSO_METHODS = ("prompteol",)
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 
@@ -219,9 +219,7 @@ class Registry:
         return self._home / "runs" / name
 
     def new_folder(self) -> AbstractContextManager[Path]:
-        """Return an empty folder on the registry's disk, deleted at the end, for a backbone that is
-        to be saved.
-        """
+        """Yield an empty temporary folder on the registry's disk for a backbone to be saved."""
         self._models.mkdir(parents=True, exist_ok=True)
         return temporary_folder(self._home / "new")
 
@@ -243,7 +241,7 @@ class Registry:
         return self.load(entry.name)
 
     def _take_backbone(self, source: Path, target: Path) -> None:
-        """Give an entry whose backbone is in another entry's folder, or in a new one, its own, so
+        """Give an entry its own copy of a backbone in another entry's folder or in a new one, so
         that either may be removed.
         """
         if source.is_dir() and is_below(source, self._home):
@@ -260,7 +258,7 @@ class Registry:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Hold the lock; first the leftovers of killed processes are removed."""
+        """Hold the lock, and first remove leftovers of killed processes."""
         self._models.mkdir(parents=True, exist_ok=True)
         with hold(self._home):
             remove_leftovers(self._models)

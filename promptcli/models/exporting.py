@@ -1,5 +1,5 @@
-"""Write an encoder to a folder: for ``load`` and sentence-transformers, as its modules or else as
-one module that calls promptcli; and for other programs, by a table of targets.
+"""Write an encoder to a folder: for ``load`` and sentence-transformers, as standard modules or else
+as one module that calls promptcli; and for other programs, by a table of targets.
 """
 
 import shutil
@@ -90,10 +90,10 @@ def save_encoder(
 ) -> tuple[str | None, tuple[str, ...]]:
     """Write an encoder into an empty folder.
 
-    ``target`` is ``to`` of ``export``, ``backbone`` the name of one left out.
+    ``target`` is ``to`` of ``export``; ``backbone`` is the name of a backbone that is not included.
 
-    Returns why modules of sentence-transformers cannot express the recipe (None: they do), and the
-    differences. One in less than float32 is made again from its entry.
+    Returns why modules of sentence-transformers cannot express the recipe (None: they can), and the
+    differences. An encoder below float32 is rebuilt from its entry.
     """
     if encoder.backbone.dtype != torch.float32:
         encoder = open_model(entry, device="cpu", dtype="float32")
@@ -131,7 +131,7 @@ def save_encoder(
 
 
 def check_shareable(encoder: TorchEncoder) -> None:
-    """Refuse to pass on weights that a link in the backbone's folder takes from elsewhere on this
+    """Refuse to export weights that a link in the backbone's folder takes from elsewhere on this
     machine.
     """
     own = encoder.backbone
@@ -147,7 +147,7 @@ def tensors_outside_backbone(encoder: TorchEncoder) -> dict[str, Tensor]:
 
 
 def copy_backbone(name: str, source: Path, target: Path, *, weights: bool = True) -> None:
-    """Copy only the tokenizer of a backbone's folder, and with ``weights`` its configuration and
+    """Copy the tokenizer of a backbone's folder, and with ``weights`` also its configuration and
     weights.
     """
     if words_only(name):
@@ -167,8 +167,8 @@ def copy_backbone(name: str, source: Path, target: Path, *, weights: bool = True
 
 
 def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
-    """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, its modules, or
-    our module.
+    """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, standard modules,
+    or our module.
     """
     tool = "sentence-transformers"
     load = 'SentenceTransformer("FOLDER")'
@@ -210,8 +210,8 @@ def _compared(
     probes: list[str],
     encode: Callable[[list[str]], np.ndarray],
 ) -> Exported:
-    """Return an export with the lowest cosine of the tool's vectors to the encoder's, if the tool
-    is installed.
+    """Return an export with the lowest cosine between the tool's and the encoder's vectors, if the
+    tool is installed.
     """
     tool = str(exported.tool)
     if missing_libraries(tool.replace("-", "_")):
@@ -368,7 +368,7 @@ def _lora(
 
 @dataclass(frozen=True)
 class ExportTarget:
-    """A program, or a format, that an encoder is written for."""
+    """A program or format that encoders are exported for."""
 
     #: Fills a folder, given an entry, its encoder in float32 on the CPU, and the folder.
     write: Callable[..., Exported]
@@ -399,8 +399,8 @@ def export(
     offline: bool = False,
     force: bool = False,
 ) -> Exported:
-    """Write an encoder as another program loads it, in float32, and compare that program's vectors
-    with its own.
+    """Write an encoder in another program's form, in float32, and compare that program's vectors
+    with the encoder's.
 
     The folder is written only if it holds the encoder exactly: every cosine is at least 0.99999.
 
@@ -455,7 +455,7 @@ def export(
 
 
 def open_whole(entry: Entry) -> TorchEncoder:
-    """Return an entry's encoder in float32 on the CPU, on the backbone it was made with."""
+    """Return an entry's encoder in float32 on the CPU, on its original backbone."""
     encoder = open_model(entry, device="cpu", dtype="float32")
     stored = entry.provenance.get("weights_sha256")
     loaded = encoder.backbone.provenance.weights_sha256

@@ -1,5 +1,5 @@
-"""Read the folder of a model of promptcli, peft, sentence-transformers, ..., or refuse it with the
-reason: a table of the files that tell a format, their schemas and their readers.
+"""Read a model folder of promptcli, peft, sentence-transformers, ..., or refuse it with the reason:
+a table of the files that identify a format, with their schemas and readers.
 """
 
 import os
@@ -91,7 +91,7 @@ _TEMPLATES = {
     "bert": f'This sentence of "{SLOT}" means {MASK} .',
     "roberta": f"This sentence : ' {SLOT} ' means{MASK}.",
 }
-#: Where PromptBERT takes denoising, by head (its code: T(h) - T(h_hat), or the head of h - h_hat).
+#: PromptBERT's place of denoising, by head (its code: T(h) - T(h_hat), or the head of h - h_hat).
 _DENOISE = {"projection:mlm": "head", "projection:tanh": "hidden"}
 #: Backbones of the models that SimCSE's authors released.
 _SIMCSE = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
@@ -110,7 +110,9 @@ class _Folder:
         return read_document(self.inside(file), kind, hint=_HINT, error=UsageError)
 
     def inside(self, name: str, file: str = "files") -> Path:
-        """Return the path of a name that a file of the folder gives, unless it leads out of it."""
+        """Return the path of a name given in one of the folder's files, unless it leads out of the
+        folder.
+        """
         return path_inside(self.name, self.path, name, file)
 
     def optional(self, file: str, kind: Any = Config) -> Any:
@@ -148,7 +150,7 @@ class _Folder:
 
 
 def read_model(name: str) -> Entry:
-    """Return the encoder in a folder or under a hub id, with ``@revision`` after it."""
+    """Return the encoder in a folder, or of a hub id with an optional ``@revision``."""
     return read_model_folder(name, locate(name)[0])
 
 
@@ -207,7 +209,7 @@ def _adapter(folder: _Folder, config: AdapterConfig) -> Entry:
 
 @dataclass(frozen=True)
 class _Module:
-    """One of ``modules.json``."""
+    """A module in ``modules.json``."""
 
     type: str
     path: str | None = ""
@@ -309,7 +311,7 @@ def _table(folder: _Folder, modules: list[_Module]) -> Entry:
 
 
 def _check_family(folder: _Folder, config: Config) -> str:
-    """Return the family of a language model that is supported, and needs no remote code."""
+    """Return the family of a language model if it is supported and needs no remote code."""
     family = str(family_of(config))
     if family in FAMILIES and "auto_map" not in config:
         return family
@@ -373,7 +375,7 @@ def _prompts(folder: _Folder, about: _About, counted: bool) -> LeadingTexts:
 
 
 def _weights(folder: _Folder, config: Config) -> tuple[str, bool]:
-    """Return our name of a pooling, and whether it counts the tokens of a prompt."""
+    """Return our name of a pooling, and whether it includes the tokens of a prompt."""
     flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
     named = config.get("pooling_mode", [mode for flag, mode in FLAGS.items() if config.get(flag)])
     modes = named if isinstance(named, list) else [named]
@@ -421,8 +423,8 @@ def _check_usual(folder: _Folder, file: str, config: Config) -> None:
 
 
 def _truncation(folder: _Folder, about: _About) -> list[str]:
-    """Return the transform that keeps ``truncate_dim`` columns; note a similarity that is not
-    used.
+    """Return the transform that keeps ``truncate_dim`` columns; note a similarity other than
+    cosine.
     """
     if about.similarity_fn_name not in (None, "cosine"):
         note(
@@ -498,7 +500,7 @@ def _size(value: Any) -> int:
 def _prefix(folder: _Folder, sizes: tuple[Any, ...], stored: "Tensor | None") -> "Tensor":
     """Return keys and values (L, 2, h, p, d/h), stored as (p, 2 L d).
 
-    ``sizes`` are layers, heads and width, as the configuration says them.
+    ``sizes`` are layers, heads and width, by the configuration.
     """
     layers, heads, width = map(_size, sizes)
     shape = (0,) if stored is None else tuple(stored.shape)
@@ -526,7 +528,7 @@ def _head(recipe: Recipe, stored: "Mapping[str, Tensor]") -> "tuple[Recipe, dict
     return recipe.replace(transforms=(transform,), denoise=denoise), head
 
 
-#: File that tells a format -> its schema and its reader, in order of precedence.
+#: File that identifies a format -> its schema and its reader, in order of precedence.
 _FORMATS: dict[str, tuple[Any, Callable[[_Folder, Any], Entry]]] = {
     MODEL_MANIFEST: (Config, _promptcli),
     MODULES: (list[_Module], _sentence_transformers),

@@ -1,6 +1,6 @@
-"""A model to the Hugging Face hub and back.
+"""Push models to the Hugging Face hub and pull them back.
 
-A repository is a folder of the one form (``entries``) with a card.
+A repository is an encoder's folder (``entries``) with a card.
 """
 
 import contextlib
@@ -70,8 +70,8 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
     """Send a model to the Hugging Face hub in one commit: card, recipe, learned tensors.
 
     A backbone from the hub is named by id and revision; any other is sent as well. Sending the same
-    model again makes no new commit; a changed one replaces the files of the last, and other files
-    in the repository stay. The token is that of ``hf auth login`` or $HF_TOKEN.
+    model again makes no new commit; a changed model replaces the files of the last push, and other
+    files in the repository stay. The token comes from ``hf auth login`` or $HF_TOKEN.
 
     Args:
         encoder: An encoder, or what ``load`` takes.
@@ -148,7 +148,7 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
 
     Raises:
         NotFoundError: No such repository or revision, or the hub cannot be reached.
-        CheckFailedError: It is not what was pushed; nothing is saved.
+        CheckFailedError: The files are not as pushed; nothing is saved.
     """
     api = client()
     registry = open_registry()
@@ -199,7 +199,7 @@ def _check_repo(repo: str, action: str) -> None:
 
 @contextlib.contextmanager
 def _asking(repo: str) -> Iterator[None]:
-    """Turn the client's exceptions into one line; its progress bars are drawn only if ours are."""
+    """Turn the client's exceptions into one line; show its progress bars only if ours are shown."""
     quiet = not bars_shown() and not are_progress_bars_disabled()
     # it warns of a push that changes nothing
     logging.getLogger("huggingface_hub.hf_api").setLevel(logging.ERROR)

@@ -1,5 +1,5 @@
-"""Import a model of others into the registry: recognised by ``foreign_formats``, stored with its
-backbone.
+"""Import a model trained elsewhere into the registry: recognised by ``foreign_formats``, stored
+with its backbone.
 """
 
 import shutil

@@ -1,7 +1,7 @@
 """The language of texts, by which their words are stemmed, and whether a model has learned it.
 
-The script decides if it can. Texts in Latin letters are told by py3langid, which takes half a
-second to load: it is asked only if the English vocabulary splits many words.
+The script decides if it can. For Latin letters py3langid decides; it takes half a second to load,
+so it is used only if the English vocabulary splits many words.
 """
 
 import functools
@@ -46,15 +46,16 @@ _TEXTS, _CHARACTERS = 200, 1000  # that are looked at, and of each text
 #: Tokens of a word in an English vocabulary. Of 300 sentences 11% have more in English, 96% in
 #: French, all in German, Spanish, Italian, Dutch, Polish and Portuguese.
 _PIECES = 1.3
-#: Probability from which py3langid is believed: no English sentence of 300 is taken for one in
-#: another language, and 98% or more of the others are told.
+#: Lowest probability at which py3langid is trusted: it mistakes none of 300 English sentences, and
+#: identifies 98% or more of the others.
 _SURE = 0.3
 _SHARE = 3  # py3langid is asked if a third of the texts, or more, seem to be of another language
-#: Tokens of a word for one in the English vocabulary: a model that has learned a language has fewer
+#: Tokens of a word per token in the English vocabulary: a model that has learned a language has
+#: fewer
 _UNLEARNED = 0.9
-#: What texts are in whose script several languages have, or none that is told here.
+#: Language of a script that several languages share, or that is not identified here.
 _OF_SCRIPT = "the language of these texts"
-_UNTOLD = ""  #: what texts in Latin letters are in that may be names, or too short
+_UNTOLD = ""  #: the language of texts in Latin letters that may be names, or are too short
 _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏ]")
 _CYRILLIC = re.compile("[Ѐ-ӿ]")
 _NOT_RUSSIAN = re.compile("[іїєґўјљњћџђѓќѕҐ-ӿ]", re.IGNORECASE)
@@ -63,13 +64,13 @@ _HAN = re.compile("[㐀-鿿]")
 
 
 def main_language(texts: Iterable[str]) -> str:
-    """Return the language of most texts, if they show it; else English."""
+    """Return the language of most texts if it can be identified, else English."""
     language = _language_of_most(texts)
     return language if language in _NAMES.values() else ENGLISH
 
 
 def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
-    """Tell the user if the encoder's vocabulary has words of the texts in small pieces only."""
+    """Warn the user if the encoder's vocabulary splits the texts' words into small pieces."""
     looked_at = sample(texts)
     pieces = encoder.piece_tokenizer.pieces_per_word(looked_at)
     if pieces <= _PIECES or pieces < _UNLEARNED * _english().pieces_per_word(looked_at):
@@ -85,7 +86,7 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
 
 
 def sample(texts: Iterable[str]) -> list[str]:
-    """Return the beginnings of some texts: of a list from all of it, else of the first ones."""
+    """Return the beginnings of some texts: spread over a list, else the first texts."""
     if isinstance(texts, Sequence):
         texts = texts[:: max(1, len(texts) // _TEXTS)]
     return [text[:_CHARACTERS] for text, _ in zip(texts, range(_TEXTS), strict=False)]
@@ -120,7 +121,7 @@ def _language_of_most(texts: Iterable[str]) -> str:
 
 @functools.cache
 def _english() -> PieceTokenizer:
-    """Return the English vocabulary, that of the shipped encoders."""
+    """Return the English vocabulary of the shipped encoders."""
     return shipped_tokenizer(SHIPPED["mini-bert"])
 
 

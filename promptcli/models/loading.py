@@ -1,4 +1,4 @@
-"""Encoders by name: the entry that a choice of model, recipe and single options means.
+"""Encoders by name: from a choice of model, recipe and single options to an entry.
 
 Load, list and save them.
 """
@@ -40,7 +40,7 @@ def build_torch(
 
     Args:
         recipe: The recipe.
-        folder: Where the backend may keep what it makes once for a model.
+        folder: Where the backend may keep files that it makes once for a model.
         rows: Number of sentences that will be encoded; None: unknown.
         calibration: Sentences like those that will be encoded; maybe none.
         options: Those of ``build_encoder``.
@@ -50,7 +50,7 @@ def build_torch(
     return build_encoder(recipe, **options)
 
 
-#: What computes an encoder: torch or another library.
+#: Name of a backend, torch or another library -> its function.
 BACKENDS: Table[Callable[..., "TorchEncoder"]] = Table("backends", {"torch": build_torch})
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
@@ -69,12 +69,12 @@ Sentences = str | Path | Sequence[str]
 
 
 def with_language(name: str) -> str:
-    """Return a model's name, that of a shipped one with its language."""
+    """Return a model's name; a shipped model's name comes with its language."""
     return f"{name} ({LANGUAGES[name]})" if name in LANGUAGES else name
 
 
 def or_search_model(model: Model | None) -> Model:
-    """Return the model, or if none is named the one that searches and compares."""
+    """Return the model, or the default model for search and comparison if none is named."""
     if model is None:
         return SEARCH_MODEL
     if isinstance(model, Choice) and not model.changes and model.model is None:
@@ -109,11 +109,11 @@ def load(
     """Return an encoder.
 
     Args:
-        choice: A model of the registry, a named recipe, a ``Recipe`` or a file of one, a folder, or
-            a hub id, of which ``sentence-transformers/`` may be left out. An encoder of promptcli
-            or sentence-transformers keeps its pooling, layers and prompts; of a plain language
-            model the first and last layer are averaged, a causal one is read at its last token,
-            with a note.
+        choice: A model of the registry, a named recipe, a ``Recipe`` or a recipe file, a folder, or
+            a hub id (``sentence-transformers/`` may be omitted). An encoder of promptcli or
+            sentence-transformers keeps its pooling, layers and prompts; of a plain language model
+            the first and last layer are averaged, a causal one is read at its last token, with a
+            note.
         backbone: Replaces the recipe's.
         prompt: Replaces the recipe's.
         pooling: Replaces the recipe's.
@@ -126,7 +126,7 @@ def load(
         device: ``auto`` (or None), ``cpu``, ``cuda``, ..., a ``torch.device``, or the number of a
             GPU.
         dtype: ``auto`` (bfloat16 if the hardware is fast in it, else float32), ``stored`` (float32;
-            for causal models that of their files if the device supports it), ``float32``,
+            for causal models the dtype of their files if the device supports it), ``float32``,
             ``bfloat16`` or ``float16``. ``int8`` takes a backend's 8 bits whatever they lose.
         offline: Never use the network.
         backend: Runtime on a CPU: ``torch``, ``openvino``, ``openvino-int8``, ``onnx``,
@@ -220,8 +220,8 @@ def _chosen(choice: Choice) -> Entry:
 
 
 def _entry_named(text: str) -> Entry:
-    """Return the entry of a name: of a model, a folder, a recipe, or on the hub, where
-    ``sentence-transformers/`` may be left out.
+    """Return the entry of a model, a folder, a recipe, or a hub id without or with
+    ``sentence-transformers/``.
     """
     registry = open_registry()
     if text in registry.names():
@@ -270,7 +270,7 @@ def _recipe_named(text: str) -> Entry | None:
 
 def backbone_model(model: Model) -> Model:
     """Return a model for work on its backbone: a name that is neither a model nor a recipe is a
-    backbone, read by the plain recipe.
+    backbone with the plain recipe.
     """
     word = model.model if isinstance(model, Choice) else model
     name = str(word)
@@ -320,10 +320,10 @@ def open_encoder(
     calibration: Iterable[str] = (),
     peers: Iterable[Encoder] = (),
 ) -> Encoder:
-    """Return what encodes with a model, without torch if it is static; see ``load``.
+    """Return a model's encoder, without torch if the model is static; see ``load``.
 
-    The dtype of a ``Choice`` is taken before ``dtype``, its device if no other is given. The
-    encoder shares the backbone of one of its ``peers``, unless that one tuned it.
+    The dtype of a ``Choice`` overrides ``dtype``; its device is used if no other is given. The
+    encoder shares the backbone of one of its ``peers``, unless that peer tuned it.
     """
     if isinstance(model, Encoder):
         return model
@@ -368,7 +368,7 @@ def open_model(model: Model, **how: Any) -> "TorchEncoder":
 
 
 def _note_choice(choice: Choice, entry: Entry) -> None:
-    """Note what the user left open."""
+    """Note the defaults chosen for the user."""
     if choice.model is not None or choice.changes.keys() == {"backbone"}:
         return
     plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
@@ -407,7 +407,7 @@ def register(encoder: Encoder, name: str, *, force: bool = False, **about: objec
         encoder: Any encoder.
         name: Up to 100 of ``A-Z a-z 0-9 . _ -``.
         force: Replace a model of that name.
-        about: More about its origin, for its provenance.
+        about: Further provenance of the encoder.
     """
     entry = entry_from(encoder, name)
     open_registry().save(

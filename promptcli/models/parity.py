@@ -1,6 +1,4 @@
-"""How an encoder's vectors in another program are compared with its own: by probes, whose cosines
-are to be 1.
-"""
+"""Compare an encoder's vectors with another program's on probe sentences; cosines must be 1."""
 
 import numpy as np
 
@@ -8,7 +6,7 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import CheckFailedError
 
-#: Of the most usual words, which any English vocabulary knows.
+#: Probes of the most frequent words, which any English vocabulary has.
 ENGLISH_PROBES = ("the man is in the house", "the water of the river")
 #: Sentences that exports are compared on: short and long, with and without end mark, other scripts,
 #: odd spaces.

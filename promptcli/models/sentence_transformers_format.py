@@ -38,12 +38,12 @@ class Exported:
     """An exported folder."""
 
     load: str  #: Python that loads it
-    use: str = ""  #: Python that uses it, for its card
+    use: str = ""  #: Python example for its card
     tool: str | None = None  #: the program whose vectors were compared; None if it is not installed
     cosine: float | None = None  #: the lowest of the probes' vectors to the encoder's
-    notes: tuple[str, ...] = ()  #: differences, and what loading needs
+    notes: tuple[str, ...] = ()  #: differences, and requirements for loading
     backbone: str | None = None  #: the backbone by the folder's own recipe; None: the encoder's
-    base: str | None = None  #: the hub's name of the model that it is an adapter of
+    base: str | None = None  #: the hub id of the model that it adapts
     target: str = ""
     folder: Path = Path()
     bytes: int = 0  #: of all files
@@ -178,7 +178,7 @@ def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"
-#: What may follow a dense layer, by the name of its class.
+#: Activations after a dense layer, by class name.
 _CLASSES = {
     IDENTITY: ACTIVATIONS["identity"],
     **{
@@ -210,7 +210,7 @@ def _dense(weight: Tensor, bias: Tensor, activation: str = IDENTITY) -> Module:
 def layers_of(encoder: TorchEncoder) -> list[Module]:
     """Return the transforms of an encoder as modules, in order.
 
-    InexactError names one that is not.
+    InexactError names a transform that no module expresses.
     """
     layers: list[Module] = []
     width = encoder.backbone.last_width
@@ -236,7 +236,7 @@ def layers_of(encoder: TorchEncoder) -> list[Module]:
 
 
 def _of_map(transform: Transform, width: int) -> list[Module]:
-    """Return an affine map as one layer, none if the transform is not affine."""
+    """Return an affine transform as one layer, none if the transform is not affine."""
 
     def function(vectors: Tensor) -> Tensor:
         for _, step in transform.stages:
@@ -429,8 +429,8 @@ def _pooling_modules(encoder: TorchEncoder) -> tuple[list[Module], str]:
 def _template_tokens(
     encoder: TorchEncoder, *, read: bool
 ) -> tuple[dict[str, Any], dict[int, Tensor]]:
-    """Return a tokenizer with the template, and the rows of the tokens that are added for learned
-    vectors and for the mask that is read.
+    """Return a tokenizer with the template, and the rows of the tokens added for learned vectors
+    and for the mask that is read.
     """
     backbone = encoder.backbone
     template = encoder.template

@@ -1,5 +1,5 @@
-"""An encoder as the one module of a SentenceTransformer, for recipes that no configuration
-holds.
+"""An encoder as the only module of a SentenceTransformer, for recipes that no configuration
+expresses.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
 
     @property
     def max_seq_length(self) -> int:
-        """The longest input in tokens, those of the template included."""
+        """The longest input in tokens, template included."""
         return self.encoder.max_length
 
     @max_seq_length.setter

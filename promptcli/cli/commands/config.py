@@ -1,4 +1,4 @@
-"""``promptcli config``: which defaults hold, why, and how to change them."""
+"""``promptcli config``: show the defaults and their sources, and change them."""
 
 import os
 from typing import Annotated

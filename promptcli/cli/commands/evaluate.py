@@ -111,7 +111,7 @@ def evaluate_command(
         ),
     ] = "mteb-results",
     force: Annotated[
-        bool, typer.Option("--force", help="Measure again, without the scores that were kept.")
+        bool, typer.Option("--force", help="Measure again, ignoring stored scores.")
     ] = False,
     format: Format = None,
     no_intervals: NoIntervals = False,
@@ -210,8 +210,8 @@ def evaluate_command(
 
 
 def _usual_models(tasks: Sequence[str], protocol: str, *, paper: bool) -> list[str | None]:
-    """Return what is scored if no model is named: every recipe on graded pairs, the default encoder
-    on other tasks.
+    """Return the models to score if none is named: every recipe on graded pairs, the default
+    encoder on other tasks.
     """
     from promptcli.data.task_table import task_row
     from promptcli.data.tasks import any_task_names

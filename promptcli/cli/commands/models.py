@@ -74,7 +74,7 @@ def list_models(
 def show(
     name: Name,
     all: Annotated[
-        bool, typer.Option("--all", help="Show everything, not only what fits on a screen.")
+        bool, typer.Option("--all", help="Show every field, not only those that fit on a screen.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -284,7 +284,7 @@ def _row(card: Entry) -> dict[str, Any]:
 
 
 def _score(score: Mapping[str, Any] | None) -> str | None:
-    """Return a score in short: ``85.35 STS-B:dev``."""
+    """Return a score in short form: ``85.35 STS-B:dev``."""
     value = score and score.get("value")
     if score is None or not isinstance(value, float | int):
         return None

@@ -27,7 +27,7 @@ BackboneModel = Annotated[
         "--model",
         "-m",
         "--backbone",
-        help="Backbone: mini-bert (default), a folder, a hub id, or that of a model.",
+        help="Backbone: mini-bert (default), a folder, a hub id, or a model (its backbone).",
     ),
 ]
 On = Annotated[
@@ -38,7 +38,7 @@ On = Annotated[
         " --data-dir, else demo:dev.",
     ),
 ]
-Name = Annotated[str | None, typer.Option(help="Save the best as a model under this name.")]
+Name = Annotated[str | None, typer.Option(help="Save the best result as a model under this name.")]
 
 
 def ditto_search(
@@ -201,7 +201,7 @@ def search_templates(
 
 
 def _is_shown(search: "Search", *, as_json: bool) -> bool:
-    """Say whether the best is saved; print the document if it is asked for."""
+    """Say whether the best result is saved; print the JSON document if requested."""
     saved = f"saved as model {search.saved_as!r}"
     note(f"{search.best.choice} {saved if search.saved_as else 'is not saved; see --name'}")
     if as_json:
@@ -220,7 +220,7 @@ def _score(item: "Ranked") -> list[str]:
 
 
 def _print_heads(search: "Search", corpus: str) -> None:
-    """Print the best heads, the map of all, and the selection bias."""
+    """Print the best heads, the scores of all heads, and the selection bias."""
     from promptcli.select.head_pass import HEAD_WEIGHTS
 
     _caption(search)
@@ -251,7 +251,7 @@ def _print_layers(search: "Search") -> None:
 
 
 def _print_poolings(search: "Search") -> None:
-    """Print the poolings, best first, and those that they compete with."""
+    """Print the poolings, best first, and the baselines."""
     heads = ["", "pooling", "value", "", "gain"]
     rows: list[list[object]] = []
     for rank, item in enumerate(search.ranked, 1):

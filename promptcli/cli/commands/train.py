@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _SETTINGS = "Settings"
 #: Names that differ on the command line -> the parameter of ``promptcli.train``, or the setting.
 _TYPED = {"from": "start", "test": "tests", "prompt": "template"}
-_OF_RUN = ("name", "report_to", "device", "tests")  # what the settings in force do not depend on
+_OF_RUN = ("name", "report_to", "device", "tests")  # parameters that do not affect the settings
 _NOT_KEPT = ("resume", "force", "json", "dry_run", "config", "format")
 
 
@@ -52,7 +52,7 @@ def _setting(help: str, *names: str, **bounds: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=_SETTINGS, **bounds)
 
 
-#: Parameters that ``tune`` has, too.
+#: Parameters that ``tune`` also has.
 Data = Annotated[
     list[str] | None,
     typer.Option(
@@ -222,7 +222,7 @@ def train(
         return
     name = arguments["name"]
     several = number_of_processes(os.environ) > 1
-    # trackers print, too
+    # trackers also print
     with ended_by_signals(several), contextlib.redirect_stdout(sys.stderr):
         trained = library.train(**arguments, resume=resume, force=force)
     if not trained.is_main:
@@ -244,8 +244,8 @@ def without_defaults(options: Mapping[str, Any], *without: str) -> dict[str, Any
 
 
 def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict[str, Any]:
-    """Return what is typed as ``promptcli.train`` takes it: with a name, the sources of the data,
-    and the program's device.
+    """Return the typed options as arguments of ``promptcli.train``: with a name, data sources, and
+    the program's device.
 
     ``train --resume NAME`` names a run, whose folder has all that it began with.
     """
@@ -341,7 +341,9 @@ def _print_scores(trained: "Trained") -> None:
 
 
 def last_line(trained: "Trained", name: str) -> str:
-    """Return the last line: how the model is used, or what is better than it and what helps."""
+    """Return the last line: how to use the model, or which model is better and how to improve this
+    one.
+    """
     if not trained.below:
         return f"saved as model {name!r}; use it: promptcli embed FILE -m {name}"
     better = max(trained.below, key=trained.below.__getitem__)

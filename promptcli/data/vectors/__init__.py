@@ -116,7 +116,7 @@ class Vectors:
 
 
 def names_apart(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
-    """Return what to call two models in a message, given their names and fingerprints.
+    """Return the names of two models in a message, given their names and fingerprints.
 
     Neither needs a name.
     """
@@ -219,7 +219,7 @@ def format_of(path: Path) -> VectorFormat:
     return form
 
 
-#: What the name of a column has, and that of a file had better not.
+#: Characters of column names that file names should not have.
 _OF_NO_NAME = re.compile(r"[^\w-]+")
 
 
@@ -229,7 +229,7 @@ def output_of(
     """Return the vector file to write for a file of sentences, or None for a stream.
 
     Without ``output`` it is FILE.npy, or FILE.COLUMN.npy if the column is named. Refuse an output
-    that cannot hold what is asked for.
+    whose format cannot hold the ids or the precision.
     """
     ranged = look_up("precision", settings.precision, PRECISIONS).ranged
     if output is not None and not isinstance(output, str | Path):

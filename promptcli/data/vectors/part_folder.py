@@ -70,7 +70,7 @@ def count_input(
 
 
 def check_ids(files: Sequence[InputFile]) -> None:
-    """Refuse files of which some have ids and others none."""
+    """Refuse a mix of files with and without ids."""
     named = [file for file in files if file.rows and file.id is not None]
     if named and (without := [file.path for file in files if file.rows and file.id is None]):
         raise UsageError(
@@ -98,9 +98,9 @@ def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> 
 
 
 def check_unchanged(file: InputFile, began: str) -> None:
-    """Refuse a file that differs from the one counted.
+    """Refuse a file that has changed since it was counted.
 
-    Its bytes are read only if its size or stamp leave a doubt.
+    The file is read only if its size or stamp has changed.
     """
     size, stamp = state_of(file.path)
     if (size, stamp) != (file.size, file.stamp) and (
@@ -188,7 +188,7 @@ class PartsManifest(Manifest):
             if value != given_options[name]:
                 problem = f"{name} {shorten(value)}, not {shorten(given_options[name])}"
                 raise UsageError(
-                    f"{folder} was started with {problem}; give that, or another folder"
+                    f"{folder} was started with {problem}; use the same, or another folder"
                 )
 
 

@@ -1,5 +1,4 @@
-"""Vectors in fewer bytes (half floats, 8-bit buckets, one bit a number), back again, and what that
-costs.
+"""Quantization of vectors (half floats, 8-bit buckets, one bit a number), its inverse and its loss.
 
 Buckets and bits are those of sentence-transformers' ``quantize_embeddings``.
 """
@@ -16,7 +15,7 @@ from promptcli.errors import PromptcliError, UsageError, look_up, shorten
 
 #: Rows on which a loss is measured.
 SAMPLE = 2000
-#: Neighbours that count, and the difference of cosines below which any of several will do.
+#: Neighbours that count, and the difference below which cosines are ties.
 _NEIGHBOURS = 10
 _ROUNDING = 1e-6
 
@@ -164,8 +163,8 @@ class Loss:
 
 
 class Measured:
-    """Quantizes window after window by the ranges of the first, of which it keeps rows to measure
-    the loss; float32 has none.
+    """Quantizes windows by the ranges of the first one, and keeps some of its rows to measure the
+    loss; float32 has no loss.
     """
 
     def __init__(self, precision: str) -> None:

@@ -141,7 +141,7 @@ def test_where_no_cluster_answers(place, run, monkeypatch):
         (("--shards", "2", "--engine", "rya"), "unknown engine 'rya'; valid: local, ray; did you"),
         (
             ("--shards", "2", "--address", "auto"),
-            "--address: it is that of a Ray cluster; give eng",
+            "--address: is for a Ray cluster; also give engine ray",
         ),
         (("--engine", "ray"), "--address need --shards"),
         (("--shards", "2", "--shard", "1", "--engine", "ray"), "leave out workers"),
