@@ -1,14 +1,14 @@
-"""The program, ``promptcli`` or ``python -m promptcli``."""
+"""Entry point of ``promptcli`` and ``python -m promptcli``."""
 
 import contextlib
 import gc
 import os
 import sys
 
-#: Turns that a thread of OpenMP spins while it waits for the others; then it sleeps. OpenMP's own
-#: 300,000 keep the core that a thread needs for which all others wait.
+#: Turns that a waiting OpenMP thread spins before it sleeps. OpenMP's default of 300,000 occupies
+#: the core of the very thread that the others wait for.
 SPINS = "1000"
-#: Variables by which a user says how threads wait.
+#: Environment variables that set how threads wait.
 _WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
 
 

@@ -1,6 +1,4 @@
-"""Python processes that this one starts: they import nothing from the folder in which it runs, or
-from a model's.
-"""
+"""Child Python processes; they import nothing from the current folder or a model's folder."""
 
 import contextlib
 import os
@@ -19,7 +17,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 @contextlib.contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Set variables of the environment in the block, for the processes that it starts."""
+    """Set environment variables in the block, for the processes started there."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,7 +1,7 @@
 """The errors a user may see, and their exit codes.
 
-A message is one line: the given value, the allowed ones, what to type next. Only the entrance
-prints it.
+A message is one line: the given value, the allowed values, the next command to type. Only the
+command line prints it.
 """
 
 import contextlib
@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 Row = TypeVar("Row")
 
-#: What is installed; the package index has another program under the package's name.
+#: Name of the distribution; the package index has another program under the package's name.
 DISTRIBUTION = "promptcli-encoders"
 _ROOT = Path(__file__).parents[1]  #: of the checkout, if the package was not installed from a wheel
-_LONGEST_NAME = 200  #: characters of a name to which the nearest one is looked for
+_LONGEST_NAME = 200  #: longest name for which the nearest known name is suggested
 LONGEST_MESSAGE = 400  #: characters of the longest message
 _LONGEST_VALUE = 80  #: characters of the longest value in a message
 
@@ -61,8 +61,8 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 @contextlib.contextmanager
 def if_stopped(left: str, *, instead: bool = False) -> Iterator[None]:
-    """Say of a block that is interrupted, or whose disk is full or fails, what is left, instead
-    of that nothing was changed.
+    """If the block is interrupted or its disk fails or is full, report ``left`` (the state that
+    remains) instead of "nothing was changed".
 
     The message of an inner block is kept, unless this one replaces it (``instead``).
     """
@@ -75,7 +75,7 @@ def if_stopped(left: str, *, instead: bool = False) -> Iterator[None]:
 
 
 def left_by(stopped: BaseException) -> str:
-    """Return what ``if_stopped`` said of an error; nothing if it said nothing."""
+    """Return the text that ``if_stopped`` attached to an error, or ""."""
     return "; ".join(getattr(stopped, "__notes__", ()))
 
 
@@ -83,9 +83,9 @@ class PromptcliError(Exception):
     """A failure that the user can understand and fix; exit code 1.
 
     Args:
-        message: The given value, the allowed ones, and the next command to type.
-        parameter: The parameter of the library's function that the message is about. Python shows
-            ``batch_size: must be at least 1``, the command line ``--batch-size: must be ...``.
+        message: The given value, the allowed values, and the next command to type.
+        parameter: The function parameter that the message is about. Python shows ``batch_size: must
+            be at least 1``, the command line ``--batch-size: must be ...``.
     """
 
     exit_code = 1
@@ -106,7 +106,7 @@ class UsageError(PromptcliError, ValueError):
 
 
 class WrongKindError(UsageError):
-    """A recipe of masked models with a causal one, or the reverse."""
+    """A recipe for masked models with a causal model, or the reverse."""
 
 
 class NotFoundError(PromptcliError, FileNotFoundError):
@@ -136,8 +136,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not in a table, with the names that are and the nearest
-    of them.
+    """Return the error for a name that is not in a table; it lists the valid names and the nearest
+    one.
 
     Example:
         >>> print(unknown("method", "dcpse", ["simcse", "dcpcse"]))
@@ -170,15 +170,15 @@ def require(*names: str, extra: str) -> None:
 
 
 def install_command(extra: str) -> str:
-    """Return what the user types to install an extra of promptcli."""
+    """Return the command that installs an extra of promptcli."""
     if (_ROOT / "pyproject.toml").is_file():
         return f"pip install '.[{extra}]' in the checkout"
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def did_you_mean(word: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:
-    """Return the end of a message that suggests the nearest name, or nothing if none has difflib's
-    ``likeness``.
+    """Return the end of a message that suggests the nearest name; "" if none reaches difflib's
+    ratio ``likeness``.
     """
     if len(word) > _LONGEST_NAME:  # difflib's time grows with the square
         return ""

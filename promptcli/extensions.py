@@ -25,14 +25,14 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, order=True)
 class Extension:
-    """A row that is not promptcli's own: enough to tell two versions of its code apart."""
+    """The origin of a row outside promptcli, which distinguishes two versions of its code."""
 
     table: str
     name: str
-    distribution: str | None  #: None if a program put the row in itself
+    distribution: str | None  #: None if a program added the row itself
     version: str | None
-    #: SHA-256 of the distribution's RECORD, which has the hash of each file; of the times of its
-    #: files if it is installed as editable, or if a program put the row in
+    #: SHA-256 of the distribution's RECORD, which has the hash of each file; for an editable
+    #: install or a row added by a program, of the file times
     record: str
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Extension:
         return f"{whose}, {self.record[:16]}"
 
 
-#: Rows of other packages that are looked up within ``used_extensions``.
+#: Rows of other packages looked up within ``used_extensions``.
 _USED: contextvars.ContextVar[set[Extension] | None] = contextvars.ContextVar("used", default=None)
 
 
@@ -66,7 +66,7 @@ class Table(UserDict[str, Row]):
     first use.
 
     A row that cannot be imported, or whose name is taken, is left out with a warning. A plug-in of
-    promptcli's own whose folder was deleted is left out in silence.
+    promptcli whose folder was deleted is left out silently.
     """
 
     def __init__(self, name: str, rows: Mapping[str, Row]) -> None:
@@ -86,7 +86,7 @@ class Table(UserDict[str, Row]):
                     self._add(point, self._all)
             return self._all
 
-    data = property(_rows)  # where UserDict looks
+    data = property(_rows)  # the attribute of UserDict
 
     def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> None:
         """Add the row of an entry point."""
@@ -134,7 +134,7 @@ def _extension(table: str, point: "EntryPoint", distribution: "Distribution") ->
 
 def _times_of(module: str) -> str:
     """Return the hash of the names and times of the Python files of a module's outermost package:
-    any of them may have been changed.
+    any of the files may have changed.
     """
     outermost = sys.modules.get(module.partition(".")[0])
     file = getattr(outermost, "__file__", None)

@@ -2,10 +2,9 @@
 
 ``parse_prompt``, ``parse_pooling``, ``parse_transform`` and ``parse_denoise`` read a text;
 ``str`` of what they return is that text, and the built part spells it in full. The tables
-say which argument a name takes. A name that is in none of them has a plain argument: a row of
+say which argument a name takes. A name outside the tables has a plain argument: a row of
 ``extensions`` may have added it. Whether a name exists, and whether a number fits the backbone, is
-checked when the part is built.
-docs/grammar.md shows the rules.
+checked when the part is built. docs/grammar.md shows the rules.
 """
 
 import re
@@ -48,7 +47,7 @@ class Spec:
 
 
 class _Form(NamedTuple):
-    """What a name takes as its argument; its groups are the values."""
+    """The form of a name's argument; its groups are the values."""
 
     pattern: str
     allowed: str  #: how a message says it
@@ -76,7 +75,7 @@ def _parse_inner(text: str) -> tuple[Spec, ...]:
     return prompts
 
 
-#: How a value is read; all others are texts.
+#: Group -> parser of its value; other values are texts.
 _READ: dict[str, Callable[[str], Any]] = {
     "head": _parse_pair,
     "layers": _parse_pair,
@@ -162,7 +161,7 @@ def parse_prompt(text: str) -> Spec:
 
 
 def has_words(prompt: str) -> bool:
-    """Return whether a prompt puts words around the sentence."""
+    """Return whether a prompt adds words around the sentence."""
     return prompt != SLOT and parse_prompt(prompt).name != "deep-prefix"
 
 
@@ -219,11 +218,11 @@ class PoolingSpec:
 
     @property
     def lacks_head(self) -> bool:
-        """Whether it is Ditto's and names no head."""
+        """Whether it is Ditto pooling without a head."""
         return self.names == ("ditto",) and self.head is None
 
     def counted_from(self, first: int) -> "PoolingSpec":
-        """Return the pooling of the tokens from the K-th on, whichever it began at before; 0 counts
+        """Return the pooling of the tokens from the K-th on, replacing any earlier start; 0 pools
         all.
         """
         weights = tuple(map(_of_all_tokens, self.weights))
@@ -262,7 +261,9 @@ def parse_ditto(text: str) -> PoolingSpec | None:
 
 
 def in_full(pooling: str) -> str:
-    """Return the text of a pooling with its states: ``ditto:1-10`` alone has those of the paper."""
+    """Return the text of a pooling with its states: ``ditto:1-10`` alone gets the paper's
+    states.
+    """
     return f"first-last/{pooling}" if pooling.startswith("ditto:") else pooling
 
 

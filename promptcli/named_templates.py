@@ -17,7 +17,7 @@ class NamedTemplate:
     """One template."""
 
     text: str  #: with [X] and [MASK]
-    source: str  #: paper and table, or what it is for
+    source: str  #: paper and table, or purpose
     #: published STS-B development Spearman x 100 of bert-base-uncased without training
     score: float | None = None
     #: texts of single models, by last part of name
@@ -44,8 +44,8 @@ def named_templates() -> Mapping[str, NamedTemplate]:
 
 
 def template_text(prompt: str, backbone: str = "") -> str:
-    """Return the text of a recipe's prompt: itself if it holds [X] or anything but a bare name,
-    else the named one's.
+    """Return the text of a recipe's prompt: unchanged if it holds [X] or is not a bare name, else
+    the text of the named template.
 
     Some templates have another text for the last part of a ``backbone``'s name (``opt-125m``).
     """
@@ -58,7 +58,7 @@ def template_text(prompt: str, backbone: str = "") -> str:
 
 
 def mask_in(template: str) -> bool:
-    """Return whether a template, or the one of that name, has a mask."""
+    """Return whether a template, given as text or by name, has a mask."""
     if SLOT not in template and template in named_templates():
         template = named_templates()[template].text
     return MASK in template

@@ -1,4 +1,5 @@
-"""Notes, warnings and progress from the library to its caller, and whether it may use the network.
+"""Notes, warnings and progress from the library to its caller, and the switch that forbids the
+network.
 
 Notes go to the logger ``promptcli``: the command line shows them on stderr, a program by its own
 logging settings. Warnings, e.g. before the network is used, are shown by Python even if no logging
@@ -15,7 +16,7 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 LOG = logging.getLogger("promptcli")
-#: called with the number of steps just done, which may be a fraction
+#: called with the number of new steps, which may be a fraction
 Advance = Callable[[float], None]
 #: Shows a stage of the work, with its name and number of steps (None: unknown), while its block
 #: runs.
@@ -70,7 +71,7 @@ def bars_shown() -> bool:
 
 
 def stage(name: str, steps: int | None) -> AbstractContextManager[Advance]:
-    """Begin a stage of the work; it yields the function to call with the steps just done."""
+    """Begin a stage of the work; yield the function that takes the number of new steps."""
     display = _DISPLAY.get()
     if display is None:
         return nullcontext(lambda done: None)
@@ -103,7 +104,7 @@ def note(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Tell a program too: something is left out, or the network is about to be used."""
+    """Also warn programs: something is left out, or the network is about to be used."""
     if not _SILENT.get():
         LOG.warning("%s", message)
 

@@ -85,7 +85,7 @@ class Recipe:
     )
     #: shorter widths that it was trained to be cut to (Matryoshka), largest first
     dims: tuple[int, ...] = ()
-    #: whether the prompt decided the pooling, since none was given; another prompt then decides it
+    #: whether the prompt determined the pooling (none was given); a new prompt then determines it
     #: again
     pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
 
@@ -122,12 +122,12 @@ class Recipe:
         values["dims"] = list(self.dims)
         for name in ("text_rule", "dims"):
             if not values[name]:
-                # fingerprints and stored recipes stay those of before there were any
+                # fingerprints and stored recipes stay the same as before these fields existed
                 del values[name]
         return values
 
     def to_json(self) -> str:
-        """Return one line of JSON from which ``from_text`` makes an equal recipe."""
+        """Return one line of JSON; ``from_text`` makes an equal recipe from it."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @classmethod
@@ -150,7 +150,7 @@ class Recipe:
     def replace(self, **changes: str | int | Sequence[str] | None) -> "Recipe":
         """Return a copy with ``changes``.
 
-        A pooling that only the prompt decided follows a new prompt.
+        A pooling determined by the prompt follows a new prompt.
         """
         if self.pooling_by_prompt:
             changes = {"pooling": "", **changes}
@@ -191,8 +191,8 @@ class LeadingTexts:
     """
 
     texts: Mapping[str, str] = field(default_factory=dict)
-    default: str | None = None  #: name of the one that every sentence gets if none is asked for
-    counted: bool = True  #: whether the pooling takes the text's tokens in (``include_prompt``)
+    default: str | None = None  #: name of the text put in front of every sentence by default
+    counted: bool = True  #: whether the pooling includes the text's tokens (``include_prompt``)
 
     @property
     def default_text(self) -> str:
@@ -200,7 +200,7 @@ class LeadingTexts:
         return self.texts.get(self.default or "", "")
 
     def name_for(self, role: str) -> str | None:
-        """Return the name under which a role's text is stored, one with a text before an empty one.
+        """Return the name under which a role's text is stored; names with a text come first.
 
         None if the model has none for the role.
         """
@@ -217,22 +217,23 @@ class LeadingTexts:
 
 @dataclass(frozen=True)
 class Choice:
-    """A model by name, changes of its recipe, and how to compute it; loaded when it is needed."""
+    """A model by name, changes of its recipe, and how to compute it; loaded lazily."""
 
-    #: what ``load`` takes, of a command a name, a recipe, a folder or a hub id; None: the default
+    #: a value that ``load`` takes (from a command: a name, a recipe, a folder or a hub id); None:
+    #: the default
     model: Any = None
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
     backbone: str = BARE.backbone  #: of recipes that name none
     device: str = "auto"
-    #: None: by the work, float32 for figures and ``auto`` for bulk encoding
+    #: None: float32 for scores, ``auto`` for bulk encoding
     dtype: str | None = None
     backend: str = "torch"
     dim: int | None = None  #: first dimensions of the vectors, of a model trained for it; None: all
-    threads: int | None = None  #: processor threads that were asked for; a run remembers them
+    threads: int | None = None  #: number of processor threads, if given; a run records it
 
     @property
     def names_model(self) -> bool:
-        """Whether the user chose an encoder, rather than nothing or only the device."""
+        """Whether the user chose an encoder, not only a device."""
         return (self.model, self.dim) != (None, None) or bool(self.changes)
 
 
@@ -332,10 +333,11 @@ CAUSAL_RECIPES: dict[str, Recipe] = {
 
 RECIPES: dict[str, Recipe] = {**MASKED_RECIPES, **CAUSAL_RECIPES}
 
-#: Those that a list shows to a reader; the guides have the others.
+#: Recipes shown in lists; the guides describe the others.
 LISTED = (
     *MASKED_RECIPES,
     *("prompteol", "pretended-cot", "knowledge", "cot+knowledge", "metaeol"),
 )
-#: Those that `eval` scores if no model is named: eq. 3 of PromptBERT is far below the mask's state.
+#: Recipes that `eval` scores by default, without eq. 3 of PromptBERT, which is far below the mask's
+#: state.
 COMPARED = tuple(name for name in RECIPES if not name.startswith("prompt-topk"))

@@ -38,14 +38,14 @@ PAPER = Preset(
 def setting(default: Any, about: str, **metadata: Any) -> Any:
     """Return the dataclass field of a setting; ``about`` is the help of its option.
 
-    Metadata: ``min`` and ``max``, bounds that it may reach; ``above`` and ``below``, bounds that it
-    may not; ``choices``, its allowed values.
+    Metadata: ``min`` and ``max``, inclusive bounds; ``above`` and ``below``, exclusive bounds;
+    ``choices``, the allowed values.
     """
     return field(default=default, metadata={"help": about, **metadata})
 
 
 def typed_value(value: Any) -> str:
-    """Return a setting's value in the form that is typed: ``true``, ``1e-05``, ``2``."""
+    """Return a setting's value as the user types it: ``true``, ``1e-05``, ``2``."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

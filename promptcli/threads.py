@@ -1,4 +1,4 @@
-"""Threads for work that the end of the process does not wait for: its reader may have gone."""
+"""Threads that do not delay the end of the process: their reader may have gone."""
 
 import queue
 import threading
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 _Work = tuple["Future[Any]", Callable[[], Any]]
 
-#: Name of a thread while it computes what the end of the process does not wait for.
+#: Name of a thread while it does work that the process does not wait for at its end.
 COMPUTING = "promptcli-computing"
 
 
@@ -22,8 +22,8 @@ def computing() -> bool:
 class Worker(Executor):
     """One thread; unlike a ThreadPoolExecutor's, the end of the process does not wait for its work.
 
-    Whatever the work raises is an ``Exception``: a panic of Rust's, which is not one, would pass by
-    those who handle them.
+    Every error of the work is raised as an ``Exception``: callers would not catch a Rust panic,
+    which is none.
     """
 
     def __init__(self, prepare: Callable[[], None] | None = None) -> None:

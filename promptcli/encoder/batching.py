@@ -1,6 +1,6 @@
-"""Batches of model inputs: sorted by length, under a token budget, so that little or nothing is
-padding; computed several at a time on a CPU, a few threads each, which wait less for each other;
-and their vectors, put back in order.
+"""Batches of model inputs: sorted by length, under a token budget, with little padding. A CPU
+computes several batches at a time, with a few threads each, which wait less for each other. The
+vectors are put back in order.
 """
 
 import contextvars
@@ -27,11 +27,11 @@ TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a CPU: more do not fit
 _GPU_TOKENS = 65536
 #: float32 numbers for each token and column while a layer runs: inner states, a reserve
 _NUMBERS_A_COLUMN = 64
-#: above this length every eighth one is a shape, below it each: long sentences are few
+#: lengths above this one are rounded up to multiples of 8: long sentences are few
 _EXACT_LENGTHS = 48
-_MANY_BATCHES = 16  #: with at least this many batches, the last one is filled up too
+_MANY_BATCHES = 16  #: with at least this many batches, the last batch is also filled up
 
-#: batches that a GPU computes or has computed while the host goes on; the last may be small
+#: batches in flight on a GPU while the host continues; the last may be small
 IN_FLIGHT = 2
 
 #: batches computed at a time, at most: Python hands out the operations of one after the other
@@ -71,8 +71,8 @@ def plan_batches(
 
 
 def token_budget(device: torch.device, width: int) -> int:
-    """Return the padded tokens a batch may hold: a power of two that fits a GPU's free memory, for
-    states that wide.
+    """Return the padded tokens a batch may hold: a power of two that fits a GPU's free memory at
+    this width.
     """
     if device.type != "cuda":
         return TOKEN_BUDGET
@@ -81,9 +81,7 @@ def token_budget(device: torch.device, width: int) -> int:
 
 
 class BatchSplitter:
-    """Splits batches that do not fit into memory, and from then on every batch of as many
-    tokens.
-    """
+    """Splits batches that do not fit into memory, and all later batches with as many tokens."""
 
     def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
         self._lengths = lengths
@@ -93,9 +91,7 @@ class BatchSplitter:
     def run(
         self, compute: Callable[[np.ndarray], Result], batch: np.ndarray
     ) -> list[tuple[np.ndarray, Result]]:
-        """Return the results of a batch, the indices of its inputs, in as many parts as memory
-        requires.
-        """
+        """Return the results of a batch (indices of inputs), in as many parts as fit in memory."""
         tokens = len(batch) * int(self._lengths[batch].max())
         if self._tokens is None or tokens <= self._tokens or len(batch) == 1:
             try:
@@ -121,7 +117,7 @@ class BatchSplitter:
 
 
 def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Return an array as a tensor on a device; to a GPU it is copied beside what runs there."""
+    """Return an array as a tensor on a device; the copy to a GPU is asynchronous."""
     tensor = torch.from_numpy(array)
     if device.type == "cpu":
         return tensor
@@ -131,7 +127,7 @@ def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
 
 
 def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Fetch[Key]:
-    """Begin to copy tensors to host memory, beside what a GPU computes.
+    """Begin to copy tensors to host memory, asynchronously from a GPU.
 
     The function returned waits for them.
     """
@@ -156,9 +152,9 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Fetch[Key]:
 
 
 class LateResults:
-    """Passes what a function waits for, and its context, to ``take``, in order.
+    """Passes the results of waiting functions, with their context, to ``take`` in order.
 
-    It is read late, while a GPU computes what follows.
+    Results are read late, while a GPU computes the next ones.
     """
 
     def __init__(self, take: Callable[..., None]) -> None:
@@ -166,7 +162,7 @@ class LateResults:
         self._unread: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
 
     def put(self, fetch: Callable[[], Any], *context: Any, late: int = IN_FLIGHT) -> None:
-        """Queue what ``fetch`` waits for; pass on all that was queued before the last ``late``."""
+        """Queue the result of ``fetch``; pass on all results but the last ``late``."""
         self._unread.append((fetch, context))
         self.read(late)
 
@@ -178,7 +174,7 @@ class LateResults:
 
 
 class LateFigures(LateResults):
-    """The figures of steps: a GPU's are passed on one step late, a CPU's at once."""
+    """Figures of training steps: passed on one step late from a GPU, at once from a CPU."""
 
     def add(self, figures: torch.Tensor, *context: Any) -> None:
         """Queue a step's figures."""
@@ -259,13 +255,13 @@ def bias_batch(
     )
 
 
-#: Processes that have computed in several threads; a forked one finds its parent here.
+#: Processes that have computed in several threads; a forked process finds its parent here.
 _THREADED: set[int] = set()
 
 
 def check_not_forked() -> None:
-    """Refuse to compute after a fork from a process of several threads: the child would wait for
-    OpenMP's for ever.
+    """Refuse to compute after a fork from a process that used several threads: the child would wait
+    forever for OpenMP threads.
     """
     process = os.getpid()
     if _THREADED and process not in _THREADED:

@@ -18,9 +18,9 @@ from promptcli.named_templates import SLOT
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What a prompt, a pooling or a transform is built from."""
+    """The arguments of a prompt, a pooling or a transform."""
 
-    spec: Spec  #: the part of the recipe, parsed
+    spec: Spec  #: the parsed part of the recipe
     backbone: Backbone
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted tensors, by name
     parts: Sequence[Any] = ()  #: the prompts that a prompt consists of
@@ -75,8 +75,8 @@ class BuildContext:
     ) -> dict[str, Tensor]:
         """Return the tensors of these names, of these shapes (None: any side) and dtype.
 
-        The entry has ``prefix`` before their names. ``remedy`` says what to do if ``owner`` has
-        none, or others.
+        The entry has ``prefix`` before their names. ``remedy`` is the advice if ``owner`` lacks
+        them or has others.
         """
         found = {}
         for name, shape in shapes.items():
@@ -103,13 +103,13 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int | None]]:
 
 
 def by_fit(choice: str) -> str:
-    """Return what fits the tensors of a part, by the option of ``fit`` that names it."""
+    """Return the command that fits the tensors of a part, named by an option of ``fit``."""
     return f"`promptcli fit --{choice} --on FILE --name NAME`, then the model NAME"
 
 
 @contextlib.contextmanager
 def seeded_by(generator: torch.Generator) -> Iterator[None]:
-    """Let torch draw what follows from a seed that is drawn from a generator."""
+    """Seed torch in the block with a number drawn from a generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
         yield

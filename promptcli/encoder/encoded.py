@@ -52,10 +52,10 @@ class Encoded:
 
 
 class _Chunk(NamedTuple):
-    """Distinct sentences of a window, which may have several chunks."""
+    """Distinct sentences of a window, all or some of them."""
 
     sentences: list[str]
-    progress: Progress  #: takes the number of inputs newly done, of all passes
+    progress: Progress  #: takes the number of new inputs of all passes
     #: (n,) the index of each of the window's sentences among its distinct ones, with its last chunk
     places: np.ndarray | None
 
@@ -73,7 +73,9 @@ def _chunks(windows: Iterable[Sequence[str]], progress: Progress, passes: int) -
 
 
 def _share(progress: Progress, sentences: int, inputs: int) -> Progress:
-    """Return what turns progress in inputs of a window into progress in its sentences."""
+    """Return a function that converts progress in inputs of a window to progress in its
+    sentences.
+    """
     done = 0
 
     def advance(new: int) -> None:
@@ -92,10 +94,10 @@ class Pass(Protocol):
         """Return the model inputs of n sentences."""
 
     def begin(self, inputs: Inputs, progress: Progress) -> Callable[[], dict[Any, np.ndarray]]:
-        """Begin to encode n inputs; the function returned waits for their vectors (n, d), by
+        """Begin to encode n inputs; the returned function waits for their vectors (n, d), by
         encoder.
 
-        ``progress`` takes the number of inputs newly begun.
+        ``progress`` takes the number of inputs begun.
         """
 
 

@@ -1,6 +1,6 @@
 """A recipe with its weights: sentences in, vectors out, in four steps.
 
-``TorchEncoder.encode_batch`` has them: prompt, backbone, pooling, transforms. ``encode_windows``
+``TorchEncoder.encode_batch`` takes them: prompt, backbone, pooling, transforms. ``encode_windows``
 calls it with batches of sentences, and puts the vectors back in order.
 """
 
@@ -212,7 +212,7 @@ class TorchEncoder(Encoder):
         return replace(batch, shared=shared)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
-        """Return the backbone's output for a batch, with the prompt's learned vectors in it."""
+        """Return the backbone's output for a batch, including the prompt's learned vectors."""
         return self.backbone.run(self.prompt.attach(batch), needs)
 
     def encode_batch(
@@ -224,8 +224,9 @@ class TorchEncoder(Encoder):
     ) -> list[Tensor]:
         """Return the vectors (n, d) of n inputs, as ids, of each of several encoders.
 
-        This is the path of a sentence: prompt, backbone, pooling, transforms. The ``peers`` have
-        this encoder's ``input_key`` and share its pass, which computes what all of them need.
+        The path of a sentence is prompt, backbone, pooling, transforms. The ``peers`` have this
+        encoder's ``input_key`` and share its pass, which computes the states that any of them
+        needs.
         """
         batch = self.prompt.attach(self.batch(inputs, shared))
         states = self.backbone.run(batch, needs)
@@ -295,7 +296,7 @@ class TorchEncoder(Encoder):
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None:
         """Return the keys and values of the tokens that begin every input.
 
-        None if sharing them does not pay, or if an input has no other tokens.
+        None if sharing does not pay, or if an input has no other tokens.
         """
         ids = self.prompt.shared
         if len(lengths) < 2 or lengths.min() <= len(ids):
@@ -303,8 +304,8 @@ class TorchEncoder(Encoder):
         return self.backbone.shared_tokens(ids, needs, int(lengths.max()))
 
     def averaged_matrix(self) -> Tensor | None:
-        """Return the matrix (v, d) whose rows a pooled vector is the mean of: word embeddings, or
-        those of the language model's head; None if it is not such a mean.
+        """Return the matrix (v, d) whose rows are averaged by the pooling: word embeddings, or the
+        output embeddings of the head; None for other poolings.
 
         An encoder with such a matrix runs no layer for a sentence.
         """
@@ -329,7 +330,7 @@ class TorchEncoder(Encoder):
         return (window for (window,) in encoded)
 
     def combine(self, encoded: Sequence[Encoded]) -> Encoded:
-        """Return its own vectors from those of its parts."""
+        """Return the encoder's vectors from its parts' vectors."""
         if not self._several:
             return encoded[0]
         mean = np.mean([part.vectors for part in encoded], axis=0, dtype=np.float32)
@@ -412,7 +413,7 @@ class TorchEncoder(Encoder):
     def _pooling_without(self, text: str) -> str:
         """Return the pooling that leaves out the tokens of a text in front.
 
-        Models ask for it by ``include_prompt`` false. Each of its weights ``w`` becomes
+        Models request it by ``include_prompt`` false. Each of its weights ``w`` becomes
         ``from:k;w``, k the position of the first token after the text, which begins the template.
         """
         count = 0
@@ -485,9 +486,9 @@ def encode_windows(
 ) -> Iterator[list[Encoded]]:
     """Yield each encoder's vectors of one window of sentences after the other.
 
-    There is one forward pass wherever the model input is the same. The vectors of a sentence do not
-    depend on the batch that it is in, on the other sentences or on the other encoders. A batch has
-    at most ``batch_size`` sentences and fills the token budget otherwise.
+    Encoders with the same model input share a forward pass. The vectors of a sentence do not depend
+    on the batch that it is in, on the other sentences or on the other encoders. A batch has at most
+    ``batch_size`` sentences and fills the token budget otherwise.
     """
     check_not_forked()
     by_input: dict[tuple[object, ...], list[TorchEncoder]] = {}
@@ -504,7 +505,7 @@ def encode_windows(
 
 
 class _Pass:
-    """Encoders of one prompt whose model input is the same: one forward pass serves them all."""
+    """Encoders with the same model input: one forward pass serves them all."""
 
     def __init__(self, encoders: Sequence[TorchEncoder], batch_size: int | None) -> None:
         self._batch_size = batch_size
@@ -525,7 +526,7 @@ class _Pass:
         return self._first.inputs(sentences)
 
     def begin(self, inputs: Inputs, progress: Progress) -> Fetch[TorchEncoder]:
-        """Begin to compute the vectors of n inputs; the function returned waits for them."""
+        """Begin to compute the vectors of n inputs; the returned function waits for them."""
         ids = inputs.ids
         vectors: dict[TorchEncoder, np.ndarray] = {}
         left = len(ids)
@@ -560,8 +561,8 @@ class _Pass:
     def _computed(
         self, ids: RaggedIds
     ) -> Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch[TorchEncoder]]]]]:
-        """Yield each batch, the indices of its inputs, and the parts of it that memory held, whose
-        vectors are on their way.
+        """Yield each batch (indices of inputs) with the parts that fit into memory, whose vectors
+        are being computed.
         """
         if not self._deep:
             return

@@ -1,4 +1,4 @@
-"""A stream read ahead: by another thread, or one item."""
+"""Streams read ahead, by another thread or by one item."""
 
 import contextvars
 import itertools
@@ -35,6 +35,6 @@ def prefetch(
 
 
 def one_late(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield every item when the next one has been made."""
+    """Yield every item once the next one is made."""
     with_end = itertools.chain(items, [None])
     return (item for item, _ in itertools.pairwise(with_end))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What an encoder is to those who use it, whatever computes its vectors."""
+"""The public interface of an encoder, independent of the backend."""
 
 import abc
 import contextlib
@@ -42,7 +42,7 @@ LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 
 Texts = str | Sequence[str]  #: a sentence, or n
-Option = str | int | bool | Progress | None  #: a value of an argument of ``encode``
+Option = str | int | bool | Progress | None  #: value of an argument of ``encode``
 
 
 class Encoder(abc.ABC):
@@ -69,13 +69,13 @@ class Encoder(abc.ABC):
     #: its backbone, for others to share; None if it is tuned, or word vectors alone
     loaded_backbone: "Backbone | None" = None
     ordered = False  #: whether the first columns of a vector are a usable one, see ``Transform``
-    extensions: Sequence[Extension] = ()  #: parts whose code is not promptcli's own, in order
+    extensions: Sequence[Extension] = ()  #: parts with code outside promptcli, in order
     similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
     _takes_leading_text = True  # whether its prompt is words, and one
     _rewrite: Callable[[Sequence[str]], list[str]] = list  # sentences as the prompt takes them
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Refuse to make what no one computes; ``promptcli.load`` opens a model by its name."""
+        """Refuse to create the abstract class; ``promptcli.load`` opens a model by its name."""
         if cls is Encoder:
             raise UsageError("Encoder() is not how a model is opened; call promptcli.load")
         return super().__new__(cls)
@@ -108,7 +108,7 @@ class Encoder(abc.ABC):
 
     @property
     def parts(self) -> "Sequence[Encoder]":
-        """The encoders of single prompts whose vectors make its own: itself, or several."""
+        """The encoders of single prompts that it consists of: itself, or several."""
         return [self]
 
     @property
@@ -170,7 +170,7 @@ class Encoder(abc.ABC):
     def without_cache(self) -> "Encoder":
         """Return the encoder without what it keeps between calls, the biases of denoising.
 
-        Those were computed in batches of earlier calls, which may change their last bits.
+        Biases from batches of earlier calls may differ in their last bits.
         """
         return self
 
@@ -220,15 +220,14 @@ class Encoder(abc.ABC):
             batch_size: Most sentences in a forward pass; by default a budget of tokens decides. The
                 vectors do not depend on it, up to rounding.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
-            precision: ``float32``, nothing else; ``promptcli.quantize`` makes others of the
-                vectors.
+            precision: ``float32`` only; ``promptcli.quantize`` converts the vectors.
             convert_to_numpy: A numpy array; else a list of n tensors.
             convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy``
                 says.
             normalize_embeddings: Scale every vector to length 1; a vector of zeros stays unchanged.
             truncate_dim: Keep the first k dimensions of a vector, before it is scaled.
             device: Encode on another device than the encoder's.
-            progress: Called with the number of sentences newly done.
+            progress: Called with the number of new sentences.
             others: Further arguments of sentence-transformers (``pool``, ``chunk_size``). They must
                 be None.
 
@@ -325,7 +324,9 @@ class Encoder(abc.ABC):
 
     @property
     def model_card_data(self) -> Any:
-        """Takes the figures that sentence-transformers' evaluators store, and forgets them."""
+        """A place for the figures that sentence-transformers' evaluators store; they are
+        discarded.
+        """
         return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)
 
     @overload  # a text is a sequence of texts, too
@@ -376,8 +377,8 @@ class Encoder(abc.ABC):
 
         It puts the text that the model has for the role in front of every sentence. It is this
         encoder itself if the model has none, if it has that text already, or if the recipe's prompt
-        does not begin with the model's default text, directly followed by [X]. ``report``: a note
-        names the text.
+        does not begin with the model's default text, directly followed by [X]. With ``report`` a
+        note names the text.
         """
         default = self.leading.default_text
         name = self.leading.name_for(role)
@@ -392,8 +393,8 @@ class Encoder(abc.ABC):
         return self.with_leading_text(text)
 
     def _with_text(self, text: str) -> tuple[str, Recipe]:
-        """Return a text as it goes in front of every sentence, in place of the model's default
-        text, and the recipe that has it directly before [X].
+        """Return a text to put in front of every sentence, in place of the model's default text,
+        and the recipe with the text directly before [X].
         """
         if self.recipe.text_rule == "lower":
             text = lower(text)
@@ -408,8 +409,8 @@ class Encoder(abc.ABC):
         return text, self.recipe.replace(prompt=prompt.replace(before, text + SLOT))
 
     def prepare(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as they go to the tokenizer: as the recipe's text rule and period
-        write them, with the characters of the template that touch them.
+        """Return n sentences as tokenizer input: after the recipe's text rule and period, with the
+        template's characters that touch them.
 
         They are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
         text. A shipped table would read a soft hyphen as the end of a word, where BERT's tokenizer
@@ -474,11 +475,11 @@ class Encoder(abc.ABC):
         return self.encode(X)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return ``model``, which is this encoder: what ``set_params`` replaces."""
+        """Return ``model``, this encoder, which ``set_params`` replaces."""
         return {"model": self}
 
     def set_params(self, **params: Any) -> Self:
-        """Become the encoder of another ``model``, which is what ``load`` takes, or an encoder.
+        """Become the encoder of another ``model``: an encoder, or any value that ``load`` takes.
 
         Raises:
             ValueError: Another parameter is given.
@@ -503,7 +504,7 @@ class Encoder(abc.ABC):
         return True
 
     def __sklearn_tags__(self) -> Any:
-        """Say that nothing has to be fitted; BERTopic asks a pipeline whether it is."""
+        """Return True: nothing has to be fitted; BERTopic asks a pipeline whether it is fitted."""
         from sklearn.base import BaseEstimator
 
         tags = BaseEstimator().__sklearn_tags__()
@@ -549,7 +550,7 @@ def _unit_rows(vectors: VectorsLike) -> "Tensor":
 
 
 def _are_texts(given: Any) -> bool:
-    """Return whether these are texts rather than vectors; an empty list is one of texts."""
+    """Return whether these are texts, not vectors; an empty list counts as texts."""
     if not isinstance(given, Collection):
         return True  # or refused as texts
     if len(given) == 0:
@@ -559,7 +560,7 @@ def _are_texts(given: Any) -> bool:
 
 @contextlib.contextmanager
 def _progress_bar(total: int, progress: Progress) -> Iterator[Progress]:
-    """Draw a bar of sentences; the function yielded adds to it, and calls ``progress``."""
+    """Draw a bar of sentences; the yielded function advances it and calls ``progress``."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     with tqdm(total=total, desc="Sentences", unit="") as bar:

@@ -1,4 +1,4 @@
-"""The mean of word vectors by numpy alone, so that no one waits for torch to be imported."""
+"""The mean of word vectors by numpy alone, without the slow import of torch."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-#: What the word vectors of a language model are rounded to. Other types are torch's.
+#: Dtypes that the word vectors of a language model are rounded to. Other dtypes need torch.
 _DTYPES = {"stored": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
 
@@ -39,8 +39,8 @@ def static_encoder(
 ) -> "StaticEncoder | None":
     """Return the encoder of a recipe that averages word vectors, on the CPU; None for all others.
 
-    No other place decides which encoders do without torch. ``on_torch`` makes the same encoder on
-    torch.
+    Only this function decides which encoders do without torch. ``on_torch`` makes the same encoder
+    on torch.
     """
     tuned_rows = TUNED + TUNED_ROWS
     if not (
@@ -63,8 +63,8 @@ def static_encoder(
 
 
 def averages_words(recipe: Recipe, leading: LeadingTexts) -> bool:
-    """Return whether a recipe averages word vectors, of a sentence alone or with one of the model's
-    own texts in front, and transforms them by what numpy computes.
+    """Return whether a recipe averages word vectors (of a sentence, or with one of the model's
+    texts in front), with transforms that numpy computes.
     """
     prompts = [text + SLOT for text in ("", *leading.texts.values())]
     return (
@@ -183,7 +183,7 @@ class StaticEncoder(Encoder):
     def begin(
         self, inputs: Inputs, progress: Progress
     ) -> Callable[[], "dict[StaticEncoder, np.ndarray]"]:
-        """Return what returns the vectors (n, d) of n inputs; see ``Pass``."""
+        """Return a function that returns the vectors (n, d) of n inputs; see ``Pass``."""
         vectors = average_embeddings(inputs.ids, self._word_vectors, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             if transform.name == "truncate":
@@ -200,14 +200,14 @@ class StaticEncoder(Encoder):
 
 
 def as_bfloat16(array: np.ndarray) -> np.ndarray:
-    """Return a float32 array rounded to the nearest bfloat16, of two equally near to the even."""
+    """Return a float32 array rounded to the nearest bfloat16, ties to even."""
     bits = array.view(np.uint32)
     last = (bits >> 16) & 1
     rounded: np.ndarray = (bits + 0x7FFF + last) & 0xFFFF0000
     return rounded.view(np.float32)
 
 
-#: Inputs that are added up together: their sums stay in a core's own cache.
+#: Inputs summed together: their sums stay in a core's cache.
 _TOGETHER = 256
 
 
@@ -238,9 +238,7 @@ def average_embeddings(
 def _sums(
     embeddings: np.ndarray, places: np.ndarray, starts: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
-    """Return the sums of some inputs, the longest first; each is added from its first token to its
-    last.
-    """
+    """Return the sums of some inputs, longest first; each adds its tokens in order."""
     sums: np.ndarray = embeddings[places[starts]]
     longer = len(lengths)  # inputs that have further tokens
     for position in range(1, int(lengths[0])):

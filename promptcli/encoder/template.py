@@ -19,7 +19,7 @@ from promptcli.errors import UsageError, WrongKindError
 from promptcli.recipe import MASK, SLOT
 
 _PROBE = "cat"  # a sentence
-#: The placeholder in front of a block, and that of a block in front of the whole text.
+#: The placeholder in front of a block, and the one for a block in front of the whole text.
 OF_BLOCK, OF_TEXT = -1, -2
 _CLOSING = "\"'”’»)\\]」』】〟"  # noqa: RUF001
 _UNSPACED = "。．｡！？"  # noqa: RUF001 - end marks of scripts without spaces
@@ -118,7 +118,7 @@ class Template:
         return words, added, white + touching, end
 
     def _between(self, before: str, between: str, after: str) -> list[int]:
-        """Return the ids between two pieces, which are to be cut into the same tokens."""
+        """Return the ids between two pieces; both pieces must give the same tokens."""
         if MASK in between:
             raise UsageError(
                 f"template {self.text!r} has a {MASK} between its two {SLOT}; put it before or"
@@ -151,7 +151,7 @@ class Template:
         return self.outside + self.copies * (len(self._before_ids) + len(self._after_ids))
 
     def most_tokens(self, size: int) -> int:
-        """Return the most tokens that an input can have whose sentence has this many tokens."""
+        """Return the largest length of an input with a sentence of this many tokens."""
         return self.length + self.copies * size
 
     def pieces(self, length: int) -> list[slice]:
@@ -173,7 +173,7 @@ class Template:
     def mask_positions(self, lengths: np.ndarray) -> np.ndarray:
         """Return the positions (n, k) of its k masks in inputs of these lengths (n,).
 
-        A sentence may contain the token, too.
+        A sentence may also contain the mask token.
         """
         masks = np.array(self.masks, np.int64)
         return np.where(masks < 0, lengths[:, None] + masks, masks)
@@ -222,10 +222,10 @@ class Template:
         return Inputs(ids.between(self.prefix, self.suffix).filled(self._tokenizer.pad), cut)
 
     def _shortened(self, pieces: RaggedIds, cut: np.ndarray, room: int) -> RaggedIds:
-        """Return the pieces with those that are ``cut`` as long as there is room.
+        """Return the pieces, with every ``cut`` piece as long as the room allows.
 
-        What touches the sentence stays: the ids before [X] if it loses its first tokens, else those
-        after it.
+        The ids touching the sentence stay: those before [X] if the sentence loses its first tokens,
+        else those after it.
         """
         touching = self._after_ids
         if self._tokenizer.cuts_left:

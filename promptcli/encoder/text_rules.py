@@ -1,5 +1,5 @@
-"""What becomes of a sentence's own characters before it is tokenised: an end mark, and the rules of
-other programs.
+"""Changes of a sentence's characters before tokenisation: an end mark, and the rules of other
+programs.
 """
 
 import re
@@ -43,7 +43,7 @@ _FURTHER = {"。": ("」", "』", "】", "〟"), "ARMENIAN": (":", "՞", "՜"), 
 def with_period(text: str) -> str:
     """Return a text with an end mark after it, unless it is empty or has one.
 
-    The script is that of its last letter.
+    The last letter decides the script.
     """
     if not text or text.endswith(_PUBLISHED):
         return text
@@ -103,7 +103,7 @@ def lower(text: str) -> str:
 
 @dataclass(frozen=True)
 class TextRule:
-    """What becomes of a sentence's own characters."""
+    """A rule that changes a sentence's characters."""
 
     change: Callable[[str], str]
     strips: bool = True  #: whether white space around the sentence is dropped before
@@ -121,8 +121,8 @@ class TextRule:
         return self.change(text)
 
 
-PLAIN_TEXT = TextRule(str)  #: that of a recipe without one
-#: The last two are those of sentence-transformers.
+PLAIN_TEXT = TextRule(str)  #: rule of a recipe without one
+#: The last two are sentence-transformers' rules.
 TEXT_RULES = {
     "prompteol": TextRule(_prompteol),
     "full-stop": TextRule(_with_full_stop),

@@ -33,13 +33,13 @@ def evaluate(
 ) -> "Evaluation":
     """Score models on tasks of any kind. Global random states are unchanged.
 
-    Each score of a named model is kept as its task ends, so that a second evaluation measures only
-    what is missing.
+    Each score of a named model is stored when its task ends, so that a second evaluation measures
+    only missing scores.
 
     Args:
         models: One or several: a name, a recipe (``ditto:1-9``: a head), a folder, a hub id, an
-            encoder, or what else ``load`` takes. A model with another recipe for transfer tasks
-            uses that one there.
+            encoder, or what else ``load`` takes. A model with a separate recipe for transfer tasks
+            uses it there.
         tasks: ``STS12`` to ``STS16``, ``STS-B``, ``SICK-R`` (``sts``: all), ``STS-B:dev``,
             ``STS-B:de`` and the like (stsb-multi-mt), ``demo``, ``demo:dev``; files of graded
             pairs, ``FILE`` or ``FILE:first,second,gold``; ``retrieval:FILE`` (columns query,
@@ -49,8 +49,8 @@ def evaluate(
             (``meaning``), by words, or by both.
         data_dir: SentEval's ``downstream`` folder; without it STS tasks come from the hub.
         protocol: ``senteval``, or ``mteb``: SICK-R with all its pairs, raw text.
-        vectors: Files of another program's vectors to score, too (.npy, .parquet): row i
-            is sentence i of ``task_sentences``.
+        vectors: Files of another program's vectors to score as well (.npy, .parquet): row i is
+            sentence i of ``task_sentences``.
         compare: The model that all others are compared with, task by task. Default: every two of
             up to six are compared on the averages of their tasks. By a paired bootstrap, corrected
             for the number of comparisons (Holm).
@@ -62,8 +62,8 @@ def evaluate(
     Returns:
         A list of the scores of the vectors, then of one model after the other, each with its tasks
         in the papers' order: ``SpearmanScore``, ``AccuracyScore``, ``RetrievalScore``,
-        ``MtebScore``, each a ``Score``. Its ``comparisons`` are the differences, ``missing`` and
-        ``refused`` what is left out and why.
+        ``MtebScore``, each a ``Score``. Its ``comparisons`` are the differences; ``missing`` and
+        ``refused`` give the reason for each omitted task and model.
 
     Raises:
         UsageError: An unknown task, or a task that a model cannot be scored on.
@@ -128,7 +128,7 @@ def evaluate(
 
 
 def _ranked_by(by: str, tasks: Tasks) -> Tasks:
-    """Return tasks with those of retrieval ranked in one way."""
+    """Return tasks with every retrieval task ranked in one way."""
     family = look_up("by", by, _FAMILY_OF_WAY)
     if family == "retrieval":
         return tasks

@@ -36,7 +36,7 @@ class Candidate:
     label: Label  #: of its scores
     encoder: TorchEncoder
     transfer: Recipe | None  #: recipe of transfer tasks, if it differs
-    is_named: bool  #: opened by its name: the weights of an encoder in memory may have changed
+    is_named: bool  #: opened by name; an encoder in memory may have changed weights
 
     @functools.cached_property
     def for_transfer(self) -> "Candidate":
@@ -66,7 +66,7 @@ def load_named_tasks(
     protocol: str = "senteval",
     skip_missing: bool = False,
 ) -> Loaded[AnyTask]:
-    """Load tasks by their names, see ``evaluate``; what is missing is reported."""
+    """Load tasks by their names (see ``evaluate``); missing tasks are reported."""
     folder = senteval_folder()
     names = any_task_names(tasks) or any_task_names(
         BARE.corpus if folder is None else list(map(str, TEST_TASKS))
@@ -118,7 +118,7 @@ def open_candidates(
 
 
 def _label(model: Model, word: str | None, entry: Entry) -> Label:
-    """Return how results call a model: one with a name by it, a recipe by its backbone."""
+    """Return a model's name in results: its own name, or for a recipe the backbone's."""
     is_saved = word in loading.open_registry().names()
     is_named = is_saved or (word is not None and bool(entry.provenance))
     is_changed = isinstance(model, Choice) and bool(model.changes)
@@ -147,7 +147,7 @@ def score_models(
     *,
     strict: bool,
 ) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
-    """Return each candidate's scores, and why others lack some, or raise it.
+    """Return each candidate's scores and the reasons for missing ones, or raise the reason.
 
     Scores of an earlier evaluation are taken from ``kept``; new ones are put there as
     each task ends. Candidates with the same model input are scored together.
@@ -198,7 +198,7 @@ def _note_figure(score: Score) -> None:
 
 
 def is_for_transfer(task: AnyTask) -> bool:
-    """Return whether models are read by their recipe for transfer tasks, if they have one."""
+    """Return whether a task uses the models' recipe for transfer tasks, if they have one."""
     return isinstance(task, OtherTask) and task.for_transfer
 
 

@@ -50,7 +50,7 @@ class TaskVectors:
     """Vectors of the distinct sentences of some tasks, and the encoder or file they came from."""
 
     label: Label
-    recipe: dict[str, Any]  #: how they were made, JSON-ready
+    recipe: dict[str, Any]  #: how the vectors were made, JSON-ready
     fingerprint: str
     vectors: NDArray[Any]  #: (n, d), row i is sentence i of ``distinct_sentences``
     encoder: TorchEncoder | None = None  #: None if another program made them
@@ -63,7 +63,7 @@ class TaskVectors:
 
 @dataclass(frozen=True)
 class EvalSettings:
-    """The choices that tasks of plug-ins leave open."""
+    """Options of tasks of plug-ins."""
 
     fast: bool = False  #: a faster setting, for development
     mteb_folder: Path = Path("mteb-results")  #: of mteb's result files
@@ -75,7 +75,7 @@ def distinct_sentences(tasks: Iterable[AnyTask]) -> list[str]:
 
 
 def row_of_sentences(tasks: Iterable[AnyTask]) -> RowOfSentence:
-    """Return the row of each sentence in vectors of ``distinct_sentences``."""
+    """Return the row of each sentence in the vectors of ``distinct_sentences``."""
     return {sentence: row for row, sentence in enumerate(distinct_sentences(tasks))}
 
 
@@ -115,7 +115,7 @@ def _has_roles(encoder: TorchEncoder) -> bool:
     return any(encoder.in_role(role) is not encoder for role in ("query", "document"))
 
 
-#: What lists the sentences of tasks.
+#: The command that lists the sentences of tasks.
 _LISTING = "`promptcli eval --list-sentences` with the same tasks and data (Python: task_sentences)"
 
 
@@ -188,10 +188,7 @@ def score_vectors(
 
 @contextlib.contextmanager
 def keep_random_states() -> Iterator[None]:
-    """Restore the global random states afterwards: mteb and training seed them all.
-
-    They are those of Python, NumPy and torch.
-    """
+    """Restore the random states of Python, NumPy and torch: mteb and training seed them."""
     python = random.getstate()
     arrays = np.random.get_state()  # noqa: NPY002
     try:
@@ -203,7 +200,7 @@ def keep_random_states() -> Iterator[None]:
 
 
 def value_on(encoder: TorchEncoder, task: DevelopmentTask) -> float:
-    """Return the figure that a checkpoint is chosen by: Spearman x 100, or nDCG@10 x 100."""
+    """Return the score that chooses a checkpoint: Spearman x 100, or nDCG@10 x 100."""
     if isinstance(task, STSTask):  # without the rest of its score
         rows = row_of_sentences([task])
         pairs = task.pairs()
@@ -258,7 +255,7 @@ def _correlate(
 
 
 def _subset_scores(task: STSTask, cosines: NDArray[np.float64]) -> dict[str, SubsetScore]:
-    """Return the score of each subset, whose cosines lie one after the other."""
+    """Return the score of each subset; their cosines are concatenated."""
     scores = {}
     start = 0
     for name, subset in task.subsets.items():
@@ -361,18 +358,18 @@ def average(scores: Iterable[Score]) -> float:
     return float(np.mean([round(score.value, 2) for score in scores]))
 
 
-COMPARED = (SpearmanScore, ExampleScore)  #: scores of which two can be compared
+COMPARED = (SpearmanScore, ExampleScore)  #: classes of scores that can be compared
 
 
 def scores_of_average(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
-    """Return the scores of a kind that are averaged: those of the papers' tasks, or else all."""
+    """Return the scores of a kind that enter the average: those on the papers' tasks, else all."""
     of_kind = [score for score in scores if isinstance(score, kind)]
     of_papers = [score for score in of_kind if score.column in kind.averaged_over]
     return of_papers or of_kind
 
 
 def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
-    """Compare two encoders on the same tasks of one kind, or their means if several.
+    """Compare two encoders on the same task, or on the mean of several tasks of one kind.
 
     The interval and the p-value come from a paired bootstrap.
     """
@@ -411,7 +408,7 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     )
 
 
-MOST_COMPARED = 6  #: most models of which every two are compared without being asked
+MOST_COMPARED = 6  #: most models for which every pair is compared by default
 
 
 def compare_encoders(
@@ -419,7 +416,7 @@ def compare_encoders(
 ) -> list[Comparison]:
     """Compare each row with the baseline, task by task, or every two of up to six on averages.
 
-    Rows that lack a score of others are left out. P-values are corrected by Holm.
+    Rows without all scores are left out. P-values are corrected by Holm.
     """
     most = max(map(len, rows.values()), default=0)
     complete = {label: row for label, row in rows.items() if len(row) == most}

@@ -1,4 +1,4 @@
-"""Scores that earlier evaluations measured, kept on disk by all that decides them."""
+"""Scores of earlier evaluations, stored on disk under everything that determines them."""
 
 import hashlib
 from dataclasses import replace
@@ -14,15 +14,16 @@ from promptcli.evaluation.scores import Label, RetrievalScore, Score, SpearmanSc
 from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache
 
-#: To be raised when the same vectors and data get another score or interval than before, or a score
-#: another field.
+#: Increase it when the same vectors and data get a different score or interval, or a score gets a
+#: new field.
 PROTOCOL_VERSION = 4
 
 
 def _kept_as(task: AnyTask) -> type[Score] | None:
     """Return the class of the scores of a task.
 
-    None if they are not kept: the metric of an ``OwnTask`` is a function, which may change unseen.
+    None if scores are not stored: the metric of an ``OwnTask`` is a function, which may change
+    unnoticed.
     """
     if isinstance(task, OtherTask):
         return task.kept_as

@@ -98,14 +98,14 @@ def rounded(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class DataScore(Score):
-    """A figure on data that are known by their hash."""
+    """A score on data identified by a hash."""
 
     data_sha256: str  #: of the task's sentences and gold
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleScore(DataScore):
-    """A mean of figures of test examples, or of queries."""
+    """A mean over test examples or queries."""
 
     ci95: tuple[float, float]  #: over them
     by_example: NDArray[np.float64] = field(repr=False, compare=False)  #: (n,), for ``compare``
@@ -209,9 +209,7 @@ class Comparison:
 
 
 class Evaluation(list[Score]):
-    """The scores of some models, one model after the other, and what else came of the
-    evaluation.
-    """
+    """The scores of some models, one model after the other, with comparisons and omissions."""
 
     def __init__(
         self, rows: dict[Label, list[Score]], tasks: list[Any], missing: dict[str, str]
@@ -228,7 +226,7 @@ class Evaluation(list[Score]):
 def recipe_name(recipe: Recipe) -> str:
     """Return the name of a recipe on any backbone.
 
-    An unnamed one is called by its fields that differ from the defaults.
+    An unnamed recipe is described by its fields that differ from the defaults.
     """
     recipe = recipe.resolve()
     for name, named in RECIPES.items():

@@ -52,8 +52,7 @@ def spearman(scores: Floats, gold: Floats) -> float:
 def highest_spearman(gold: Floats) -> float:
     """Return the highest correlation that similarities without ties can have with gold scores.
 
-    Gold scores with ties have no order among equals, so that it is below 1: for two levels about
-    0.866 at most.
+    With ties in the gold scores it is below 1: at most about 0.866 for two levels.
     """
     ranks = np.argsort(np.argsort(gold, kind="stable"))
     return spearman(ranks.astype(np.float64), gold)

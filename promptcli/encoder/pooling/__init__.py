@@ -1,6 +1,6 @@
 """Pooling = states x weights: hidden states to one vector per sentence.
 
-New weights are a file, its import and a line here.
+To add weights, add a file, its import and a line here.
 """
 
 import functools
@@ -91,7 +91,7 @@ def _layers(spec: Spec, backbone: Backbone, default: Pair) -> frozenset[int]:
     return frozenset(range(wanted.first - 1, wanted.last))
 
 
-#: States by name: what the backbone has to compute for them.
+#: Name of states -> the backbone outputs that they need.
 STATES: dict[str, Callable[[Spec, Backbone], Needs]] = {
     # raw word embeddings, no position, no LayerNorm (PromptBERT's static embeddings)
     "static": lambda spec, backbone: Needs(static=True),
@@ -108,7 +108,7 @@ STATES: dict[str, Callable[[Spec, Backbone], Needs]] = {
 
 
 def build_states(spec: Spec, backbone: Backbone) -> Needs:
-    """Return what the states of a pooling need."""
+    """Return the backbone outputs that the states of a pooling need."""
     make = look_up("states of pooling", spec.name, STATES)
     if "text" in spec.values and spec.argument is not None:  # no form is known
         raise UsageError(f"states {spec.name!r} take no argument, but {spec.argument!r} was given")

@@ -32,7 +32,7 @@ ALPHA = 1.0  #: of a recipe that names none; published: 1 to 2.5
 
 
 def _place(backbone: Backbone, head: Pair) -> tuple[int, int]:
-    """Return layer and head, from 0, of an attention head; refuse one that there is not."""
+    """Return layer and head, from 0, of an attention head; refuse one that does not exist."""
     if not (1 <= head.first <= backbone.n_layers and 1 <= head.last <= backbone.n_heads):
         last = f"{backbone.n_layers}-{backbone.n_heads}"
         raise UsageError(

@@ -46,7 +46,7 @@ class ContentMaximum(_Content, Maximum):
 
 
 class ContentTokens:
-    """Tells the tokens of the sentence in inputs of a template.
+    """Finds the tokens of the sentence in inputs of a template.
 
     Characters of the template that touch [X] are tokenised with the sentence, and so is the space
     before it. Their tokens are left out if they hold nothing else; one that also holds a
@@ -95,8 +95,8 @@ class _Spelling:
         ids = tokenizer.encode([characters])[0] if characters else []
         text = "".join(_letters(tokenizer.text(token)) for token in ids)[::step]
         self._length = len(text)
-        #: By the characters that are still to be spelled and the token: what it leaves of them, or
-        #: -1 if it is another token.
+        #: (characters still to spell, token) -> characters left after the token, or -1 if it does
+        #: not match.
         self._left = torch.full((len(text) + 1, tokenizer.highest + 1), -1)
         for token in tokenizer.items() if text else ():
             letters = _letters(tokenizer.text(token))[::step]
@@ -125,5 +125,5 @@ class _Spelling:
 
 
 def _letters(token: str) -> str:
-    """Return what a token writes: WordPiece marks one that goes on with a word."""
+    """Return the characters of a token; WordPiece marks a token that continues a word."""
     return token.removeprefix("##") or token

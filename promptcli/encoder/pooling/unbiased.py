@@ -38,7 +38,7 @@ _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|~´’…‚¿–»€
 
 @dataclass(frozen=True)
 class _Convention:
-    """What one kind of vocabulary drops by each switch but the case, and how words are joined
+    """Tokens that each switch (but case) drops in one kind of vocabulary, and how words are joined
     again.
     """
 
@@ -53,7 +53,7 @@ _WORDPIECE = _Convention(
         "sub": lambda token: "##" in token,
         "pun": _PUNCTUATION.__contains__,
     },
-    # The published code averages the literal [PAD] for a sentence of which nothing is left.
+    # The published code averages the literal [PAD] for a sentence without remaining tokens.
     lambda words: " ".join(words).lower() or "[PAD]",
 )
 _BYTE_LEVEL = _Convention(

@@ -1,6 +1,6 @@
 """Weights: how a sentence's token states become one vector.
 
-The base is here, and the weights that ask nothing of the model.
+The base class, and the weights that need nothing from the model.
 """
 
 import functools
@@ -49,7 +49,7 @@ class Weights(ABC):
         return {}
 
     def notes(self) -> list[str]:
-        """Return what to tell the user of the sentences since the last call; mostly nothing."""
+        """Return notes for the user about the sentences since the last call; mostly none."""
         return []
 
     def token_ids(self, texts: Sequence[str], backbone: Backbone) -> RaggedIds:

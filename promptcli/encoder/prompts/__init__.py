@@ -1,6 +1,6 @@
 """Prompts: words, learned vectors, or learned keys and values around a sentence.
 
-A new one is a file, its import and a line here.
+To add a prompt, add a file, its import and a line here.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""Prompts for causal models, of which nothing is learned.
+"""Prompts for causal models; nothing is learned.
 
 ``token-prepending:[START-EXIT][;BLOCKS]:TEMPLATE``: the sentence sees its own summary (Token
 Prepending), or the summaries of its blocks (Hierarchical Token Prepending).
 ``contrastive:[LAYER:C[:norm]:]TEMPLATE || AUXILIARY``: the irrelevant information is subtracted.
-``kv:[START-EXIT;BIAS:]TEMPLATE``: every token attends to the last one, too (KV-Embedding).
+``kv:[START-EXIT;BIAS:]TEMPLATE``: every token also attends to the last token (KV-Embedding).
 ``reversed:PROMPT``: the words of the sentence in reverse order (ReverseEOL).
 """
 
@@ -119,8 +119,8 @@ class TokenPrepending(Prompt):
 
     @functools.cached_property
     def _embeddings(self) -> Tensor:
-        """(2, e), in the order of ``OF_BLOCK`` and ``OF_TEXT``; the first is also that of the only
-        placeholder.
+        """(2, e), in the order of ``OF_BLOCK`` and ``OF_TEXT``; the first is also the vector of a
+        single placeholder.
         """
         generator = torch.Generator().manual_seed(0)
         width = self._backbone.word_embeddings.size(1)
