@@ -1,1 +1,1 @@
-"""Backbones: pre-trained language models. Every transformers quirk is here, and only here."""
+"""Backbones: pre-trained language models. Only this package knows transformers' quirks."""

@@ -1,4 +1,4 @@
-"""What the configuration of a peft adapter says: its kind, and the backbone that it belongs to."""
+"""The configuration of a peft adapter: its kind, and the backbone that it belongs to."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from promptcli.errors import UsageError, shorten
 from promptcli.storage.files import inside
 from promptcli.storage.typed_documents import read_document
 
-PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for keys and values in front of every layer's own
+PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for learned keys and values in every layer
 _IN_THE_INPUT = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -43,9 +43,7 @@ def read_adapter_config(path: Path) -> AdapterConfig:
 
 
 def check_kind(what: str, config: AdapterConfig) -> None:
-    """Refuse an adapter that is learned vectors in the input: it does not change the weights that
-    could be merged.
-    """
+    """Refuse an adapter of learned input vectors: it changes no weights and cannot be merged."""
     kind = config.peft_type
     if kind == PREFIX_TUNING:
         raise UsageError(f"{what} is prefix tuning of peft, an encoder: give it as model")
@@ -67,8 +65,8 @@ def base_name(what: str, folder: Path, config: AdapterConfig) -> str:
     """Return the backbone that an adapter's configuration names: a folder inside its own, else a
     name on the hub.
 
-    Another folder of this machine is refused: who wrote the adapter would have its weights passed
-    on with it.
+    Any other local folder is refused: the adapter's author could otherwise have its weights
+    exported.
     """
     base = config.base_model_name_or_path
     if not base:

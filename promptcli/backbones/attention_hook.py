@@ -1,7 +1,7 @@
 """The attention hook: one function, registered by name in transformers, serves every method.
 
-An ``AttentionHook`` travels with one forward pass as the keyword argument ``hook`` of the model: it
-carries in what is ``Injected`` (such as deep prefixes), and out what is ``Recorded`` (such as
+An ``AttentionHook`` travels with one forward pass as the keyword argument ``hook`` of the model. It
+carries ``Injected`` values in (such as deep prefixes) and ``Recorded`` values out (such as
 diagonals). Layers are numbered by counting calls, because ALBERT shares one module among its layers
 and DistilBERT's modules carry no number. ``hook_fault`` compares it with transformers' eager path.
 """
@@ -29,7 +29,7 @@ ScoreFunction = Callable[[Tensor | None], Tensor]
 
 @dataclass(frozen=True)
 class Injected:
-    """What a forward pass puts into the attention of the layers."""
+    """The values that a forward pass puts into the attention of the layers."""
 
     #: Per layer the prefix keys and values, each (h', p, d/h) or (n, h', p, d/h), as in DCPCSE.
     prefix: Sequence[tuple[Tensor, Tensor]] | None = None
@@ -44,7 +44,7 @@ class Injected:
 class Recorded:
     """The requests of a forward pass to the layers' attention, and the values it has read."""
 
-    needs: Needs = field(default_factory=Needs)  #: what is wanted of which layers
+    needs: Needs = field(default_factory=Needs)  #: outputs wanted from each layer
     #: Slot of ``needs.attention_rows`` -> (n,)
     places: Mapping[int, Tensor] = field(default_factory=dict)
     #: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
@@ -60,8 +60,8 @@ class Recorded:
     values: dict[int, Tensor] = field(default_factory=dict)
     #: (n,) the only positions whose mixtures and values are wanted; None for all
     slots: Tensor | None = None
-    #: layer (0-based) after whose attention the pass ends with ``Stopped``; before it, if nothing
-    #: but its values is wanted
+    #: layer (0-based) after whose attention the pass ends with ``Stopped``; before its attention if
+    #: only its values are wanted
     stop: int | None = None
     keeps_all: bool = False  #: whether keys and values are kept
     #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries;
@@ -70,24 +70,24 @@ class Recorded:
 
     @property
     def layers(self) -> set[int]:
-        """The layers (0-based) of which something was read."""
+        """The layers (0-based) from which something was recorded."""
         read = self.diagonals.keys() | self.matrices.keys() | self.mixtures.keys()
         return read | self.values.keys() | {layer for layer, _ in self.attention_rows}
 
     def reads_scores(self, layer: int) -> bool:
-        """Return whether anything of a layer's attention matrix is wanted."""
+        """Return whether any part of a layer's attention matrix is wanted."""
         needs = self.needs
         of_row = any(of == layer for of, _ in needs.attention_rows)
         return of_row or layer in needs.diagonals or layer in needs.matrices
 
 
 class AttentionHook:
-    """Puts what is injected into one forward pass, and keeps what is recorded of it."""
+    """Injects values into one forward pass and records values from it."""
 
     def __init__(self, injected: Injected = Injected(), recorded: Recorded | None = None) -> None:
         self.injected = injected
         self.recorded = recorded or Recorded()
-        self.calls = 0  #: layers that have come by
+        self.calls = 0  #: layers counted so far
         #: The last tokens' key and value of the layer before, each (n, h', 1, d/h), for
         #: ``rerouting``.
         self._rerouted: tuple[Tensor, Tensor] | None = None
@@ -120,9 +120,10 @@ class AttentionHook:
     def _reroute(
         self, layer: int, rerouting: Rerouting, key: Tensor, value: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, Tensor, AttentionMask]:
-        """Put the last token of the layer before in front of keys and values (n, h', t, d/h).
+        """Put the previous layer's last token in front of keys and values (n, h', t, d/h).
 
-        Keep this layer's for the next one. The mask gets a column for it, with the bias.
+        Keep this layer's last token for the next layer. The mask gets a column for it, with the
+        bias.
         """
         assert self.injected.lasts is not None
         rows = torch.arange(key.size(0), device=key.device)
@@ -140,7 +141,7 @@ class AttentionHook:
         return torch.cat([before[0], key], 2), torch.cat([before[1], value], 2), mask
 
     def read_scores(self, layer: int, score: ScoreFunction, length: int) -> None:
-        """Keep what is wanted of a layer's attention matrix over inputs of that length."""
+        """Record the wanted parts of a layer's attention matrix over inputs of that length."""
         recorded = self.recorded
         if layer in recorded.needs.matrices:
             recorded.matrices[layer] = score(None)
@@ -150,8 +151,8 @@ class AttentionHook:
                 recorded.attention_rows[layer, slot] = row[..., -length:]
 
     def read_values(self, layer: int, value: Tensor) -> None:
-        """Keep the values (n, h', t, d/h) of a layer that are wanted, and end the pass if nothing
-        else is wanted of it.
+        """Record the wanted values (n, h', t, d/h) of a layer, and end the pass if nothing else is
+        wanted.
         """
         recorded = self.recorded
         if layer not in recorded.needs.values:
@@ -166,9 +167,9 @@ class AttentionHook:
             raise Stopped
 
     def pass_on(self, layer: int, mixed: Tensor) -> Tensor:
-        """Return the heads' mixtures (n, t, h, d/h) with which a layer goes on.
+        """Return the heads' mixtures (n, t, h, d/h) that a layer continues with.
 
-        Keep those that are wanted.
+        Record the wanted mixtures.
         """
         contrast = self.injected.contrast
         recorded = self.recorded
@@ -188,12 +189,12 @@ class AttentionHook:
         return mixed
 
 
-#: Of a pass into which nothing is put and of which nothing is read.
+#: The hook of a pass that injects and records nothing.
 NO_HOOK = AttentionHook()
 
 
 class Stopped(Exception):
-    """Ends a forward pass early: all that it was for is recorded."""
+    """Ends a forward pass early: everything wanted is recorded."""
 
 
 def register_attention() -> str:
@@ -208,7 +209,8 @@ def _mask(attention_mask: Tensor | None = None, **options: Any) -> Tensor | Slid
     """Return transformers' own mask for the fused kernels, from the padding (n, t).
 
     A sliding window over a long input, and the mask of padding alone, have forms that do not grow
-    with the square of the length. On a GPU the padding is not looked at, which would wait.
+    with the square of the length. On a GPU the padding is not inspected, since that would wait for
+    the device.
     """
     from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
@@ -230,7 +232,7 @@ def _mask(attention_mask: Tensor | None = None, **options: Any) -> Tensor | Slid
 
 
 def allow_prepending(layers: Iterable[torch.nn.Module]) -> None:
-    """Let layers (in order, causal ones) take the ``prepending`` of the pass that they are in."""
+    """Let the layers of a causal model, in order, apply the ``prepending`` of the current pass."""
     for number, layer in enumerate(layers):
         layer.register_forward_pre_hook(functools.partial(_prepend, number), with_kwargs=True)
 
@@ -265,7 +267,7 @@ def attention(
 ) -> tuple[Tensor, None]:
     """Attend with the fused kernels.
 
-    Put the layer's prefix in front of keys and values, and record what is asked for.
+    Put the layer's prefix in front of keys and values, and record the wanted values.
 
     Args:
         module: The calling attention module; says whether it is causal (layers are counted).
@@ -278,8 +280,8 @@ def attention(
             if nothing is masked, or only the tokens that follow (causal modules).
         scaling: Factor of the dot products; None means (d/h)^-1/2.
         dropout: Probability of attention dropout.
-        hook: What the pass carries in and out; by default nothing.
-        is_causal: Stands in for the module's own word.
+        hook: Values injected and recorded by the pass; by default none.
+        is_causal: Replaces the module's own ``is_causal``.
         softcap: Scores s become c tanh(s / c) (Gemma 2); no fused kernel knows it.
 
     Returns:
@@ -404,8 +406,8 @@ def with_prefix(
     return torch.cat([keys, key], -2), torch.cat([values, value], -2), mask
 
 
-#: Largest difference of the two paths, relative to the largest number: rounding is far below,
-#: another attention above.
+#: Largest difference of the two paths, relative to the largest number: rounding errors are far
+#: smaller, those of a different attention larger.
 _TOLERANCE = {torch.float32: 1e-3}
 _TOLERANCE_ELSE = 5e-2
 _LENGTHS = (24, 17)  # tokens of the probe's two rows, so that one is padded
@@ -415,10 +417,9 @@ _lock = threading.Lock()  # the model's own path is switched on for a moment
 def hook_fault(model: Any, n_layers: int) -> str | None:
     """Return why a model may not be used through the hook, or None.
 
-    Whatever our attention function does not know makes another output than the model's own (causal
-    attention, grouped queries, windows, capped scores and scalings it knows); a family that never
-    calls it makes the same one, but then nothing is counted: a pass must come by the hook
-    ``n_layers`` times.
+    An attention that the hook does not support gives another output than the model's own path (it
+    supports causal attention, grouped queries, windows, capped scores and scalings). A family that
+    never calls the hook gives the same output, so the calls of a pass must number ``n_layers``.
     """
     positions = getattr(model.config, "max_position_embeddings", None) or max(_LENGTHS)
     lengths = [min(length, positions - 2) for length in _LENGTHS]
@@ -431,7 +432,9 @@ def hook_fault(model: Any, n_layers: int) -> str | None:
     )
 
     def run(*hooks: AttentionHook) -> Tensor:
-        """Return the states of padded inputs and of whole ones, through a hook each, or none."""
+        """Return the states of padded and of unpadded inputs, with one hook each, or without
+        hooks.
+        """
         first, second = ({"hook": hook} for hook in hooks) if hooks else ({}, {})
         padded = model(input_ids=ids, attention_mask=real.long(), **first).last_hidden_state[real]
         # a mask that is not needed is left out: causal shows

@@ -58,7 +58,7 @@ class Backbone:
     _ours = False  #: our own BERT, which can compute its last layer at one position alone
     _takes_hook = False
     merged = False  #: an adapter was added to its weights, which its folder does not contain
-    #: The model as ``compile`` made it, which shares its weights; None: it is not compiled.
+    #: The compiled model, which shares the weights; None: not compiled.
     _compiled: Callable[..., Any] | None = None
 
     def __init__(
@@ -99,7 +99,7 @@ class Backbone:
 
     @property
     def extension(self) -> Extension | None:
-        """Where the code of its family came from; None if it is promptcli's own."""
+        """Origin of the code of its family; None if it is promptcli's own."""
         return FAMILIES.extension(self.provenance.family)
 
     @property
@@ -116,7 +116,7 @@ class Backbone:
 
     @property
     def reentrant(self) -> bool:
-        """Whether several threads may compute at once and gain by it: our own BERT on a CPU."""
+        """Whether concurrent threads are safe and faster: our own BERT on a CPU."""
         return self._ours and self.device.type == "cpu"
 
     @property
@@ -154,9 +154,7 @@ class Backbone:
         return load_tokenizer(self.tokenizer_folder)
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace pre-trained weights by the tuned ones, which may be some of them, or add an
-        adapter.
-        """
+        """Replace some or all pre-trained weights by tuned ones, or add an adapter."""
         if is_lora(tensors):
             merge_lora("the adapter", self.model, tensors)
             return
@@ -169,8 +167,8 @@ class Backbone:
         self.model.load_state_dict(dict(tensors), strict=False)
 
     def set_dropout(self, probability: float) -> None:
-        """Set every dropout of the model, whatever its configuration says (ALBERT's and
-        ModernBERT's say none).
+        """Set every dropout of the model, whatever its configuration says (ALBERT and ModernBERT
+        have none).
         """
         install_fast_dropout(self.model)
         for module in self.model.modules():
@@ -181,10 +179,9 @@ class Backbone:
                     setattr(module, name, probability)
 
     def compile(self, *, on: bool = True) -> None:
-        """Let the passes of a model in training go through torch.compile, or no longer.
+        """Turn torch.compile on or off for passes of a model in training.
 
-        Those of a model that is not in training, and those whose embeddings are changed, stay
-        plain.
+        Passes in eval mode, or with changed embeddings, are never compiled.
         """
         options = COMPILE_OPTIONS.get(self.device.type, {})
         self._compiled = torch.compile(self.model, **options) if on else None
@@ -246,8 +243,8 @@ class Backbone:
         )
 
     def mixture(self, batch: Batch, layer: int) -> Tensor:
-        """Return the heads' mixtures (n, h d/h) at the last token of a layer (0-based), for which
-        no later one runs.
+        """Return the heads' mixtures (n, h d/h) at the last token of a layer (0-based); no later
+        layer runs.
         """
         batch = without_shared(batch)
         lasts = slot_positions(batch, LAST)
@@ -292,7 +289,7 @@ class Backbone:
         return None
 
     def _arguments(self, batch: Batch) -> dict[str, Tensor | None]:
-        """Return a batch as the model takes it."""
+        """Return a batch as the model's arguments."""
         words = {"input_ids": batch.ids}
         if batch.soft is not None:
             embedded = self.embeddings(batch)
@@ -307,7 +304,7 @@ class Backbone:
         return {**words, "attention_mask": mask, "position_ids": self._positions(batch)}
 
     def embeddings(self, batch: Batch) -> Tensor:
-        """Return the word embeddings (n, t, e), learned vectors in the places of their words."""
+        """Return the word embeddings (n, t, e), with learned vectors at their positions."""
         rows = self.word_embeddings[batch.ids]
         if batch.soft is None:
             return rows
@@ -330,8 +327,8 @@ class Backbone:
         return positions + before + offset
 
     def _has_typed_padding(self, batch: Batch) -> bool:
-        """Return whether an input may have a token of padding, typed by a user, beside those that
-        fill it up, in a family whose positions depend on it.
+        """Return whether an input may contain a padding token typed by a user, in a family whose
+        positions depend on padding tokens.
         """
         if not self._first_position or batch.soft is not None:
             return False
@@ -364,7 +361,7 @@ class Backbone:
         return SharedTokens(len(ids), tuple(recorded.kept))
 
     def sees_all(self, longest: int) -> bool:
-        """Return whether, of n tokens, the last attends to the first in every layer."""
+        """Return whether the last of n tokens attends to the first in every layer."""
         window = getattr(self.model.config, "sliding_window", None)
         return window is None or longest <= window
 
@@ -383,7 +380,7 @@ class Backbone:
         self._embedding_layer.requires_grad_(False)
 
     def require_hook(self, wanted: str) -> None:
-        """Prove, at first need, that the attention hook computes what the model computes."""
+        """Prove, at first use, that the attention hook computes the same as the model."""
         if not self._takes_hook or self._hook_fault:
             reason = f": {self._hook_fault}" if self._takes_hook else ""
             others = ", ".join(name for name, family in FAMILIES.items() if family.opens)

@@ -2,9 +2,8 @@
 CamemBERT, ELECTRA, MPNet.
 
 Written here, since importing transformers' models takes several times as long as encoding a small
-file; tensors go by the checkpoints' own names, attention is the hook's, and the last layer can be
-computed at one position a sentence. What a configuration asks for beyond this is left to
-transformers.
+file. Tensors have the checkpoints' names, attention is the hook's, and the last layer can be
+computed at one position a sentence. Configurations that need more are left to transformers.
 """
 
 import functools
@@ -39,7 +38,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "silu": functional.silu,
 }
-BUCKETS = 32  #: of distances: half of them for tokens to the left, half for tokens to the right
+BUCKETS = 32  #: buckets of distances: half for tokens to the left, half for tokens to the right
 _FARTHEST = 128  # distances from here on share a bucket
 # of LayerNorm, in checkpoints that came from TensorFlow
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
@@ -50,7 +49,7 @@ _Size = Annotated[int, msgspec.Meta(ge=1)]
 
 @dataclass
 class BertConfig:
-    """What of a ``config.json`` makes the model; the defaults are those of transformers."""
+    """The fields of a ``config.json`` that define the model; the defaults are transformers'."""
 
     vocab_size: _Size
     hidden_size: _Size
@@ -74,8 +73,8 @@ class BertConfig:
 
 
 def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | None:
-    """Return the content of a ``config.json`` as that of this file's model, None where transformers
-    has to say.
+    """Return the content of a ``config.json`` as this file's configuration; None if the model needs
+    transformers.
     """
     plan = FAMILIES[family].plan
     if (
@@ -102,7 +101,7 @@ class BertOutput:
     last_hidden_state: Tensor  #: (n, t, d), or (n, 1, d) at the slots
     hidden_states: tuple[
         Tensor, ...
-    ] = ()  #: where asked for: the first layer's input, then every layer's output
+    ] = ()  #: on request: the first layer's input, then every layer's output
 
 
 def _table(rows: int, width: int, pad: int | None = None) -> nn.Embedding:
@@ -174,7 +173,7 @@ class _SelfAttention(nn.Module):
 
 
 class _Residual(nn.Module):
-    """LayerNorm(dropout(W x + b) + what came in)."""
+    """LayerNorm(dropout(W x + b) + input)."""
 
     def __init__(self, width: int, config: BertConfig) -> None:
         super().__init__()
@@ -187,7 +186,7 @@ class _Residual(nn.Module):
 
 
 def _add_and_norm(module: Any, states: Tensor, before: Tensor) -> Tensor:
-    """Return LayerNorm(dropout(states) + before) by a module's own."""
+    """Return LayerNorm(dropout(states) + before), with a module's own layers."""
     probability = module.dropout.p if module.training else 0.0
     normed: Tensor = module.LayerNorm(dropout(states, probability, before=before))
     return normed

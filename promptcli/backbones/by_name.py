@@ -46,13 +46,13 @@ from promptcli.storage.files import sha256
 
 # as safetensors writes them
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-#: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them
-#: knows no language.
+#: Texts of words in many scripts, equally many in each: a vocabulary that cannot distinguish them
+#: has no language.
 VOCABULARY_PROBES = (
     "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
     "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
 )
-#: A size of a language model -> the fields of a configuration that may say it.
+#: Size of a language model -> configuration fields that may hold it.
 _SIZES = {
     "width": ("hidden_size", "d_model", "n_embd", "dim"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers"),
@@ -99,9 +99,9 @@ def load_backbone(
     """Load a backbone in eval mode: a shipped name, a local folder, a hub id (``@revision`` after
     it), a GGUF file, ``glove:FILE``.
 
-    The folder of a peft adapter is its base with the adapter added. ``dtype`` is by default
-    float32, and for causal models that of their files if the device computes in it;
-    ``allow_word_vectors``: accept word vectors too, which are refused otherwise.
+    The folder of a peft adapter is loaded as its base with the adapter merged. ``dtype`` defaults
+    to float32, for causal models to the dtype of their files if the device computes in it. With
+    ``allow_word_vectors`` word vectors are accepted.
     """
     if words_only(name):
         if not allow_word_vectors:
@@ -196,7 +196,9 @@ def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | N
 
 
 def shape_of(name: str) -> Shape:
-    """Return the shape of a backbone, by its config.json alone; an adapter has that of its base."""
+    """Return the shape of a backbone, by its config.json alone; an adapter has the shape of its
+    base.
+    """
     what = f"backbone {name!r}"
     with without_network():
         folder, _ = locate(name)
@@ -231,7 +233,7 @@ def _stored_dtype(dtypes: Mapping[str, str], device: str) -> torch.dtype:
 
 
 def check_probe(what: str, backbone: Backbone) -> None:
-    """Compute two different texts; refuse a backbone that does not tell them apart."""
+    """Encode two different texts; refuse a backbone that does not distinguish them."""
     tokenizer = backbone.tokenizer
     first, second = tokenizer.encode(VOCABULARY_PROBES)
     pair = []

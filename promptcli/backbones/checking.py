@@ -1,8 +1,9 @@
 """Checks that a foreign model folder must pass before use, and transformers, imported when needed
 and kept silent.
 
-Transformers fills missing tensors with random numbers and missing tokens with its own, and fails in
-many ways on a faulty one. Here the former is refused and the latter becomes one line.
+Transformers fills in missing tensors with random numbers and missing tokens with its own, and fails
+in many ways on faulty folders. Here the missing parts are refused, and each failure becomes one
+line.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ _LOADING: dict[str, Any] = {
     "output_loading_info": True,
     "ignore_mismatched_sizes": True,
 }
-#: Fields of a configuration that say how a model is called, and nothing of the model.
+#: Configuration fields about how a model is called, not about the model.
 _CALLING: dict[str, Any] = {
     "return_dict": True,
     "output_attentions": False,
@@ -51,8 +52,7 @@ TABLE_MATRICES = frozenset(("embedding.weight", "embeddings"))
 PACKED_ROWS = "embedding.packed"
 PACKED_SCALES = "embedding.scales"
 _CUT = 200  # characters of a library's text in a message
-#: Sizes that are sides of tensors, and others -> the most that a model has: memory is taken for
-#: them.
+#: Sizes that are sides of tensors, and others -> largest allowed value: they determine the memory.
 _SIDES = (
     "vocab_size hidden_size intermediate_size embedding_size dim hidden_dim"
     " relative_attention_num_buckets"
@@ -72,12 +72,12 @@ _REFUSED = {
 }
 _ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
-# whose text says little alone
+# whose text alone says little
 _FAULTS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
 
 def transformers() -> Any:
-    """Return the library; its warnings and bars are off, whoever had it imported before."""
+    """Return the library with its warnings and bars off, even if it was already imported."""
     import transformers as library
     from transformers.utils import logging
 
@@ -95,7 +95,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 @contextlib.contextmanager
 def opening(what: str) -> Iterator[None]:
-    """Turn whatever a library raises while ``what`` is opened or first used into one line.
+    """Turn any error of a library while ``what`` is opened or first used into one line.
 
     Keep transformers silent.
     """
@@ -125,7 +125,7 @@ def tokens_added_after(folder: Path) -> str:
 
 
 def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model of one of transformers' classes, and its report of the tensors.
+    """Return a model of a transformers class, and the report on its tensors.
 
     ``options`` replace ours.
     """
@@ -160,7 +160,7 @@ def read_config(what: str, folder: Path) -> dict[str, Any]:
 
 
 def check_model_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse what would run foreign code, change the weights on the way, or be filled up
+    """Refuse a folder that would run foreign code, change the weights on loading, or be completed
     silently.
     """
     if (folder / "adapter_config.json").exists():
@@ -190,8 +190,8 @@ def check_model_folder(what: str, folder: Path, config: Mapping[str, Any]) -> No
 
 
 def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
-    """Refuse files that links lead out of their folder, whose maker would have this machine's files
-    copied.
+    """Refuse links that lead out of the folder: its author could otherwise have this machine's
+    files copied.
     """
     for path in sorted(files):
         if not is_below(real_path(path), folder):
@@ -201,9 +201,9 @@ def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
 
 
 def path_inside(what: str, folder: Path, name: str, file: str) -> Path:
-    """Return the path of a name that a ``file`` of a folder gives.
+    """Return the path of a name given in a ``file`` of a folder.
 
-    Refuse one that leads out of the folder.
+    Refuse a path that leads out of the folder.
     """
     path = inside(folder, name)
     if path is None:
@@ -289,8 +289,8 @@ def check_tensors(
     missing: Collection[str],
     mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]],
 ) -> None:
-    """Refuse weights that transformers would fill with random numbers: missing ones and those of
-    another shape.
+    """Refuse missing tensors and tensors of another shape: transformers would fill them with random
+    numbers.
     """
     for name, *shapes in sorted(mismatched):
         stored, wanted = (" x ".join(map(str, shape)) or "none" for shape in shapes)
@@ -361,7 +361,7 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
 
 
 def _repeated_items(folder: Path) -> list[str]:
-    """Return what the vocabulary file that is read has more than once."""
+    """Return the entries that the vocabulary file has more than once."""
     items: list[str] = []
     if (folder / "tokenizer.json").is_file():  # an object is read as its pairs
         content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=list)
@@ -372,9 +372,7 @@ def _repeated_items(folder: Path) -> list[str]:
 
 
 def _invented_tokens(folder: Path, added: Sequence[str]) -> list[str]:
-    """Return those of the added special tokens that no file of the folder has: the library has made
-    them up.
-    """
+    """Return the added special tokens that no file of the folder has: the library invented them."""
     names = [name for name in _VOCABULARIES if (folder / name).is_file()]
     if not names or not added:
         return []  # SentencePiece alone: its families have their own special tokens

@@ -1,4 +1,4 @@
-"""Which device and which precision: what ``auto`` means on this machine."""
+"""Choice of device and precision: the meaning of ``auto`` on this machine."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from promptcli.backbones import kernels
 from promptcli.errors import UsageError, unknown
 
-TF32 = (  #: Float32 whose matrix products a GPU makes of operands rounded to 10 bits of mantissa
+TF32 = (  #: Float32 with matrix products on a GPU of operands rounded to 10 bits of mantissa
     "tf32"
 )
 DTYPES: dict[str, torch.dtype] = {
@@ -37,7 +37,7 @@ def choose_device(name: str) -> str:
 def weights_dtype(name: str, device: str) -> torch.dtype | None:
     """Return the dtype of an encoder's weights by its name, as ``choose_dtype`` does.
 
-    It is None for ``stored``, that of the files, and float32 for ``tf32`` (see ``Backbone.tf32``).
+    It is None for ``stored`` (the files' dtype), and float32 for ``tf32`` (see ``Backbone.tf32``).
     """
     if name == TF32:
         if not device.startswith("cuda"):
@@ -86,9 +86,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class OneDnnLinear(nn.Linear):
-    """A linear layer whose float32 products are oneDNN's instead of MKL's while nothing is
-    learned.
-    """
+    """A linear layer that uses oneDNN instead of MKL for float32 products outside training."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Return input (..., d) times the weights (d', d), plus the bias."""

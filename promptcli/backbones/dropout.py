@@ -25,9 +25,9 @@ class FastDropout(nn.Dropout):
 
 
 def is_quick(numbers: Tensor) -> bool:
-    """Return whether dropout of a tensor is this file's: on a CPU.
+    """Return whether this file computes a tensor's dropout: on a CPU.
 
-    A compiled model takes torch's, which its kernels contain.
+    A compiled model uses torch's dropout, which its kernels contain.
     """
     return numbers.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -131,7 +131,7 @@ def _zero_dropped(numbers: Tensor, bits: Tensor) -> Tensor:
 
 
 def _zero(numbers: Tensor, bits: Tensor) -> Tensor:
-    """Zero the dropped numbers in place; no one else uses them."""
+    """Zero the dropped numbers in place; nothing else uses the tensor."""
     numbers.view(bits.dtype).bitwise_and_(bits)
     return numbers
 
@@ -153,7 +153,7 @@ def _keep(shape: torch.Size, probability: float) -> Tensor:
 
 
 def install_fast_dropout(model: nn.Module) -> None:
-    """Put ``FastDropout`` in the place of every dropout of a model."""
+    """Replace every dropout of a model by ``FastDropout``."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Dropout:

@@ -1,6 +1,6 @@
 """What differs between the families of backbones, as a table: heads, positions, floor plan.
 
-The only code here looks something up.
+The only code here is a look-up.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ GELU = "gelu"  #: a step of the MLM transform that is a function and not a modul
 
 @dataclass(frozen=True)
 class BertPlan:
-    """What ``backbones/bert.py`` has to know of a family with BERT's floor plan, to compute it
+    """The facts about a family with BERT's layout that ``backbones/bert.py`` needs to compute it
     without transformers.
     """
 
@@ -35,9 +35,9 @@ class Family:
     transform: tuple[str, ...]
     decoder: str  #: its output projection, bias included
     pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
-    hook: bool = True  #: the attention hook reaches transformers' model of it
+    hook: bool = True  #: the attention hook works with transformers' model
     plan: BertPlan | None = None  #: if it has BERT's layout
-    pooler: bool = False  #: checkpoints may have one
+    pooler: bool = False  #: checkpoints may have a pooler
     causal: bool = False  #: a token sees those before it only; the sentence is read at its last one
     layers: str = ""  #: module that holds the layers (causal families)
     #: output projection of the attention, {} for the layer's number; "" if it may not be read
@@ -153,7 +153,7 @@ FAMILIES: Table[Family] = Table(
 
 
 def family_of(config: Mapping[str, Any]) -> str | None:
-    """Return the row of a ``config.json``: its ``model_type``, and whether tokens of a causal
+    """Return the row of a ``config.json``, by its ``model_type`` and whether tokens of a causal
     family see both sides.
     """
     family = config.get("model_type")

@@ -1,6 +1,6 @@
 """The pre-trained head that predicts tokens: transform T and decoder, by name.
 
-A checkpoint without one is refused.
+A checkpoint without a head is refused.
 """
 
 from pathlib import Path
@@ -61,7 +61,7 @@ class MLMHead(nn.Module):
 
 def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]) -> MLMHead:
     """Load the masked-LM head of a checkpoint."""
-    # not called: any attention will do, and this one is always there
+    # not called: any attention will do, and this one always exists
     _, head = load_masked_lm(folder, name, family, tensor_names, attn_implementation="eager")
     head.eval().requires_grad_(False)
     return head
@@ -70,8 +70,8 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
 def load_masked_lm(
     folder: Path, name: str, family: str, tensor_names: frozenset[str], **options: Any
 ) -> tuple[Any, MLMHead]:
-    """Load a checkpoint as transformers' model with its masked-LM head; return the head, too, which
-    is made of the model's own parts.
+    """Load a checkpoint as transformers' model with its masked-LM head; return both. The head
+    consists of the model's own modules.
     """
     row = FAMILIES[family]
     lacking = _missing_head_error(

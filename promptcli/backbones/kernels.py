@@ -1,7 +1,6 @@
-"""Names of torch that a release may move or drop, each with a plain way in its place.
+"""Private names of torch that a release may move or drop, each with a fallback.
 
-The names are private, but nothing public does what they do. ``PRIVATE_NAMES`` says which of them
-this torch has.
+Nothing public replaces them. ``PRIVATE_NAMES`` records which of them this torch has.
 """
 
 import functools
@@ -34,8 +33,8 @@ _FLASH_ON_CPU, _EFFICIENT_ON_CUDA, _ONEDNN_LINEAR, _AVX512, _AVX512_BFLOAT16, _A
 def cpu_computes_bfloat16() -> bool:
     """Return whether the CPU multiplies matrices of bfloat16 faster than those of float32.
 
-    AMD's do by AVX512-BF16, Intel's by AMX alone, which a virtual machine may lack: there products
-    by AVX512-BF16 have half the rate of float32. False if torch does not say.
+    AMD's CPUs do with AVX512-BF16, Intel's only with AMX, which a virtual machine may lack: with
+    AVX512-BF16 their products have half the rate of float32. False if torch does not say.
     """
     if _AVX512_BFLOAT16 is None or not _AVX512_BFLOAT16():
         return False

@@ -1,5 +1,5 @@
-"""Masked language models with their heads, in pre-training: a BERT from random weights, and
-checkpoints of every masked family that go on.
+"""Masked language models with their heads, for pre-training: a BERT from random weights, or a
+checkpoint of any masked family.
 """
 
 import shutil
@@ -26,8 +26,8 @@ from promptcli.storage.tensors import disk_errors
 
 
 class ContinuedMaskedLM:
-    """A checkpoint of a masked family with its own head, as transformers computes it; dropout is
-    that of its configuration, and every row begins at position 0.
+    """A checkpoint of a masked family with its own head, computed by transformers; dropout follows
+    its configuration, and every row begins at position 0.
 
     Products are computed in ``dtype``, all else in float32.
     """
@@ -62,8 +62,8 @@ class ContinuedMaskedLM:
         *,
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean cross-entropy of the gold ids plus that of the words, and the number of
-        right first guesses.
+        """Return the mean cross-entropy of the gold ids plus the words' cross-entropy, and the
+        number of correct top predictions.
 
         Args:
             ids: (n, t).
@@ -149,14 +149,14 @@ class MaskedLM(ContinuedMaskedLM):
         return rows
 
     def start_from(self, vectors: Tensor) -> None:
-        """Set the word embeddings, and untied output embeddings too, to (v, d) vectors."""
+        """Set the word embeddings, and also untied output embeddings, to (v, d) vectors."""
         with torch.no_grad():
             for rows in (self.word_embeddings, self._decoder.weight):
                 rows.copy_(vectors)
 
     def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
         positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        # padding may lie beyond the table
+        # padding may be beyond the table
         positions = positions.clamp(max=len(self.position_rows) - 1)
         output = self._bert(input_ids=ids, attention_mask=real, position_ids=positions)
         logits: Tensor = self._head(output.last_hidden_state.flatten(0, 1)[places])
@@ -192,15 +192,13 @@ class MaskedCheckpoint:
                 f"{name} is {kind}; masked language modelling goes on from a masked language model"
                 " with its head, e.g. bert-base-uncased"
             )
-        _ = backbone.head  # a checkpoint without one is refused before the work
+        _ = backbone.head  # a checkpoint without a head is refused before the work
         with opening(f"backbone {name!r}"):
             tokenizer = backbone.tokenizer_of_transformers()
         return cls(name, backbone, tokenizer)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each line as the checkpoint's tokenizer makes them, without those that
-        it adds around an input.
-        """
+        """Return the ids of each line by the checkpoint's tokenizer, without special tokens."""
         encoder = self.tokenizer.backend_tokenizer
         encoder.no_truncation()
         encoder.no_padding()

@@ -1,6 +1,4 @@
-"""From the name of a language model to its folder and the files in it: shipped, a local folder, or
-the hub.
-"""
+"""From the name of a language model to its folder and files: shipped, local, or on the hub."""
 
 import functools
 import hashlib
@@ -22,15 +20,15 @@ SHIPPED: dict[str, Path] = {"mini-bert": SHIPPED_FOLDER / "mini-bert"}
 SHIPPED_TABLES: dict[str, Path] = {"mini-multi": SHIPPED_FOLDER / "mini-multi"}
 
 _WAYS = f"give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}"
-_MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, before the hub is asked
-#: One of them is in every folder of a model: ours, of sentence-transformers, an adapter, a language
-#: model, a table of words.
+_MISTYPED = 0.75  # a name this similar to a shipped one counts as mistyped; the hub is not asked
+#: Every model folder has one of these files: promptcli's, sentence-transformers', an adapter's, a
+#: language model's, or a table of words.
 _MARKS = ("promptcli.json", "modules.json", ADAPTER_CONFIG, "config.json", "tokenizer.json")
-#: Patterns of the files that are read of a folder.
+#: Patterns of the files read from a folder.
 FOLDER_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which
-#: Endings of weights that are not read -> what they are, and what to do.
+#: Extension of weights that are not read -> reason and remedy.
 _OTHER_WEIGHTS = {
     ".bin": "is a pickle and can run code: convert it, `promptcli models import FOLDER --name NAME"
     " --convert`",
@@ -106,8 +104,8 @@ def _check_marks(what: str, folder: Path) -> None:
 
 
 def _check_worth_asking(name: str) -> None:
-    """Refuse to ask the hub if that is forbidden, or if a file, a folder or a known model is more
-    likely meant.
+    """Refuse to ask the hub if the network is forbidden, or if the name more likely means a file, a
+    folder or a known model.
     """
     if os.path.exists(name):
         raise NotFoundError(f"{name!r} is a file; {_WAYS}")
@@ -128,13 +126,13 @@ def _check_worth_asking(name: str) -> None:
 
 
 def hub_remedy(name: str) -> str:
-    """Return what a message says for the case that the hub's model is meant."""
+    """Return the part of a message that says how to name a hub repository."""
     return f"for a hub repository of that name write {name}@main"
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message that suggests what a name means: a model of the hub's cache, if
-    it has all but the owner, else a known name; "" if nothing is like it.
+    """Return the end of a message that suggests a similar name: a model in the hub's cache that
+    only lacks the owner, else a known name; "" if there is none.
     """
     from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -147,8 +145,8 @@ def similar_name(name: str, known: Iterable[str]) -> str:
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the hash of a folder's configuration and weights; of those that were written in
-    another form than they were loaded from, the hash by which they are known, as the folder says.
+    """Return the hash of a folder's configuration and weights. If they were written in another form
+    than loaded, return the original hash recorded in the folder.
     """
     digest = hashlib.sha256()
     for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:

@@ -1,7 +1,7 @@
-"""Low-rank adapters (LoRA, Hu et al. 2022) on a backbone: made by peft to be trained, merged
-without it to be used.
+"""Low-rank adapters (LoRA, Hu et al. 2022) on a backbone: trained by peft, merged without peft for
+use.
 
-An adapter's tensors go by peft's names inside the model, ``MODULE.lora_A.default.weight`` (r, in)
+An adapter's tensors have peft's names inside the model, ``MODULE.lora_A.default.weight`` (r, in)
 and ``lora_B`` (out, r), and ``lora_alpha`` is among them: W becomes W + alpha / r B A.
 """
 
@@ -26,7 +26,7 @@ from promptcli.storage.tensors import load_tensors
 ALPHA = "lora_alpha"
 _DOWN = ".lora_A.default.weight"
 _UP = ".lora_B.default.weight"
-#: Fields of an adapter's configuration -> what a plain LoRA has there; others are other formulas.
+#: Field of an adapter's configuration -> value of a plain LoRA; other values mean other formulas.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA", None),
     "bias": ("none", None),
@@ -38,9 +38,9 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 
 
 def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, seed: int) -> None:
-    """Put an adapter to be trained on every linear map of a model, whose weights freeze.
+    """Add a trainable adapter to every linear map of a model, and freeze the model's weights.
 
-    At first it changes nothing.
+    The adapter changes nothing at first.
 
     A is drawn by ``seed``, B is 0; ``family`` is for messages.
     """
@@ -66,9 +66,7 @@ def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, 
 
 
 def is_transposed(module: torch.nn.Module) -> bool:
-    """Return whether a linear map's matrix is stored (in, out): transformers' own kind, of
-    GPT-2.
-    """
+    """Return whether a linear map's matrix is stored (in, out), as by GPT-2 in transformers."""
     return type(module).__name__ == "Conv1D"
 
 

@@ -1,4 +1,4 @@
-"""What the name of a backbone says by itself, and the formats of files that are one."""
+"""Facts that follow from a backbone's name alone, and file formats of backbones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +18,8 @@ WORD_FILES: Table[Callable[[str], Any]] = Table("word_files", {})
 
 
 def words_only(name: str) -> bool:
-    """Return whether a backbone of that name is word vectors, which are only averaged, and no
-    language model.
+    """Return whether a name means a file of word vectors, which are only averaged, not a language
+    model.
     """
     prefix, colon, _ = name.partition(":")
     return bool(colon) and prefix in WORD_FILES
@@ -41,7 +41,7 @@ def portable_name(name: str) -> str:
 
 
 def _absolute(file: Path) -> Path:
-    """Return the path of a file under its own name: a link of the hub's cache leads to a file that
-    is named by its hash.
+    """Return the path of a file under its own name: a link in the hub's cache leads to a file named
+    by its hash.
     """
     return file.parent.resolve() / file.name

@@ -1,4 +1,4 @@
-"""Where a backbone came from."""
+"""The origin of a backbone."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ TABLE = "table"  #: family of a table of word vectors in a folder
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a backbone came from: enough to tell two backbones apart and to fetch the same one
+    """The origin of a backbone: enough to distinguish two backbones and to fetch the same one
     again.
     """
 

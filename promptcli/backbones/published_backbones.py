@@ -1,4 +1,4 @@
-"""Which published backbone a loaded one is, told by its content.
+"""Recognition of published backbones by their content.
 
 A folder's name alone is a claim: any folder may be called ``bert-base-uncased``.
 """
@@ -19,7 +19,7 @@ _WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a language model, as its configuration says it; None: it does not."""
+    """The size of a language model by its configuration; None: not stated."""
 
     family: str
     width: int  #: of the hidden states
@@ -30,13 +30,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class PublishedBackbone:
-    """What is known of a backbone that others published."""
+    """The known facts about a published backbone."""
 
     shape: Shape
-    owners: tuple[str, ...]  #: its owners on the hub; "" if it is called without one, too
+    owners: tuple[str, ...]  #: its owners on the hub; "" if the name is also used without an owner
     ids: Mapping[str, int] = field(default_factory=dict)  #: of some words of its vocabulary
-    sha256: str | None = None  #: of its file of weights, if it is known here
-    rows: range | None = None  #: allowed numbers of word embeddings; None: that of its shape
+    sha256: str | None = None  #: of its file of weights, if known
+    rows: range | None = None  #: allowed numbers of word embeddings; None: the number in its shape
 
     def describes(self, config: Mapping[str, Any]) -> bool:
         """Return whether a language model's configuration has this shape."""
@@ -65,8 +65,8 @@ _BERT_BASE_SHA256 = "68d45e234eb4a928074dfd868cead0219ab85354cc53d20e772753c6bb9
 def _published(
     owner: str, *shape: Any, ids: Mapping[str, int] | None = None, sha256: str | None = None
 ) -> PublishedBackbone:
-    """Return a backbone of a family, with its width, layers, heads and vocabulary; the older ones
-    are also called without their owner.
+    """Return a backbone of a family, with its width, layers, heads and vocabulary; older backbones
+    are also named without their owner.
     """
     owners = ("", owner) if owner in ("google-bert", "FacebookAI") else (owner,)
     return PublishedBackbone(Shape(*shape), owners, ids or {}, sha256)
@@ -110,10 +110,11 @@ PUBLISHED: dict[str, PublishedBackbone] = {
 
 
 def published_name(backbone: "Backbone") -> str | None:
-    """Return the published or shipped backbone that one is, by the last part of its name, or None.
+    """Return the published or shipped backbone equal to this one, by the last part of its name, or
+    None.
 
-    Weights of a known hash decide. Of other published backbones no hash is known here: the hub's
-    own copy is one, and a folder or file of that name with the same shape and vocabulary.
+    A known hash of the weights decides. Without one, the hub's own copy counts, and so does a
+    folder or file of that name with the same shape and vocabulary.
     """
     if backbone.provenance.family not in {known.shape.family for known in PUBLISHED.values()}:
         return None

@@ -1,5 +1,5 @@
-"""Rows of token ids of any lengths, held in one array: so they go from the tokenizer to the batches
-without a Python object for each.
+"""Rows of token ids of any lengths in one array, so that no Python object per id is made between
+tokenizer and batches.
 """
 
 import functools
@@ -80,15 +80,15 @@ class RaggedIds:
         return self.ranges(self.starts[numbers], self.lengths[numbers])
 
     def within(self, part: slice) -> "RaggedIds":
-        """Return that part of each row: some ids fewer at its start, and at its end.
+        """Return a part of each row, without some ids at its start and end.
 
-        ``part`` is as ``slice(1, -1)``; a bound is None, or counted from its own side.
+        ``part`` is like ``slice(1, -1)``; each bound is None or counted from its own end.
         """
         start, stop = part.start or 0, part.stop or 0
         return self.ranges(self.starts + start, (self.lengths - start + stop).clip(min=0))
 
     def ranges(self, starts: np.ndarray, lengths: np.ndarray) -> "RaggedIds":
-        """Return the ids from each place in the array on, that many, as a row."""
+        """Return a row of ``lengths`` ids from each start in the array."""
         ends = lengths.cumsum()
         places = np.repeat(starts - ends + lengths, lengths)
         places += np.arange(len(places))

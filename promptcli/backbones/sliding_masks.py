@@ -1,6 +1,6 @@
 """Masks of sliding windows over long inputs, made for a block of queries at a time.
 
-The whole mask has as many cells as the square of the length, and almost all of them say no.
+The whole mask has the square of the length in cells, almost all of them False.
 """
 
 import functools
@@ -14,7 +14,7 @@ from torch import Tensor
 #: A tensor, or the tensors of a tuple, with the queries in dimension 2.
 Attended = TypeVar("Attended", Tensor, tuple[Tensor, Tensor])
 
-#: Tokens from which on a mask is made in blocks: below, one product is as fast as several.
+#: Length from which a mask is made in blocks: below it, one product is as fast as several.
 LONG = 1024
 _QUERIES_AT_ONCE = 512  # queries of a block
 
@@ -25,7 +25,7 @@ class SlidingMask:
 
     #: transformers' rule: positions of inputs, heads, queries and keys, which broadcast -> bool
     allows: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    reach: int  #: no key that is farther from its query is attended to
+    reach: int  #: greatest distance between a query and its keys
     inputs: int  #: n
     length: int  #: t
     real: Tensor | None  #: (n, t) bool, False on padding; None if nothing is padded
@@ -63,7 +63,7 @@ AttentionMask = Tensor | SlidingMask | None  #: of an attention
 
 
 def whole(mask: AttentionMask) -> Tensor | None:
-    """Return a mask as a tensor, for what needs all keys at once."""
+    """Return a mask as a tensor, for code that needs all keys at once."""
     if isinstance(mask, SlidingMask):
         return mask.whole()
     return mask
@@ -76,10 +76,9 @@ def in_blocks(
     value: Tensor,
     mask: AttentionMask,
 ) -> Attended:
-    """Return what ``attend`` makes of queries, keys, values (n, h, t, d/h) and their mask.
+    """Return the result of ``attend`` for queries, keys, values (n, h, t, d/h) and their mask.
 
-    Under a sliding mask it is called for one block of queries and the keys in reach after the
-    other.
+    Under a sliding mask it is called for each block of queries, with the keys in reach.
     """
     if not isinstance(mask, SlidingMask):
         return attend(query, key, value, mask)

@@ -42,8 +42,8 @@ class Prepending:
 
 @dataclass(frozen=True)
 class Rerouting:
-    """KV-Embedding: in some layers every token also attends to the last token, by its key and value
-    of the layer before.
+    """KV-Embedding: in some layers every token also attends to the last token's key and value of
+    the previous layer.
     """
 
     layers: range  #: 0-based, from 1
@@ -88,7 +88,7 @@ class Batch:
     #: after them.
     prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
     soft: SoftTokens | None = None  #: learned vectors in place of some tokens' own
-    shared: SharedTokens | None = None  #: computed already; every row begins with them
+    shared: SharedTokens | None = None  #: tokens computed in advance; every row begins with them
     prepending: Prepending | None = None
     contrast: Contrast | None = None
     rerouting: Rerouting | None = None
@@ -122,8 +122,8 @@ class Batch:
 
 
 def without_shared(batch: Batch) -> Batch:
-    """Return the inputs without the tokens that are computed already, whose keys and values become
-    the prefix.
+    """Return the inputs without the shared tokens, whose computed keys and values become the
+    prefix.
     """
     if batch.shared is None:
         return batch
@@ -163,7 +163,7 @@ def slot_positions(batch: Batch, slot: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a pooling reads, so that nothing else is computed or kept."""
+    """The outputs that a pooling reads; nothing else is computed or kept."""
 
     #: hidden states wanted, 0 = embedding output, L = last layer
     layers: frozenset[int] = frozenset()
@@ -197,7 +197,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class HiddenStates:
-    """All that was asked for of one forward pass."""
+    """The requested outputs of one forward pass."""
 
     #: Layer -> (n, t, d); 0 is the embedding layer's output (word + position + type, LayerNorm), L
     #: the last.
@@ -216,5 +216,5 @@ class HiddenStates:
     attended: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, t, h' d/h) float32, what its attention reads of every token.
     values: dict[int, Tensor] = field(default_factory=dict)
-    #: where set, layers, ``attended`` and ``values`` hold that one position only: (n, 1, d)
+    #: if set, layers, ``attended`` and ``values`` hold only that position: (n, 1, d)
     slot: int | None = None

@@ -1,4 +1,4 @@
-"""T5 fills gaps, for generating templates: the next token of a text, given many examples at
+"""T5 as a gap filler for generating templates: the next token of a text, given many examples at
 once.
 """
 
@@ -48,7 +48,7 @@ class T5:
         return "".join(self._tokenizer.convert_ids_to_tokens(list(ids))).replace(_BLANK, " ")
 
     def words(self) -> dict[int, str]:
-        """Return every id of a text piece with its text.
+        """Return every id of a piece of text, with the text.
 
         Special tokens and unused rows are left out.
         """

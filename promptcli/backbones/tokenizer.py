@@ -1,8 +1,8 @@
-"""A backbone's tokenizer, made fit for splicing: pieces of text to ids, without specials, each
-piece on its own.
+"""A backbone's tokenizer for splicing: pieces of text to ids, without specials, each piece
+independently.
 
-The space before a piece decides byte-level and SentencePiece ids, so it is never added by the
-tokenizer here: whoever cuts the pieces says it.
+The space before a piece determines byte-level and SentencePiece ids, so the tokenizer never adds it
+here: the caller writes it.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _SPECIALS = {
 
 
 def read_wordpiece(folder: Path) -> SimpleNamespace:
-    """Return what ``PieceTokenizer`` reads of the shipped BERT's tokenizer, without
+    """Return the attributes that ``PieceTokenizer`` reads, for the shipped BERT, without
     transformers.
     """
     tokenizer = BertWordPieceTokenizer.from_file(str(folder / "vocab.txt"))._tokenizer
@@ -54,9 +54,9 @@ def read_wordpiece(folder: Path) -> SimpleNamespace:
     )
 
 
-_SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
-_KEPT_CHARACTERS = 1 << 20  #: characters of the words whose ids are kept; then they are forgotten
-_END = "\n"  # ends a piece where several are one text
+_SLICE = 1024  # pieces at a time: the tokenizer's objects are many times the size of the ids
+_KEPT_CHARACTERS = 1 << 20  #: characters of the words in the cache; beyond, it is emptied
+_END = "\n"  # separates pieces joined to one text
 _OF_END = -1  # its code among ids
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 #: For counts of pieces. The scripts from Devanagari to Burmese have vowels that are not letters.
@@ -68,7 +68,7 @@ _OF_UNKNOWN = 3  #: pieces that represent an unknown token
 def tokenizing() -> Iterator[None]:
     """Turn a panic of the library, which is not an ``Exception``, into one line.
 
-    A pattern may go on for ever, say.
+    For example, a pattern may never end.
     """
     try:
         yield
@@ -93,7 +93,7 @@ class PieceTokenizer:
     start: tuple[int, ...] = ()
     end: tuple[int, ...] = ()
     pad = 0
-    unk: int | None = None  #: None if it has none (byte-level ones need none)
+    unk: int | None = None  #: None if it has none (byte-level vocabularies need none)
     mask: int | None = None  #: None if it has none
     mask_text: str | None = None
     mask_takes_blank = False  #: it swallows the space before it
@@ -148,12 +148,12 @@ class PieceTokenizer:
         ]
         added = "|".join(map(re.escape, sorted(typed, key=len, reverse=True))) or "(?!)"
         self._added_token = re.compile(added)
-        #: After which the tokenizer would put a space: not at the end, before a space or before the
-        #: next added token.
+        #: The places after which the tokenizer would add a space: not at the end, before a space or
+        #: before an added token.
         self._blank_after_added = re.compile(rf"(?:{added})(?!{added}|\s|\Z)")
 
     def _read_blanks(self, definition: dict[str, Any]) -> None:
-        """Rewrite a definition so that it adds no space, and keep what it did with them."""
+        """Rewrite a definition so that it adds no space, and record how it treated spaces."""
         schemes = remove_blanks(definition)
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
         self.segment_blank = bool(schemes & {"always", "byte-level"})
@@ -173,8 +173,8 @@ class PieceTokenizer:
         return RaggedIds.joined(list(map(read, slices)))
 
     def takes_blank(self, text: str) -> bool:
-        """Return whether the tokenizer itself would put a space in front of a text, as before all
-        but spaces and added tokens.
+        """Return whether the tokenizer itself would put a space in front of a text: not before a
+        space or an added token.
         """
         return bool(text) and text[0] != " " and not self._added_token.match(text)
 
@@ -192,8 +192,8 @@ class PieceTokenizer:
         """Tokenise each word once: text repeats its words, and looking one up is many times
         faster.
 
-        Words end at spaces, and at ASCII punctuation where no mark joins it and no added token,
-        such as ``[MASK]``, may be spelled.
+        Words end at spaces, and at ASCII punctuation unless a mark joins it or it may spell an
+        added token such as ``[MASK]``.
         """
         text = f" {_END} ".join([*(piece.replace(_END, " ") for piece in pieces), ""])
         if is_normalized("NFC", text) and not any(map(text.__contains__, self._added)):
@@ -246,22 +246,22 @@ class PieceTokenizer:
 
     @property
     def highest(self) -> int:
-        """The highest id of the vocabulary, added tokens too; -1 if it is empty."""
+        """The highest id of the vocabulary, added tokens included; -1 if it is empty."""
         return max(self._tokenizer.get_vocab().values(), default=-1)
 
     def items(self) -> dict[int, str]:
-        """Return the whole vocabulary, added tokens too, by id."""
+        """Return the whole vocabulary, added tokens included, by id."""
         ids = self._tokenizer.get_vocab(with_added_tokens=True)
         return {token: text for text, token in sorted(ids.items(), key=lambda item: item[1])}
 
     @property
     def specials(self) -> set[int]:
-        """The ids of the special tokens, those that it has."""
+        """The ids of its special tokens."""
         tokens = (*self.start, *self.end, self.pad, self.unk, self.mask)
         return {token for token in tokens if token is not None}
 
     def knows(self, token: str) -> bool:
-        """Return whether the vocabulary itself has a token, not only the list of added ones."""
+        """Return whether the vocabulary itself has a token, not only the list of added tokens."""
         return self._tokenizer.model.token_to_id(token) is not None
 
     def id(self, token: str) -> int | None:
@@ -270,8 +270,8 @@ class PieceTokenizer:
 
 
 def _make_tokenizer(definition: dict[str, Any], model: Any) -> Tokenizer:
-    """Return the tokenizer of a definition with a model made already: reading the vocabulary again
-    takes longest.
+    """Return the tokenizer of a definition with an existing model: reading the vocabulary again is
+    slowest.
     """
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}
     # so that each keeps its id
@@ -314,7 +314,7 @@ _CLASS_OF_CHARACTERS = re.compile(r"\[\^?(?:[^\[\]\\&]|\\.)+\]", re.DOTALL)
 
 
 def splits_at_blanks(definition: Mapping[str, Any]) -> bool:
-    """Return whether all that a tokenizer does to a text happens between spaces, as BERT's does."""
+    """Return whether a tokenizer treats each word between spaces independently, like BERT's."""
     splitters = [step["type"] for step in steps_of(definition.get("pre_tokenizer"))]
     return (
         splitters == ["BertPreTokenizer"]

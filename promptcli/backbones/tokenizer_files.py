@@ -1,8 +1,8 @@
-"""The files of a stranger's tokenizer, looked at before its library reads them.
+"""Checks of a foreign tokenizer's files before its library reads them.
 
-The library ends the process when memory does, and a replacement may make megabytes of a letter. So
-each step of a tokenizer is tried alone, on letters, on the texts that the steps name, and on what
-the steps before it made of them.
+The library aborts the process when memory runs out, and a replacement may turn a letter into
+megabytes. So each step of a tokenizer is tried alone: on letters, on the texts that the steps name,
+and on the results of earlier steps.
 """
 
 import base64
@@ -22,29 +22,30 @@ from promptcli.storage.files import inside
 DEFINITION = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 _SPECIALS = "special_tokens_map.json"
-#: What the library knows of a token; a definition also has its id, transformers' settings a type.
+#: Fields of a token known to the library; a definition also has its id, transformers' settings a
+#: type.
 _TOKEN = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
 #: Parts of a model that are long, and are passed over.
 _VOCABULARY = {"vocab", "merges"}
 
-#: The most characters that may become of one.
+#: Most characters that may result from one.
 _MOST = 256
-#: Fields whose text a step puts into others (the model's are put in for each unknown word or
-#: piece), and the most characters that they may have.
+#: Field whose text a step inserts (the model's for each unknown word or piece) -> its most
+#: characters.
 _PUT_IN = {
     **dict.fromkeys(("content", "prepend", "precompiled_charsmap"), _MOST),
     **dict.fromkeys(("unk_token", "continuing_subword_prefix", "end_of_word_suffix"), _MOST),
     "special_tokens": 16 * _MOST,  # all of a template's
 }
-#: Places of a template into which a text is put, e.g. a pair of one text with itself.
+#: Most places of a template that hold the text, e.g. a pair of a text with itself.
 _MOST_COPIES = 4
-#: Texts that are gone through the steps; those that the steps name are added to them.
+#: Texts passed through the steps, besides those that the steps name.
 _LETTERS = ("a", "A", " ", ".", "1", "é", "İ", "ﷺ", "字", "😀")
-#: Times that each is repeated, so that steps meet what earlier ones have made of neighbours.
+#: Repetitions of each text, so that steps also meet the joins of earlier results.
 _TIMES = 4
 _MOST_STEPS = 512
 _MOST_TEXTS = 1024
-#: Where a part of a definition lists its own parts.
+#: Keys under which a part of a definition lists its parts.
 _PARTS = ("normalizers", "pretokenizers", "decoders", "processors")
 #: A ``tokenizer.json`` that does nothing. (No decoder is ever run.)
 _EMPTY: dict[str, Any] = {
@@ -58,8 +59,8 @@ _EMPTY: dict[str, Any] = {
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Refuse a tokenizer that makes megabytes of a letter, that is outside of its folder, or whose
-    tokens have unknown fields: the library prints those on standard output, where results go.
+    """Refuse a tokenizer that turns a letter into megabytes, is outside its folder, or has tokens
+    with unknown fields: the library prints those on standard output, where results go.
     """
     settings = json_or_none(folder / SETTINGS)
     versions = settings.get("fast_tokenizer_files") if isinstance(settings, dict) else None
@@ -83,7 +84,7 @@ def check_tokenizer(folder: Path) -> None:
 
 
 def _tokens(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the tokens in a content of JSON: objects with a text, or listed as added tokens."""
+    """Yield the tokens in a JSON value: objects with a text, or listed as added tokens."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -100,8 +101,8 @@ def _tokens(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def json_or_none(path: Path) -> Any:
-    """Return the content of a JSON file; None if it is missing or wrong, which is said by whoever
-    needs the file.
+    """Return the content of a JSON file; None if it is missing or malformed, which the reader of
+    the file reports.
     """
     try:
         return json.loads(path.read_bytes())
@@ -110,8 +111,8 @@ def json_or_none(path: Path) -> Any:
 
 
 def read_definition(path: Path) -> dict[str, Any]:
-    """Return a definition without its vocabulary; empty if it is missing or wrong, which its
-    library says.
+    """Return a definition without its vocabulary; empty if it is missing or malformed, which its
+    library reports.
     """
     try:
         parts = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
@@ -132,10 +133,11 @@ def _decoded(parts: dict[str, msgspec.Raw]) -> dict[str, Any]:
 
 
 def check_growth(what: str, definition: dict[str, Any]) -> None:
-    """Refuse a tokenizer that makes more than a few hundred characters, or copies, of one.
+    """Refuse a tokenizer that turns one character into more than a few hundred characters or
+    copies.
 
     Args:
-        what: Whose it is, for the message.
+        what: Its owner, for the message.
         definition: Content of a ``tokenizer.json``, with or without its vocabulary.
     """
     parts = ("normalizer", "pre_tokenizer", "decoder", "post_processor", "model")
@@ -166,7 +168,7 @@ Steps = list[tuple[str, dict[str, Any]]]
 
 
 def _fault_of_sizes(steps: Steps) -> str:
-    """Return what is wrong with the texts that steps put into a text, and with their number."""
+    """Return the fault of the texts that steps insert, or of their number; "" if none."""
     copies = 1
     for _, step in steps:
         for name, most in _PUT_IN.items():
@@ -178,22 +180,20 @@ def _fault_of_sizes(steps: Steps) -> str:
 
 
 def _length(name: str, value: Any) -> int:
-    """Return how long a text is that a step puts in; of a map, the longest of its texts."""
+    """Return the length of a text that a step inserts; for a map, of its longest text."""
     if name != "precompiled_charsmap":
         return len(str(value))
     try:
         content = base64.b64decode(str(value))
     except ValueError:
-        return 0  # said by its library
+        return 0  # reported by its library
     # SentencePiece's: the size of its index, the index, texts with a zero after each
     begin = 4 + int.from_bytes(content[:4], "little")
     return max(map(len, content[begin:].split(b"\0")))
 
 
 def _fault_of_growth(steps: Steps) -> str:
-    """Return what is wrong with the length to which the steps, one after the other, bring a
-    text.
-    """
+    """Return the fault of the length of a text after all steps in order; "" if none."""
     steps = [each for each in steps if each[0] in ("normalizer", "pre_tokenizer")]
     texts = {*_LETTERS}
     for _, step in steps:
@@ -215,15 +215,15 @@ def _fault_of_growth(steps: Steps) -> str:
 
 
 def _function(part: str, step: dict[str, Any]) -> Callable[[str], str]:
-    """Return what the library makes of a text by one step alone; nothing if it refuses the step.
+    """Return the library's function of one step alone; the identity if it refuses the step.
 
-    A map of SentencePiece's, whose texts are short, is taken for the usual one.
+    A SentencePiece map, whose texts are short, is treated as the usual one.
     """
     if step.get("type") == "Precompiled":
         return functools.partial(unicodedata.normalize, "NFKD")
     try:
         alone = Tokenizer.from_str(json.dumps({**_EMPTY, part: step}))
-    except Exception:  # the library's only class; it is said when the whole is opened
+    except Exception:  # the library's only class; opening the whole reports it
         return str
     if part == "normalizer":
         return alone.normalizer.normalize_str  # type: ignore[no-any-return]

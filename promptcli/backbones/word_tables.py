@@ -1,4 +1,5 @@
-"""Tables of word vectors as numpy's arrays, and the tokenizers of their rows: a folder, or a file.
+"""Tables of word vectors as numpy arrays, with the tokenizers of their rows, from a folder or a
+file.
 
 A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of
 sentence-transformers, or a model of model2vec. For a file of word vectors (``WORD_FILES``) the
@@ -68,15 +69,15 @@ class WordTokenizer(PieceTokenizer):
         return RaggedIds.of(rows)
 
     def pieces_per_word(self, texts: Sequence[str]) -> float:
-        """Return 1: a table of words has no pieces of them."""
+        """Return 1: a table of words has no pieces of words."""
         return 1.0
 
 
 class TableTokenizer(WordTokenizer):
     """The tokens of a ``tokenizer.json``, none added at the ends.
 
-    A sentence without any gets the row of zeros. A model of model2vec has a ``longest`` input, in
-    tokens, and leaves unknown ones out.
+    A sentence without tokens gets the row of zeros. A model2vec model has a ``longest`` input, in
+    tokens, and leaves out unknown tokens.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class TableTokenizer(WordTokenizer):
         self._held = 0
 
     def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
-        """Return the ids of every sentence's tokens without those that have no row in the table."""
+        """Return the ids of every sentence's tokens, except tokens without a row in the table."""
         cut = [piece[: self._characters] for piece in pieces]
         return PieceTokenizer.encode_ragged(self, cut).filled(self.pad)
 
@@ -120,7 +121,7 @@ _MIDDLE = 8  # the code of zero in 4 bits
 
 
 class PackedRows:
-    """Rows (v, d) in 4 bits; those that are asked for become float32.
+    """Rows (v, d) in 4 bits; requested rows become float32.
 
     A number is (q - 8) times the scale of its block of 32. The first 16 numbers of a block are the
     low four bits of its 16 bytes, the others the high ones, as in GGUF's Q4_0.
@@ -178,21 +179,21 @@ _SHIPPED_ROWS = f"bert.{TUNED_ROWS}"
 
 @dataclass(frozen=True)
 class WordTable:
-    """The rows of words, and what cuts a sentence into them."""
+    """The rows of words, and the tokenizer that cuts a sentence into words."""
 
     tokenizer: PieceTokenizer
     rows: np.ndarray | PackedRows  #: (v, d)
     provenance: Provenance
     folder: Path  #: where its files are
     max_tokens: int = 1 << 30  #: longest input; a table of words has no limit
-    of_language_model: bool = False  #: whose rows are rounded to the ``dtype`` that is asked for
+    of_language_model: bool = False  #: its rows are rounded to the requested ``dtype``
 
 
 def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
-    """Return the rows of a backbone's words, if they can be had without its layers; else None.
+    """Return the table of a backbone's word vectors if it needs no layers; else None.
 
-    They can of word vectors, and of a shipped language model, whose files need no checks.
-    ``tuned`` are rows that take the place of the language model's own.
+    That holds for word vectors, and for a shipped language model, whose files need no checks.
+    ``tuned`` rows replace the language model's own.
     """
     if words_only(name):
         return read_words(name)
@@ -208,7 +209,9 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
 
 @functools.lru_cache(maxsize=1)
 def _shipped_table(name: str) -> WordTable:
-    """Return the table of a shipped encoder: it chooses a model, and then reads for it."""
+    """Return the table of a shipped encoder; cached, since it is read once to choose a model and
+    again to use it.
+    """
     return read_table(name, SHIPPED_TABLES[name], None)
 
 
@@ -230,7 +233,9 @@ def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
 
 @functools.lru_cache(maxsize=1)
 def shipped_tokenizer(folder: Path) -> PieceTokenizer:
-    """Return the tokenizer of a shipped BERT: it chooses a model, and then reads for it."""
+    """Return the tokenizer of a shipped BERT; cached, since it is read once to choose a model and
+    again to use it.
+    """
     what = f"backbone {folder.name!r}"
     return PieceTokenizer(read_wordpiece(folder), what)
 
