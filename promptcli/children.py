@@ -32,7 +32,7 @@ def environment(**values: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def safe_path() -> Iterator[None]:
-    """Start the block's processes with ``-P``, whoever writes their command lines:
+    """Start the block's processes with ``-P``, even if a library writes their command lines:
     multiprocessing's begin with ``-c``.
 
     They get the module path of this process once they have started, so that a script's own modules

@@ -157,13 +157,11 @@ class Recipe:
         return dataclasses.replace(self, **dict[str, Any](changes))
 
     def truncate(self, dim: int) -> "Recipe":
-        """Return the recipe of the first ``dim`` dimensions, to which the model was trained to be
-        cut.
-        """
+        """Return the recipe cut to ``dim`` dimensions, a width the model was trained for."""
         if dim not in self.dims:
             trained = ", ".join(map(str, self.dims)) or "none"
             raise UsageError(
-                f"{dim} is not a width this model was trained for: it was for {trained}; `promptcli"
+                f"{dim} is not a width this model was trained for: {trained}; `promptcli"
                 f" train METHOD --set dims={dim}` trains one",
                 parameter="dim",
             )
@@ -228,7 +226,7 @@ class Choice:
     #: None: float32 for scores, ``auto`` for bulk encoding
     dtype: str | None = None
     backend: str = "torch"
-    dim: int | None = None  #: first dimensions of the vectors, of a model trained for it; None: all
+    dim: int | None = None  #: keep the first dimensions, for a model trained for it; None: all
     threads: int | None = None  #: number of processor threads, if given; a run records it
 
     @property

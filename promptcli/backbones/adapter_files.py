@@ -84,7 +84,7 @@ def base_name(what: str, folder: Path, config: AdapterConfig) -> str:
     ):
         remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
         raise UsageError(
-            f"{ADAPTER_CONFIG} of {what} names the base {shorten(base)}, a folder outside of its"
-            f" own; {remedy}"
+            f"{ADAPTER_CONFIG} of {what} names the base {shorten(base)}, a folder outside the"
+            f" adapter's; {remedy}"
         )
     return base

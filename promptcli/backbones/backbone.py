@@ -297,7 +297,7 @@ class Backbone:
             scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)
             words = {"inputs_embeds": embedded if scale is None else embedded * scale.to(embedded)}
         # Causal models take positions with gaps for several texts in a row, unless there is a mask;
-        # on a GPU they would wait for it to look for gaps.
+        # on a GPU the search for gaps would wait for the device.
         on_gpu = batch.ids.device.type == "cuda"
         has_gaps = self.causal and (batch.position_ids is not None or on_gpu)
         mask = batch.real().long() if batch.padded or has_gaps else None

@@ -72,8 +72,8 @@ def _published(
     return PublishedBackbone(Shape(*shape), owners, ids or {}, sha256)
 
 
-#: By the last part of the name. A folder of one of these shapes is a copy of it, or a model made
-#: like it.
+#: By the last part of the name. A folder of one of these shapes is a copy, or a model of the same
+#: design.
 PUBLISHED: dict[str, PublishedBackbone] = {
     "bert-base-uncased": _published(
         "google-bert", "bert", 768, 12, 12, 30_522, ids=_UNCASED, sha256=_BERT_BASE_SHA256

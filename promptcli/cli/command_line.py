@@ -1,7 +1,7 @@
-"""The table of commands, and the one place that turns an error into a line and an exit code.
+"""The table of commands, and the only place that turns errors into messages and exit codes.
 
-Exit codes: 0 well; 1 failure; 2 usage; 3 data or model missing; 4 a check failed; 130 Ctrl-C; 143
-SIGTERM.
+Exit codes: 0 success; 1 failure; 2 usage; 3 data or model missing; 4 a check failed; 130 Ctrl-C;
+143 SIGTERM.
 """
 
 import contextlib
@@ -134,7 +134,7 @@ def _program_options() -> list[Any]:
 
 def _name_variables(parameters: list[Any], path: str) -> None:
     """Let the environment set options: ``PROMPTCLI_INDEX_BUILD_MEMORY`` is ``--memory`` of
-    ``index build``. The guide says so, not each help page.
+    ``index build``. The guide documents it, not the help pages.
     """
     for parameter in parameters:
         if parameter.param_type_name == "option" and not parameter.hidden:
@@ -444,7 +444,7 @@ def _end_with(error: BaseException) -> int:
     try:
         if message:
             say(f"promptcli: {message}")
-    except OSError:  # a full or closed stderr: the code says it
+    except OSError:  # stderr is full or closed: the exit code reports it
         _drop(sys.stderr)
     return code
 

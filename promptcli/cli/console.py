@@ -40,9 +40,9 @@ out = Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(message: str) -> None:
-    """Say one short line on stderr, whatever ``--quiet`` says.
+    """Print one short line on stderr, even with ``--quiet``.
 
-    A terminal shows it wrapped between words.
+    A terminal wraps it between words.
     """
     line = visible(short_line(message))
     err.print(line, markup=False, soft_wrap=not err.is_terminal)

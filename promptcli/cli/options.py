@@ -343,8 +343,7 @@ RUNTIME: ContextVar[Choice] = ContextVar("runtime", default=Choice())  # noqa: B
 
 def configure_libraries(threads: int | None, *, offline: bool, quiet: bool) -> None:
     """Set what libraries read at import: quiet, and no network if ``--offline`` is given."""
-    # of the 1,024 products that oneDNN keeps by itself, one for every shape of a batch,
-    # training uses few again
+    # oneDNN caches 1,024 products by default, one for every shape of a batch; training reuses few
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -250,7 +250,7 @@ def comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportP
         return []
     caption = (
         "differences: paired bootstrap; * beyond chance of pairs, not of seeds, by Holm's p over"
-        f" {counted(len(comparisons), 'comparison')}; interval and p are of one alone"
+        f" {counted(len(comparisons), 'comparison')}; interval and p are for a single comparison"
     )
     rows = []
     for item in comparisons:

@@ -186,7 +186,7 @@ _ALLOWED: dict[str, tuple[Any, str]] = {
 
 
 def text_of(role: str, value: Any, *, blank: bool = False) -> str:
-    """Return a cell of a chosen column as text; ``ValueError`` if it is no text.
+    """Return a cell of a chosen column as text; ``ValueError`` if it has another type.
 
     With ``blank`` a missing sentence is blank. A missing hard negative may also be NaN, as pandas
     writes it.

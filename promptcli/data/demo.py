@@ -30,7 +30,7 @@ def read_demo(split: str) -> Parts:
     return dict(sorted(kinds.items()))
 
 
-#: The example files, and what they hold.
+#: The example files and their contents.
 _EXAMPLES = {
     "sentences.txt": "500 sentences, one on each line",
     "more.csv": "50 more, with an id",
@@ -62,7 +62,7 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
         path = folder / name
         if path.is_file() and path.read_bytes() != text and not force:
             raise UsageError(
-                f"needed to replace {path}, another file; or name a new folder", parameter="force"
+                f"needed to replace {path}, which differs; or name a new folder", parameter="force"
             )
         check_output(path, force=True, parameter="folder")
     with if_stopped("some of the files are written"):

@@ -107,19 +107,19 @@ def open_rows(
     """Open a file or a stream and read its first batch, so that a wrong file or field fails early.
 
     Args:
-        source: A file or URL, of a table by its extension, also ``FILE:COLUMN``; or a stream: of a
-            table or JSON if a field is named, else of plain text.
+        source: A file or URL (a table by its extension, also ``FILE:COLUMN``), or a stream (a table
+            or JSON if a field is named, else plain text).
         fields: Which columns are read.
         csv: How a table is written (``CsvOptions``).
         skip_bad: Leave out unreadable rows and say how many and why; unreadable lines of a text
             become blank. None: the user has no such choice.
         start: The first row that is read.
         number: Its id, if the file has no ids.
-        again: Whether the file was read before: rows that cannot be read are left out in silence.
+        again: Whether the file was read before: rows that cannot be read are left out silently.
         may_be_empty: Whether a file without rows is allowed.
 
     Raises:
-        UsageError: An empty or unreadable file, or one that does not say how it is to be read.
+        UsageError: An empty, unreadable or ambiguous file.
     """
     stream = None if isinstance(source, str | Path) else source
     path, named = split_columns(str(STANDARD if stream else source))

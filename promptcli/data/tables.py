@@ -48,7 +48,7 @@ class RowTable:
     #: column -> number, date, truth or text, if the file declares it
     types: Mapping[str, str] = {}
     nested: Collection[str] = ()  #: columns that hold lists or the like
-    counted = "line"  #: what the numbers of rows count
+    counted = "line"  #: noun for the numbers of rows
     done = "left out"  #: receives unreadable rows, unless they are refused
     are_texts = False  #: whether all cells are texts
     has_blanks = True  #: whether a missing sentence counts as blank instead of an error
@@ -464,7 +464,7 @@ class ParquetTable(RowTable):
     counted = "row"
 
     def __init__(self, file: Any, name: str, start: int) -> None:
-        """Open a file whose rows are wanted from row ``start`` on."""
+        """Open a file to read its rows from row ``start`` on."""
         import pyarrow as pa
 
         self._file, self._name, self._start = file, name, start

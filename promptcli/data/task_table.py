@@ -113,9 +113,9 @@ class TaskName:
 class TaskRow:
     """How a task is read and scored."""
 
-    #: ``spearman``, ``ndcg@10``, or what a plug-in measures; or a function
-    #: of the vectors and the gold of every part, {part: (first (n, d), second (n, d) or None, gold
-    #: (n,))}, that returns the figure
+    #: ``spearman``, ``ndcg@10`` or the metric of a plug-in; or a function of the vectors and the
+    #: gold of every part, {part: (first (n, d), second (n, d) or None, gold (n,))}, that returns
+    #: the figure
     metric: str | Callable[[Any], float]
     read: Callable[[Path], Parts]  # takes SentEval's `downstream` folder
     folder: str | None = None  # the folder of its files inside `downstream`; None: it needs none

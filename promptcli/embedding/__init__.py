@@ -143,7 +143,7 @@ def embed(
     if not isinstance(source, str | Path) and not hasattr(source, "read"):
         of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
         if of_files != (None, None, None, None, False, False, False, "float32"):
-            raise UsageError("texts in a list give an array; leave out what only files take")
+            raise UsageError("a list of texts gives an array; leave out the options for files")
         from promptcli.models import loading
 
         texts = check_texts(source)
@@ -347,8 +347,8 @@ def embed_dataset(
     Args:
         dataset: A ``ray.data.Dataset``, ``datasets.Dataset`` or ``IterableDataset``,
             ``pyarrow.Table``, ``RecordBatchReader`` or ``pyarrow.dataset.Dataset``. The result is
-            of the same kind; the last becomes a reader. Ray opens an encoder in each of its
-            actors: one a GPU, else one a CPU and a CPU left free.
+            of the same kind; the last becomes a reader. Ray opens an encoder in each actor: one per
+            GPU, else one per CPU with one CPU left free.
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
         column: Name of the new column.
@@ -368,7 +368,7 @@ def embed_dataset(
     if library not in DATA_SETS:
         kinds = "a ray.data.Dataset, a datasets.Dataset or IterableDataset, a pyarrow.Table"
         raise UsageError(
-            f"{type(dataset).__name__} is not a data set that is known here; give {kinds} or"
+            f"{type(dataset).__name__} is not a supported data set; give {kinds} or"
             " RecordBatchReader"
         )
     data_sets = DATA_SETS[library]
@@ -421,7 +421,7 @@ def compare_rows(
     blank = sum(not (left.strip() and right.strip()) for left, right in pairs)
     if blank:
         of_all = f"{blank:,} of {counted(len(pairs), 'pair')}"
-        note(f"{of_all} with a blank text: a blank text has no meaning to compare")
+        note(f"{of_all} with a blank text, whose cosine means nothing")
     encoder = loading.open_encoder(loading.or_search_model(model))
     note_unread(encoder, [*lefts, *rights])
     with stage("similarity", 2 * len(pairs)) as advance:

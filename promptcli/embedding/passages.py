@@ -160,7 +160,7 @@ def _bodies(text: str, begin: str, splitter: Splitter) -> Iterator[tuple[int, st
     while start < len(text):
         end = start + 2 * _CHARACTERS_AT_ONCE
         chunks = chunks_of(text[start:end])
-        if end < len(text) and len(chunks) > 1:  # one long line: the last part may go on
+        if end < len(text) and len(chunks) > 1:  # one long line: the last part may continue
             end = start + chunks.pop()[0]
         for place, chunk in chunks:
             for inside, part in splitter.parts_at(chunk, begin):
@@ -295,7 +295,7 @@ def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine
     """Yield Markdown's headings (CommonMark) and its other lines, in order; beyond 2 million
     characters all lines, read lazily.
 
-    Headings of a quotation or an item of a list are part of it, not of the outline.
+    A heading inside a quotation or a list item is not part of the outline.
 
     Args:
         lines: Without their ends.

@@ -64,7 +64,7 @@ def _chunks(windows: Iterable[Sequence[str]], progress: Progress, passes: int) -
     for window in windows:
         place_of: dict[str, int] = {}
         places = [place_of.setdefault(sentence, len(place_of)) for sentence in window]
-        distinct = list(place_of) or ["."]  # which tells the width of no vectors
+        distinct = list(place_of) or ["."]  # one input shows the width if there are no sentences
         share = _share(progress, len(window), len(distinct) * passes)
         for start in range(0, len(distinct), _TOGETHER):
             some = distinct[start : start + _TOGETHER]

@@ -359,7 +359,7 @@ class TorchEncoder(Encoder):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the parts, weights included.
 
-        A graph stays behind, and torch computes in its place.
+        A graph is left out; torch computes instead.
         """
         parts = (self.recipe, self.backbone, self.tensors())
         return functools.partial(type(self), leading=self.leading), parts, {"name": self.name}

@@ -137,7 +137,7 @@ class StaticEncoder(Encoder):
         self.on_torch = functools.cache(on_torch)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the encoder on torch in its place."""
+        """Pickle the equal encoder on torch instead."""
         reduced: tuple[Any, ...] = self.on_torch().__reduce__()
         return reduced
 

@@ -93,7 +93,7 @@ _TYPED_SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK|MASK)\])")
 def lower(text: str) -> str:
     """Return the text in lower case.
 
-    A typed special token stays one, as with a tokenizer that lower-cases.
+    A typed special token stays unchanged, as with a tokenizer that lower-cases.
     """
     parts = _TYPED_SPECIAL.split(text)
     for number in range(0, len(parts), 2):  # the others are the special tokens

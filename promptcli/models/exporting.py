@@ -105,7 +105,7 @@ def save_encoder(
     notes: tuple[str, ...] = ()
     reason: str | None = None
     if backbone:
-        reason = f"the backbone {backbone} is not in it"
+        reason = f"the backbone {backbone} is not included"
     else:
         try:
             notes = write_modules(encoder, folder)

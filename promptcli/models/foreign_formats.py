@@ -445,9 +445,9 @@ def _plain(folder: _Folder, config: Config) -> Entry:
     called = folder.name.lower()
     classes = tuple(map(str, config.get("architectures") or ()))
     prefix = "prefix_encoder.embedding.weight"
-    # SimCSE's program, and those that grew from it, keep a projection beside the language model, or
-    # the name of its class. Which of these methods it is, and whether supervised, they do not keep:
-    # that is left to the folder's name.
+    # SimCSE's program and its successors store a projection beside the language model, or the name
+    # of its class. They do not store the method or whether it is supervised: the folder's name
+    # decides.
     trained = "mlp.dense.weight" in names or any(name.endswith("ForCL") for name in classes)
     # the authors renamed the projections of their released models to the pooler
     shapes = (PUBLISHED[name] for name in _SIMCSE)

@@ -214,7 +214,7 @@ def _asking(repo: str) -> Iterator[None]:
     ) as error:  # the client, its HTTP library and its storage library have their own classes
         why = f"{type(error).__name__}: {one_line(error, 160)}"
         raise NotFoundError(
-            f"{repo}: the hub did not do it: {why}; for a private repository or another token"
+            f"{repo}: the hub request failed: {why}; for a private repository or another token"
             f" {_LOGIN}"
         ) from None
     finally:

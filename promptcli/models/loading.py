@@ -251,7 +251,9 @@ def _entry_named(text: str) -> Entry:
 
 
 def _recipe_named(text: str) -> Entry | None:
-    """Return the recipe of a name, of JSON or TOML, or of a file of it; None for any other text."""
+    """Return the recipe of a name, of JSON or TOML text, or of a recipe file; None for any other
+    text.
+    """
     if text in RECIPES:
         return Entry(text, RECIPES[text])
     if text in BACKBONES:

@@ -51,7 +51,7 @@ class Exported:
 
 #: Tokenizers normalise the text before and after a special token separately.
 TYPED_SPECIAL = (
-    "a sentence in which a special token is typed out, e.g. [MASK], has another vector there"
+    "a sentence with a literal special token, e.g. [MASK], gets a different vector there"
 )
 
 
@@ -484,5 +484,5 @@ def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
             " after it"
         )
     if not same[-1]:
-        notes.append("an empty sentence has another vector there")
+        notes.append("an empty sentence gets a different vector there")
     return tuple(notes)

@@ -98,7 +98,7 @@ def test_a_data_set_that_is_embedded_again_is_not_encoded_again(tmp_path, opened
 @pytest.mark.parametrize(
     ("given", "options", "said"),
     [
-        ([1], {}, "list is not a data set that is known here; give a ray"),
+        ([1], {}, "list is not a supported data set; give a ray"),
         (pa.array(["a"]), {}, r"a pyarrow\.StringArray is not a data set"),
         (datasets.DatasetDict(test=datasets.Dataset(TABLE)), {}, r"the splits test; give .*'test'"),
         (TABLE, {"column": "n"}, "column: the data set has a column 'n'; give another name"),

@@ -216,12 +216,12 @@ def test_what_the_hub_refuses_is_one_line_and_nothing_is_sent(
         (UsageError, "is public; nothing was sent", lambda: push(api, other, REPO, private=True)),
         (
             NotFoundError,
-            "me/mine: the hub did not do it: .*403",
+            "me/mine: the hub request failed: .*403",
             lambda: push(HfApi(token=READER), other, REPO),
         ),
         (
             NotFoundError,
-            "me/mine: the hub did not do it: .*401",
+            "me/mine: the hub request failed: .*401",
             lambda: push(HfApi(token="hf_wrong"), other, REPO),
         ),
     ):
@@ -233,7 +233,7 @@ def test_what_the_hub_refuses_is_one_line_and_nothing_is_sent(
         lambda: pull(HfApi(), REPO, "x"),
         lambda: push(HfApi(token=WRITER), other, REPO),
     ):
-        with refusal(f"{REPO}: the hub did not do it: ConnectError", NotFoundError):
+        with refusal(f"{REPO}: the hub request failed: ConnectError", NotFoundError):
             ask()
 
 
@@ -282,7 +282,7 @@ def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry
     before = vectors(registry.load("x"))
     push(api, entry(transforms=["whitening"]), REPO)
     hub.cut = "tensors.safetensors"
-    with refusal("the hub did not do it", NotFoundError):
+    with refusal("the hub request failed", NotFoundError):
         pull(api, REPO, "x", force=True)
     assert leftovers(registry, home) == (["x"], ["x"], [])
     np.testing.assert_array_equal(vectors(registry.load("x")), before)
@@ -347,5 +347,5 @@ def test_the_library_knows_commits(hub, api, entry, registry, monkeypatch):
     assert [one.recipe.transforms for one in pulled.values()] == [(), ("whitening",)]
     opened = pc.load(REPO, revision=main.commit, device="cpu")
     np.testing.assert_array_equal(opened.encode(SENTENCES), encoder.encode(SENTENCES))
-    with refusal(f"{REPO}: the hub did not do it: RevisionNotFoundError", NotFoundError):
+    with refusal(f"{REPO}: the hub request failed: RevisionNotFoundError", NotFoundError):
         pull(api, REPO, "d", revision="black")

@@ -31,7 +31,7 @@ from promptcli.storage.typed_documents import read_document
 
 @dataclass(frozen=True)
 class EmbedSettings:
-    """The options of ``embed`` that its output depends on, beside the encoder."""
+    """The options of ``embed``, besides the encoder, that determine its output."""
 
     text_field: str | None = None
     id_field: str | None = None

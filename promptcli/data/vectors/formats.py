@@ -1,8 +1,7 @@
 """The formats of vector files: a reader of the complete file, and a writer that holds one window at
 a time.
 
-``.npy`` holds the matrix alone; ``.parquet`` and ``.jsonl``, which is written only, hold ids and
-texts too.
+``.npy`` holds only the matrix. ``.parquet`` and ``.jsonl`` (write-only) also hold ids and texts.
 """
 
 import contextlib
@@ -58,7 +57,7 @@ AnySink = TypeVar("AnySink", bound=Sink)
 class VectorFormat:
     """A row of the table of formats."""
 
-    read: Callable[[Path], Content] | None  #: None: it is written only
+    read: Callable[[Path], Content] | None  #: None: the format is only written
     open: Callable[[BinaryIO, int], Sink]  #: file, width d
     #: The names of a file's columns, if the format stores ids and texts; such a file may also hold
     #: sentences.
@@ -247,7 +246,7 @@ class ParquetRows:
 
     @functools.cached_property
     def are_numbered(self) -> bool:
-        """Whether the rows of all files have no ids but their numbers from 0."""
+        """Whether the ids of all rows are their numbers from 0."""
         if "id" not in self._columns:
             return True
         return all(

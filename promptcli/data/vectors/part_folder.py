@@ -32,7 +32,7 @@ from promptcli.storage.typed_documents import convert, parse_json, read_document
 
 PARTS_MANIFEST = "_manifest.json"
 
-#: The precisions of parts; int8 is read by the ranges of all rows, which no shard knows.
+#: The precisions of parts. int8 needs the ranges of all rows, which no shard knows.
 PART_PRECISIONS = ("float32", "float16")
 
 
@@ -120,7 +120,7 @@ def read_range(
     """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over
     all files.
 
-    A row that cannot be read is left out: when the files were counted, it was refused or told.
+    An unreadable row is left out: it was refused or reported when the files were counted.
     """
     first = 0
     for file in files:
@@ -209,7 +209,7 @@ class PartFolder(ParquetRows):
 
 
 def check_part_folder(folder: Path, precision: str) -> None:
-    """Refuse, before the work, a name or a precision with which parts cannot be written."""
+    """Refuse, before the work, a folder name or a precision that parts cannot have."""
     if precision not in PART_PRECISIONS:
         raise UsageError(
             f"precision {precision} of parts is not allowed; give {' or '.join(PART_PRECISIONS)}"

@@ -134,7 +134,7 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         [[-1.0, 1.0], [1.0, -1.0]]
     """
     form = look_up("precision", precision, PRECISIONS)
-    if hasattr(vectors, "detach"):  # torch's own, on a GPU, say, or to be differentiated
+    if hasattr(vectors, "detach"):  # torch tensors, possibly on a GPU or with gradients
         vectors = vectors.detach().float().cpu().numpy()
     if np.asarray(vectors).dtype.kind not in "fiub":
         raise UsageError("vectors are not numbers; give (n, d), e.g. what `encode` returns")
@@ -142,7 +142,7 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         vectors = np.asarray(vectors, dtype=np.float32)
     if not np.isfinite(vectors).all():
         raise UsageError(
-            "must be finite numbers: one that is not would spoil its column", parameter="vectors"
+            "must be finite numbers: any other would spoil its column", parameter="vectors"
         )
     if vectors.ndim != 2 or 0 in vectors.shape:
         raise UsageError(f"vectors of shape {vectors.shape} are not allowed; give (n, d)")
@@ -219,7 +219,7 @@ def check_finite(vectors: Floats, texts: Sequence[str]) -> None:
 
 
 def unit(vectors: Floats) -> Floats:
-    """Return vectors (n, d) scaled to length 1; a vector of zeros stays one."""
+    """Return vectors (n, d) scaled to length 1; a zero vector stays zero."""
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         extreme = ~((lengths[:, 0] > 1e-15) & (lengths[:, 0] < 1e15))

@@ -124,7 +124,7 @@ def fit_word_idf(inputs: Iterable[Sequence[int]], backbone: Backbone) -> dict[st
     frequency: Counter[Word] = Counter()
     documents = 0
     for ids in inputs:
-        # each once, in order, which a set does not keep
+        # each once, in order; a set has no order
         frequency.update(dict.fromkeys(words.cut(ids)).keys())
         documents += 1
     tokens = list(itertools.chain(*frequency))
@@ -139,9 +139,9 @@ def fit_word_idf(inputs: Iterable[Sequence[int]], backbone: Backbone) -> dict[st
 class Words:
     """Cuts the ids of an input into words.
 
-    A WordPiece vocabulary marks what continues a word (``##``); its punctuation marks and specials
-    are separate words. The others mark a token that follows a space; there a word also ends before
-    and after a token of ASCII punctuation and a special token, as their own pre-tokenizers cut.
+    A WordPiece vocabulary marks a token that continues a word (``##``); its punctuation marks and
+    specials are separate words. Other vocabularies mark a token that follows a space; there a word
+    also ends before and after ASCII punctuation and special tokens, as in their own pre-tokenizers.
     """
 
     def __init__(self, backbone: Backbone) -> None:
@@ -159,7 +159,7 @@ class Words:
             self._begins = np.array([token.startswith(_BLANKS) for token in tokens])
 
     def cut(self, given: Sequence[int]) -> list[Word]:
-        """Return the words of some ids, in order; put together they are the ids."""
+        """Return the words of some ids, in order; concatenated, they are the ids."""
         if not len(given):
             return []
         ids: NDArray[np.int64] = np.asarray(given, dtype=np.int64)

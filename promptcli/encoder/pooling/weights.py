@@ -28,7 +28,7 @@ class Weights(ABC):
     rewriting: str | None = None
     #: whether only the sentence's own tokens are read, without the template's
     of_content = False
-    #: why one pass of a model cannot express them, as ONNX and OpenVINO hold it; None: it can
+    #: why a single-pass graph (ONNX, OpenVINO) cannot express them; None: it can
     beyond_graphs: str | None = None
     #: the tokens of an input that get equal weights; None for any other weights
     averaged: slice | None = None

@@ -17,14 +17,14 @@ from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
 
-TENSOR = DEEP_PREFIX  #: name of its one tensor
-_SPREAD = 0.02  # standard deviation of the start, BERT's initializer_range
+TENSOR = DEEP_PREFIX  #: name of its only tensor
+_SPREAD = 0.02  # standard deviation of the initial values, BERT's initializer_range
 
 
 class DeepPrefix(Prompt):
     """Keys and values of every layer, one tensor (L, 2, h', p, d/h) for h' key heads.
 
-    Keys and values are learned directly, with no network that makes them (no reparametrisation).
+    Keys and values are learned directly, without reparametrisation by a network.
 
     The prefix is attended to, but has no hidden states that could be pooled. As in the published
     code the positions of the tokens start after it.

@@ -22,7 +22,7 @@ class Prompt:
     spec: str  #: as a recipe writes it, in full
     length: int = 0  #: of a deep prefix, p: keys and values before those of the input's tokens
     shared: Sequence[int] = ()  #: tokens that begin every input, and that nothing learned changes
-    #: why one pass of a model cannot express it, as ONNX and OpenVINO hold it; None: it can
+    #: why a single-pass graph (ONNX, OpenVINO) cannot express it; None: it can
     beyond_graphs: str | None = None
 
     def __init__(self, context: BuildContext) -> None:
@@ -44,11 +44,11 @@ class Prompt:
         return {}
 
     def sentences(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as the prompt takes them; most take them unchanged."""
+        """Return n sentences changed for the prompt; most prompts leave them unchanged."""
         return list(sentences)
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the learned tensors in it."""
+        """Return the batch with the learned tensors added."""
         return batch
 
     def tensors(self) -> dict[str, Tensor]:

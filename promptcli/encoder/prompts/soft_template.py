@@ -1,7 +1,7 @@
 """``soft-template:TEXT``: a template whose words are learned vectors (OptiPrompt, PromptBERT 4.2;
 SCPCSE, DCPCSE).
 
-``soft-template-lookup:TEXT`` puts them where OptiPrompt's published code does.
+``soft-template-lookup:TEXT`` puts them at the positions of OptiPrompt's published code.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ TENSOR = "soft-template.vectors"  #: name of its one tensor
 class SoftTemplate(Prompt):
     """One vector (m, d) for every word of the template, found by position.
 
-    Specials and masks keep their own.
+    Specials and masks keep their own vectors.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -70,19 +70,19 @@ class SoftTemplate(Prompt):
 
 
 class LookedUpSoftTemplate(SoftTemplate):
-    """The same vectors where OptiPrompt's published code puts them.
+    """The same vectors at the positions of OptiPrompt's published code.
 
     The printed figures come from it.
 
-    It looks each word's id up in the whole input and takes the last occurrence: a sentence's own
-    words may be hit, and of two equal words (the quotes) the first vector is dead. Positions are
-    the intention of the papers.
+    The code looks up each word's id in the whole input and takes the last occurrence. So a vector
+    may replace a word of the sentence, and of two equal words (the quotes) the first vector is
+    unused. The papers intend positions.
     """
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the vectors at the last occurrence of each word.
 
-        If several share one place, the last is taken.
+        If several words share a position, the last vector is taken.
         """
         is_word = batch.ids.unsqueeze(1) == self._words.unsqueeze(1)  # (n, m, t)
         positions = _last(is_word & batch.real().unsqueeze(1))

@@ -1,6 +1,6 @@
 """Transforms: vectors (n, d) to vectors (n, d'), in named stages.
 
-A new one is a file, its import and a line here.
+To add a transform, add a file, its import and a line here.
 
 The stages are where template denoising may be taken: ``head`` is a network on the hidden state,
 ``logits`` its predictions, ``vector`` the result.

@@ -107,8 +107,8 @@ class Glow(nn.Module):
             self.levels.append(nn.ModuleList(FlowStep(d >> level) for _ in range(STEPS)))
 
     def start(self, batch: Tensor, generator: torch.Generator) -> None:
-        """Set what learning starts from: hidden layers N(0, 0.05), actnorms from one batch (n, d),
-        in float32.
+        """Initialise for training: hidden layers N(0, 0.05), actnorms from one batch (n, d), in
+        float32.
         """
         for module in self.modules():
             if isinstance(module, Coupling):
@@ -129,7 +129,7 @@ class Glow(nn.Module):
         return torch.cat([*done, x], dim=1)
 
     def logdet(self) -> Tensor:
-        """Return log|dz/dx|: of the actnorms on the way alone, so the same for every x."""
+        """Return log|dz/dx|; only actnorms contribute, so it is the same for every x."""
         return torch.stack(
             [module.norm.logdet() for module in self.modules() if isinstance(module, FlowStep)]
         ).sum()

@@ -33,7 +33,9 @@ ACTIVATIONS = {"identity": bert.ACTIVATIONS["linear"], **bert.ACTIVATIONS}
 
 
 class Dense(Transform):
-    """y = activation(x W^T + b), (n, d) -> (n, d'); the number tells several of them apart."""
+    """y = activation(x W^T + b), (n, d) -> (n, d'); the number distinguishes several dense
+    transforms.
+    """
 
     def __init__(self, context: BuildContext) -> None:
         self.spec = str(context.spec)
@@ -53,7 +55,7 @@ class Dense(Transform):
 
 
 class Normalize(Transform):
-    """x / |x|; a vector of zeros stays one."""
+    """x / |x|; a zero vector stays zero."""
 
     spec = "normalize"
 
@@ -89,7 +91,7 @@ def _mlm(context: BuildContext) -> nn.Module:
     """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT,
     OptiPrompt).
 
-    Learned tensors need no pre-trained head: an author's checkpoint has none beside them.
+    Learned tensors need no pre-trained head: published checkpoints have none.
     """
     try:
         return context.backbone.new_transform()
@@ -106,7 +108,7 @@ def _mlm(context: BuildContext) -> nn.Module:
         return nn.Sequential(nn.Sequential(OrderedDict(parts)))
 
 
-#: What a projection may be made of.
+#: Kind of projection -> its network.
 PROJECTIONS: dict[str, Callable[[BuildContext], nn.Module]] = {
     "tanh": lambda context: _linear(context).append(nn.Tanh()),
     "mlm": _mlm,

@@ -16,16 +16,14 @@ from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 from promptcli.grammar import Pair, Spec, decimal_text
 
-NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can make
-#: variance, relative to the mean square, below which vectors are one vector and its rounding
+NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can produce
+#: variance, relative to the mean square, below which vectors differ only by rounding
 _CONSTANT = 1e-12
 Array = NDArray[np.float64]
 
 
 def one_sign(basis: Array) -> Array:
-    """Return axes (d, r) whose largest number is positive: a decomposition leaves the sign to
-    chance.
-    """
+    """Return axes (d, r) with a positive largest number: a decomposition's signs are arbitrary."""
     largest = np.take_along_axis(basis, np.abs(basis).argmax(0)[None], axis=0)
     return basis * np.where(largest < 0, -1.0, 1.0)
 
@@ -144,7 +142,7 @@ class Whitening(FittedAxes):
     The vectors stay unnormalised (cosine divides by the length).
 
     Sigma = U diag(s) U^T is the covariance. a = 1/2, the default, is the paper's; 1/4 goes half of
-    the way, 0 only turns the axes. ``all`` in the place of k keeps all columns. Stored are U
+    the way, 0 only rotates the axes. ``all`` instead of k keeps all columns. Stored are U
     diag(s^-1/2) (d, k), for any exponent.
     """
 
@@ -180,7 +178,7 @@ class Whitening(FittedAxes):
         return whitened
 
 
-#: V of each backbone in use: a search asks for it many times.
+#: V of each backbone in use: a search needs it many times.
 _OUTPUT_AXES: WeakKeyDictionary[Backbone, Array] = WeakKeyDictionary()
 
 

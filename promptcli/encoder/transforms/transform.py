@@ -17,7 +17,7 @@ class Transform:
     #: vector
     ordered = False
     takes: int | None = None  #: width d of the vectors that it takes; None for any
-    network: nn.Module | None = None  #: if it is linear maps, activations and LayerNorms in a row
+    network: nn.Module | None = None  #: if it is a sequence of linear maps, activations, LayerNorms
     _tensors: Mapping[str, Tensor] = MappingProxyType({})
 
     def tensors(self) -> dict[str, Tensor]:
