@@ -55,7 +55,7 @@ class Backbone:
 
     words_only = False  #: no layers: only word vectors to average
     tf32 = False  #: a GPU may round the operands of its products to TF32
-    _ours = False  #: our own BERT, which can compute its last layer at one position alone
+    _ours = False  #: our own BERT, which can compute its last layer at a single position
     _takes_hook = False
     merged = False  #: an adapter was added to its weights, which its folder does not contain
     #: The compiled model, which shares the weights; None: not compiled.
@@ -87,7 +87,7 @@ class Backbone:
         self.n_key_heads: int = getattr(config, "num_key_value_heads", None) or self.n_heads
         #: d/h (set separately in Qwen3 and Gemma)
         self.head_width: int = getattr(config, "head_dim", None) or self.width // self.n_heads
-        self.causal: bool = family.causal  #: a token sees those before it only
+        self.causal: bool = family.causal  #: a token sees only earlier tokens
         self._ours = isinstance(model, BertModel)
         self._takes_hook = family.hook or self._ours
         self._padding: int = config.pad_token_id or 0  #: id, by the configuration
@@ -224,7 +224,7 @@ class Backbone:
                 states = output.last_hidden_state
             else:
                 states = output.hidden_states[layer]
-            if states.size(1) > 1:  # the last layer of our own BERT may be at the slot alone
+            if states.size(1) > 1:  # the last layer of our own BERT may hold only the slot
                 states = at_slots(states, places)
             layers[layer] = states.float()
         attended = {}

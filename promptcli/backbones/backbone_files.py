@@ -77,7 +77,7 @@ def save_weights(
 
 
 def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
-    """Return the content of ``tokenizer.json`` of a backbone, as its files say it."""
+    """Return the content of a backbone's ``tokenizer.json``."""
     with opening(f"backbone {backbone.name!r}"):
         tokenizer = backbone.tokenizer_of_transformers()
         definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -132,8 +132,8 @@ def save_tokenizer(
 
 
 def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[list[int]]:
-    """Return the ids that transformers makes of n sentences by the files of a folder, special
-    tokens included.
+    """Return the ids of n sentences by transformers' tokenizer of a folder, special tokens
+    included.
     """
     with opening("the tokenizer that was written"):
         tokenizer = load_tokenizer(folder)

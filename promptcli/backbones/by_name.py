@@ -1,6 +1,6 @@
 """From a name to a backbone: a shipped one, a local folder, a hub id, or a file.
 
-Weights are read from safetensors alone, and remote code is never run.
+Weights are read only from safetensors, and remote code is never run.
 """
 
 import hashlib

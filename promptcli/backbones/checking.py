@@ -247,7 +247,7 @@ def check_model_files(
 ) -> dict[str, str]:
     """Compare config.json with the safetensors headers before memory is taken.
 
-    Return the type of every tensor, as safetensors calls it.
+    Return the safetensors dtype of every tensor.
     """
     dtypes: dict[str, str] = {}
     sides: set[int] = set()

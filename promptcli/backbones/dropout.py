@@ -16,8 +16,8 @@ class FastDropout(nn.Dropout):
     """``nn.Dropout``, five times as fast on a CPU; the same elsewhere."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the input with each number dropped with probability p, the others scaled by 1 / (1
-        - p).
+        """Return the input with each number dropped with probability p and the rest scaled by 1 /
+        (1 - p).
         """
         if not self.training:
             return input

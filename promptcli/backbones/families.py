@@ -1,4 +1,4 @@
-"""What differs between the families of backbones, as a table: heads, positions, floor plan.
+"""The differences between the families of backbones, as a table: heads, positions, layout.
 
 The only code here is a look-up.
 """
@@ -38,7 +38,7 @@ class Family:
     hook: bool = True  #: the attention hook works with transformers' model
     plan: BertPlan | None = None  #: if it has BERT's layout
     pooler: bool = False  #: checkpoints may have a pooler
-    causal: bool = False  #: a token sees those before it only; the sentence is read at its last one
+    causal: bool = False  #: a token sees only earlier ones; the sentence is read at the last token
     layers: str = ""  #: module that holds the layers (causal families)
     #: output projection of the attention, {} for the layer's number; "" if it may not be read
     projection: str = ""

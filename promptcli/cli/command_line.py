@@ -47,7 +47,7 @@ class Commands(TyperGroup):
 
 
 class Program(Commands):
-    """The program: its own commands, and those of plug-ins.
+    """The program: built-in commands and commands of plug-ins.
 
     Plug-ins are looked up for a command that is not built in, or to list all commands.
     """

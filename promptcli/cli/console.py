@@ -181,7 +181,7 @@ def result_marked(label: str, text: str, after: str = "", *, marked: str = "") -
 
 
 def result_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write rows in columns to stdout, each cell as its text."""
+    """Write rows in columns to stdout; cells are printed as text."""
     show(Grid(heads, [list(map(str, row)) for row in rows]))
 
 

@@ -31,7 +31,7 @@ _OTHER_ENDS = re.compile("\r\n?")
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
 _INDENT = " " * 8  # of the lines around a hit
 _LONGEST_TEXT = 1000  # characters of a text that are printed; `--json` prints all
-#: Kind of a leak -> how a row of the one set relates to a row of the other.
+#: Kind of a leak -> relation of a row of one set to a row of the other.
 _MEANS = {
     "exact": "the same text",
     "normalised": "the same but for case, spaces and forms of characters",

@@ -15,7 +15,7 @@ from promptcli.cli.console import Grid, result_document, result_json, show
 from promptcli.errors import UsageError
 from promptcli.storage.files import check_output, write_text
 
-Part = str | Grid  #: the parts, one below the other
+Part = str | Grid  #: the parts, one below another
 
 _SPECIAL = re.compile(r"[&%$#_{}~^\\<>|±]")
 #: Signs of LaTeX that need more than a backslash.

@@ -24,8 +24,8 @@ class Terminated(KeyboardInterrupt):
 def interruptible(ends_process: bool) -> Iterator[list[KeyboardInterrupt]]:
     """Raise ``Terminated`` at SIGTERM, KeyboardInterrupt at Ctrl-C; yield the list of those raised.
 
-    Ctrl-C stays ignored if it is already, as in a background job of a shell. If the process ends
-    with the block, both are ignored from then on: the command is done, and its exit code is final.
+    Ctrl-C stays ignored if it already is, as in a shell's background job. If the process ends with
+    the block, both are ignored from then on: the command is done, and its exit code is final.
     """
     raised = list[KeyboardInterrupt]()
 
@@ -65,7 +65,7 @@ def ended_by_signals(wanted: bool) -> Iterator[None]:
                 )
                 os._exit(128 + received[0])
 
-    # written to even while a library holds on
+    # written to even while a library blocks
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()

@@ -22,7 +22,7 @@ from promptcli.evaluation.scores import (
 )
 from promptcli.recipe import Recipe
 
-#: Tables and lines that are shown one below the other.
+#: Tables and lines, shown one below another.
 ReportParts = list[str | Grid]
 Names = Mapping[Label, str]
 #: The end of a caption.
@@ -58,7 +58,8 @@ def _short_name(label: Label, *, with_model: bool) -> str:
 
 
 def evaluation_parts(evaluation: Evaluation, *, subsets: bool, intervals: bool) -> ReportParts:
-    """Return the tables of graded pairs and of accuracies as in the papers, then all others.
+    """Return the tables of graded pairs and of accuracies, laid out as in the papers, then all
+    others.
 
     A blank line separates them.
     """

@@ -13,7 +13,7 @@ _SEPARATORS = (0x2028, 0x2029)  #: of lines and paragraphs
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) != "\t"}
 _SIGNS[0x7F] = "\N{SYMBOL FOR DELETE}"
 _SIGNS |= dict.fromkeys((*range(0x80, 0xA0), *_DIRECTIONS, *_SEPARATORS), _NOT_SHOWN)
-#: Control characters that JSON may hold unescaped.
+#: Control characters that JSON does not have to escape.
 _IN_JSON = re.compile("[\x7f-\x9f]")
 
 
@@ -33,5 +33,5 @@ def visible_lines(text: str) -> str:
 
 
 def visible_json(document: str) -> str:
-    """Return JSON of the same value whose control characters are escaped."""
+    """Return JSON text with its control characters escaped."""
     return _IN_JSON.sub(lambda sign: f"\\u{ord(sign[0]):04x}", document)

@@ -79,7 +79,7 @@ def _table(source: HubSet) -> Any:
 def as_hub_set(
     first: Sequence[str], second: Sequence[str], gold: Sequence[float], *, split: str
 ) -> Any:
-    """Return n pairs as a data set of the hub holds them, with one split."""
+    """Return n pairs in the form of a hub data set with one split."""
     import datasets
 
     columns = {"sentence1": list(first), "sentence2": list(second), "score": list(gold)}

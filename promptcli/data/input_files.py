@@ -102,7 +102,7 @@ def needs_network(names: Iterable[str]) -> str | None:
 def check_file(path: Path, *, regular: bool = False, allowed: str | None = None) -> None:
     """Refuse a path that cannot be read as a file; with ``regular`` also a pipe.
 
-    ``allowed`` says what may be given instead of a file that is missing.
+    ``allowed`` lists the alternatives to a missing file.
     """
     if path == STANDARD and not path.exists():
         raise UsageError("- is standard input, which is not read here; give a file")
@@ -408,7 +408,7 @@ def open_text(
 
 
 def skipped_files(errors: Mapping[str, UsageError]) -> str:
-    """Return the note on files that were left out, given the error of reading each."""
+    """Return the note on skipped files, given each file's read error."""
     names = list(errors)
     more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
     return (
@@ -431,7 +431,7 @@ def without_end(line: str) -> str:
 def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
     """Refuse a compressed file that unpacks to too much; ``packed`` bytes of it have been read.
 
-    Text of any language becomes a tenth of its size, a line that is repeated a thousandth.
+    Text of any language shrinks to a tenth of its size, a repeated line to a thousandth.
     """
     if unpacked > UNPACKED and unpacked > RATIO * packed:
         raise UsageError(

@@ -155,7 +155,7 @@ def _sides_of(sides: tuple[str, ...], header: Sequence[str]) -> list[str | None]
 
 # The choice of columns
 
-#: The columns of a document of BEIR, whose title and text are read as one.
+#: The columns of a BEIR document; title and text are joined.
 _BEIR = {"_id", "title", "text"}
 
 
@@ -236,7 +236,7 @@ class ColumnChoice:
         return {TEXT: usual, **columns}
 
     def _before(self, column: str | None, header: Sequence[str]) -> str | None:
-        """Return a column of an index so far, if this file has it."""
+        """Return an existing column of the index, if this file has it."""
         if column is None or column == NONE or find_column(column, header):
             return column
         return column if all(find_column(part, header) for part in column.split(",")) else None

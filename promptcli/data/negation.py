@@ -2,7 +2,7 @@
 
 import re
 
-#: Forms of be, have and do, and modals: "not" comes behind the first of them.
+#: Forms of be, have and do, and modals: "not" goes after the first of them.
 _AUXILIARIES = frozenset(
     "am is are was were be have has had do does did"
     " can could will would shall should may might must".split()

@@ -274,7 +274,7 @@ def stream_sentences(path: Path) -> Iterator[str]:
 
 
 def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
-    """Return the sentences that ``on`` names, in order, repeated as often as they occur.
+    """Return the sentences that ``on`` names, in order, with repetitions.
 
     Args:
         on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or

@@ -47,7 +47,7 @@ class RowTable:
     header: list[str]
     #: column -> number, date, truth or text, if the file declares it
     types: Mapping[str, str] = {}
-    nested: Collection[str] = ()  #: columns that hold lists or the like
+    nested: Collection[str] = ()  #: columns of lists or objects
     counted = "line"  #: noun for the numbers of rows
     done = "left out"  #: receives unreadable rows, unless they are refused
     are_texts = False  #: whether all cells are texts
@@ -424,7 +424,7 @@ class WorkbookTable(RowTable):
             )
         for count, what in (
             (about["formulas"], "formulas without a value are blank: open and save the workbook"),
-            (about["merged"], "merged ranges: their first cell alone has a value"),
+            (about["merged"], "merged ranges: only their first cell has a value"),
         ):
             if count:
                 note(f"{path}: {count:,} {what}")

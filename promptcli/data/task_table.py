@@ -90,7 +90,7 @@ def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
 class TaskName:
     """A task and its split, written ``STS-B:dev``.
 
-    The test split is written by the task's name alone.
+    The task's name alone means the test split.
     """
 
     task: str
@@ -124,7 +124,7 @@ class TaskRow:
     text: str | None = None  # describes its text; None: this depends on the source
     cased: bool = False  # the folder's text, and Moses-tokenised text, keep upper case
     fit_only: bool = False  # to fit on, never to score
-    # makes the task of a plug-in, an ``OtherTask``, of its name, its parts and the folder
+    # makes a plug-in's ``OtherTask`` from its name, its parts and the folder
     make: Callable[["TaskName", Parts, Path | None], Any] | None = None
 
 
@@ -251,11 +251,10 @@ class Protocol:
 
     help: str
     moses: bool  # raw text goes through the Moses tokeniser, and to lower case except for SICK
-    rows: Mapping[str, TaskRow] = field(default_factory=dict)  # instead of those of ``TASKS``
+    rows: Mapping[str, TaskRow] = field(default_factory=dict)  # replace rows of ``TASKS``
 
 
-#: The two ways in which STS tasks are scored in print. MTEB's copy of SICK has all pairs under
-#: `test`.
+#: The two published ways to score STS tasks. MTEB's copy of SICK has all pairs under `test`.
 PROTOCOLS = {
     "senteval": Protocol(
         help=(

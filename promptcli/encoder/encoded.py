@@ -1,4 +1,4 @@
-"""Encoded sentences, and the stream that makes them: windows of sentences in, their vectors out."""
+"""Encoded sentences, and the stream that makes them: windows of sentences in, vectors out."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -285,8 +285,8 @@ class TorchEncoder(Encoder):
 
     @property
     def input_key(self) -> tuple[object, ...]:
-        """Equal for encoders that one forward pass can serve: the same backbone and graph, the same
-        input, and the same learned prompt in it.
+        """Equal for encoders that can share a forward pass: the same backbone, graph, input and
+        learned prompt.
         """
         rewriting = self.pooling.weights.rewriting
         learned = id(self.prompt) if self.prompt.tensors() else None
@@ -373,7 +373,7 @@ class TorchEncoder(Encoder):
 
     @functools.cached_property
     def tokenizer(self) -> Any:
-        """The backbone's tokenizer, as transformers has it."""
+        """The backbone's transformers tokenizer."""
         return self.backbone.tokenizer_of_transformers()
 
     @property
@@ -553,7 +553,7 @@ class _Pass:
         def finish() -> dict[TorchEncoder, np.ndarray]:
             late.read()
             done = dict(vectors)
-            vectors.clear()  # the caller alone holds them
+            vectors.clear()  # only the caller holds them
             return done
 
         return finish
@@ -573,7 +573,7 @@ class _Pass:
             shared = first.shared_tokens(self._needs, lengths)
             for encoder in self._deep:
                 if encoder.denoising.name != "none":
-                    # of all lengths at once, so that no order of batches shows in them
+                    # of all lengths at once, so that they do not depend on the order of batches
                     encoder.biases(lengths - encoder.template.length)
         at_a_time, budget = self._batches_and_budget()
         known = 0 if shared is None else shared.length

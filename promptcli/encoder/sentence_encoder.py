@@ -66,7 +66,7 @@ class Encoder(abc.ABC):
     """
 
     name = ""  #: of the model that it was opened as, for messages and manifests
-    #: its backbone, for others to share; None if it is tuned, or word vectors alone
+    #: its backbone, for sharing; None if it is tuned or only word vectors
     loaded_backbone: "Backbone | None" = None
     ordered = False  #: whether the first columns of a vector are a usable one, see ``Transform``
     extensions: Sequence[Extension] = ()  #: parts with code outside promptcli, in order
@@ -98,7 +98,7 @@ class Encoder(abc.ABC):
         self.backbone_provenance = provenance  #: where its backbone came from
         self.leading = leading  #: texts in front of a sentence, by name
         self._device_name = device_name
-        #: longest input in tokens, those of the template included; at most ``room``
+        #: longest input in tokens, template included; at most ``room``
         self.max_length = room if recipe.max_length is None else recipe.max_length
         if not 1 <= self.max_length <= room:
             wanted = f"max_length {self.max_length} is not allowed"
@@ -369,7 +369,7 @@ class Encoder(abc.ABC):
         return self.leading.default
 
     def roles(self) -> list[str]:
-        """Return the names that ``in_role`` takes: the usual ones, and those of ``prompts``."""
+        """Return the names that ``in_role`` takes: the usual names and the names in ``prompts``."""
         return list(dict.fromkeys(itertools.chain(*ROLES, self.prompts)))
 
     def in_role(self, role: str, *, report: bool = False) -> "Encoder":
@@ -541,7 +541,7 @@ class Encoder(abc.ABC):
 
 
 def _unit_rows(vectors: VectorsLike) -> "Tensor":
-    """Return vectors (n, d), or a single one (d,), as rows of length 1, (n, d)."""
+    """Return vectors (n, d), or a single vector (d,), as rows of length 1, (n, d)."""
     import torch
     from torch.nn import functional
 

@@ -219,7 +219,7 @@ def average_embeddings(
     The mean of an empty one is zero. ``embeddings_of`` returns the embeddings (k, d) float32 of k
     tokens of the ``vocabulary``; it is called once, with those that occur.
     """
-    # few of all, so that these are made float32
+    # only a few of all rows, so that only these become float32
     used = np.flatnonzero(np.bincount(inputs.ids, minlength=vocabulary))
     place = np.empty(vocabulary, dtype=np.int32)
     place[used] = np.arange(len(used))

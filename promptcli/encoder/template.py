@@ -314,8 +314,8 @@ class BlockTemplate(Template):
         (n,), and those of their sources, the tokens whose states they get.
 
         The source of a block's placeholders is the block's last token; of the last block's it is
-        the first token after the text, if there is one. An input with fewer than k repeats its last
-        one; one without any has its last token in its own place.
+        the first token after the text, if there is one. An input with fewer than k placeholders
+        repeats the last one; in an input without any the last token replaces itself.
         """
         found = [self._of_input(one, int(length)) for one, length in zip(ids, lengths, strict=True)]
         most = max(len(of_one) for of_one in found)

@@ -76,7 +76,7 @@ def _prompteol(sentence: str) -> str:
 def _with_full_stop(text: str) -> str:
     """Return a text with " ." after it, unless punctuation ends it or it is empty (SNCSE's code).
 
-    In scripts with their own end mark it is that mark, as by ``with_period``.
+    Scripts with their own end mark get that mark, as in ``with_period``.
     """
     ended = text.rstrip()
     if not ended or is_punctuation(ended[-1]):

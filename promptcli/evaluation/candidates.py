@@ -189,7 +189,7 @@ def score_models(
 
 
 def _note_figure(score: Score) -> None:
-    """Report a score at once: the others may take long."""
+    """Report a score immediately: other scores may take long."""
     interval = ""
     if score.ci95 is not None:
         low, high = score.ci95

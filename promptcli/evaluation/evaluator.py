@@ -85,7 +85,9 @@ def embed_tasks(
     labels: Sequence[Label],
     advance: Advance,
 ) -> list[TaskVectors]:
-    """Encode each distinct sentence of all tasks once; ``advance`` is the stage of work."""
+    """Encode each distinct sentence of all tasks once; ``advance`` takes the number of new
+    sentences.
+    """
     sentences = distinct_sentences(tasks)
     # the metric of retrieval encodes by roles itself
     by_role = all(isinstance(task, RetrievalTask) for task in tasks)
@@ -404,7 +406,7 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
         ci95=(100 * low, 100 * high),
         p_value=p_value,
         pairs=number,
-        p_holm=p_value,  # of this comparison alone
+        p_holm=p_value,  # p-value of this comparison alone
     )
 
 

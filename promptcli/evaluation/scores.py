@@ -21,7 +21,7 @@ class Label:
 
     model: str
     recipe: str
-    #: whether it is a saved model without changes, whose name implies its pooling
+    #: whether it is an unchanged saved model; its name then implies its pooling
     entry: bool = field(default=False, compare=False)
 
     def to_dict(self) -> dict[str, str]:
@@ -217,7 +217,7 @@ class Evaluation(list[Score]):
         super().__init__(score for row in rows.values() for score in row)
         #: of each set of vectors, then of each model, by task; of one that has no scores none
         self.rows = rows
-        self.tasks, self.missing = tasks, missing  #: those scored; label -> why a task is missing
+        self.tasks, self.missing = tasks, missing  #: scored tasks; label -> why it is missing
         self.refused: dict[Label, PromptcliError] = {}  #: why a model has no scores
         #: with ``compare``, by task; else of every two of up to six models
         self.comparisons: list[Comparison] = []

@@ -61,7 +61,7 @@ def highest_spearman(gold: Floats) -> float:
 def area_under_curve(scores: Floats, gold: Floats) -> float:
     """Return the area under the ROC curve for gold scores of two levels.
 
-    It is the share of pairs of a higher and a lower one whose similarities are in that order; ties
+    It is the share of (higher, lower) pairs that the similarities put in the right order; ties
     count half (Hanley and McNeil, 1982).
     """
     scores = np.nan_to_num(scores)
@@ -134,8 +134,8 @@ def two_sided(differences: Doubles) -> float:
 
     Both systems have the same draws in a resample. The p-value is twice the share of resamples
     whose difference lies on the other side of 0 (or on it), counting one resample more than was
-    drawn. If none lies there, the normal distribution of their mean and deviation says how small it
-    is.
+    drawn. If none lies there, a normal distribution with their mean and deviation gives the
+    p-value.
     """
     not_above = int((differences <= 0).sum())
     not_below = int((differences >= 0).sum())
@@ -202,8 +202,8 @@ class ResampledRanks:
     def ranks(self, ordered_counts: Doubles) -> tuple[Doubles, Doubles]:
         """Return twice the centred mid-rank of each tie group (groups, r), and its sum of squares.
 
-        The squares are summed over the draws, (r,). ``ordered_counts`` (n, r)
-        are those of the values in the order of ``order``.
+        The squares are summed over the draws, (r,). ``ordered_counts`` (n, r) are the counts of the
+        values in the order of ``order``.
         """
         drawn = self.group_sums(ordered_counts)
         ranks = np.cumsum(drawn, axis=0)
@@ -249,7 +249,7 @@ def nearest(queries: Floats, documents: Floats, depth: int) -> Positions:
     """Return the positions of the documents nearest to each query by cosine, nearest first.
 
     Queries are (n, d), documents (m, d), the result is (n, depth).
-    The earlier of equally near documents comes first. With fewer than ``depth`` documents all are
+    Of equally near documents the earlier comes first. With fewer than ``depth`` documents all are
     returned.
     """
     depth = min(depth, len(documents))
@@ -270,7 +270,7 @@ def nearest(queries: Floats, documents: Floats, depth: int) -> Positions:
 
 
 def ndcg(ranked: Positions, grades: Grades, depth: int = 10) -> Doubles:
-    """Return each query's normalised discounted cumulative gain (n,), as trec_eval.
+    """Return each query's normalised discounted cumulative gain (n,), as in trec_eval.
 
     Source: Jaervelin and Kekaelaeinen 2002; the gain is the grade itself, its discount is log2(rank
     + 1), and the ideal order is of all graded documents.
