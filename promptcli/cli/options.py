@@ -80,7 +80,7 @@ IdField = Annotated[
     ),
 ]
 Csv = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         metavar="OPTIONS",
         help="Format of a table, as NAME=VALUE,NAME=VALUE: delim, decimal_separator, dateformat"

@@ -1,7 +1,7 @@
 """The format of a text table, unless its file declares it. Option names are DuckDB's."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -60,17 +60,18 @@ def stored_options(given: Mapping[str, Any] | None) -> dict[str, str] | None:
 _NAMES = "|".join(item.name for item in fields(CsvOptions))
 
 
-def csv_options(text: str | None) -> dict[str, str] | None:
-    """Return the options of ``delim=;,decimal_separator=,,skip=1``; a value may be a comma.
+def csv_options(texts: Sequence[str] | None) -> dict[str, str] | None:
+    """Return the options of ``delim=;,decimal_separator=,,skip=1``, or of several such texts; a
+    value may be a comma.
 
     Example:
-        >>> csv_options("delim=;,decimal_separator=,,skip=1")
+        >>> csv_options(["delim=;,decimal_separator=,", "skip=1"])
         {'delim': ';', 'decimal_separator': ',', 'skip': '1'}
     """
-    if text is None:
+    if not texts:
         return None
     options = {}
-    for part in re.split(rf",(?=(?:{_NAMES})=)", text):
+    for part in re.split(rf",(?=(?:{_NAMES})=)", ",".join(texts)):
         name, equals, value = part.partition("=")
         if not equals:
             raise UsageError(

@@ -1,5 +1,6 @@
 """The fields at the top of a Markdown file, which site generators and editors of notes read."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -12,6 +13,8 @@ from promptcli.data.cells import cell_text
 #: field and of its name.
 _LINES, _CHARACTERS = 1000, 1 << 13
 _FIELDS, _LONGEST_FIELD, _LONGEST_NAME = 32, 300, 100
+#: A field of what is nearly YAML, such as ``title: Boats: a guide``.
+_FIELD = re.compile(r"^([\w-]+):[ \t]+([^\s\[{].*)$", re.MULTILINE)
 #: The line before front matter -> the lines that may end it.
 _ENDS = {"---": ("---", "..."), "+++": ("+++",)}
 
@@ -48,7 +51,9 @@ def _parsed(fence: str, text: str) -> Any:
             return tomllib.loads(text)
         # every value is a text: YAML takes no for false, and 12:30 for 750
         return yaml.load(text, yaml.BaseLoader) or {}
-    except (ValueError, yaml.YAMLError, RecursionError):
+    except yaml.YAMLError:
+        return dict(_FIELD.findall(text)) or None
+    except (ValueError, RecursionError):
         return None
 
 

@@ -30,7 +30,7 @@ from promptcli.data.layouts import (
 )
 from promptcli.data.rows import open_rows, sentences_of
 from promptcli.data.vectors.formats import Floats
-from promptcli.errors import UsageError, look_up, unknown
+from promptcli.errors import UsageError, unknown
 from promptcli.models import loading
 from promptcli.notes import stage
 from promptcli.retrieval.files import are_vectors, open_vectors, unit_rows
@@ -217,7 +217,9 @@ def write_without_duplicates(
     column = keep
     if keep not in ("first", "last"):
         by_name = {name_key(name): name for name in names}
-        column = look_up("column", name_key(keep), by_name)
+        if name_key(keep) not in by_name:
+            raise unknown("column", keep, ("first", "last", *names))
+        column = by_name[name_key(keep)]
 
     def rank_of(hit: Hit) -> Any:
         value = (hit.columns or {}).get(column)

@@ -154,7 +154,7 @@ def test_what_is_not_certain_is_refused_with_what_to_type(text, csv, said, tmp_p
     assert "\n" not in str(refused.value)
     if csv is not None:
         fields = ColumnChoice("2" if "header=false" in csv else None)
-        with open_rows(path, fields, csv=csv_options(csv)) as rows:
+        with open_rows(path, fields, csv=csv_options([csv])) as rows:
             assert next(rows.texts()) in ("a", "b")
 
 
@@ -237,8 +237,8 @@ def test_options_of_a_table_are_read_as_they_are_typed(names):
     values = {"delim": ",", "decimal_separator": ",", "skip": "3"}
     typed = ",".join(f"{name}={values[name]}" for name in names)
     if names:
-        assert csv_options(typed) == {name: values[name] for name in names}
-        assert CsvOptions.of(csv_options(typed)).skip == (3 if "skip" in names else 0)
+        assert csv_options([typed]) == {name: values[name] for name in names}
+        assert CsvOptions.of(csv_options([typed])).skip == (3 if "skip" in names else 0)
 
 
 def test_wrong_options_are_refused():
@@ -250,4 +250,4 @@ def test_wrong_options_are_refused():
         with refusal(said):
             CsvOptions.of(given_options)
     with refusal("NAME=VALUE"):
-        csv_options("semicolon")
+        csv_options(["semicolon"])

@@ -89,6 +89,7 @@ FRONT = {
     "empty": ("---\n---\n", "", 2),
     "toml": ('+++\ntitle = "Water"\ntags = ["a", "b"]\n[menu]\nweight = 1\n+++\n', "Water", 6),
     "endless": (f"---\nnumber: 0x{'f' * 8000}\n---\n", "", 3),
+    "nearly": ("---\ntitle: Boats: a guide\nby: @anna\n---\n", "Boats: a guide", 4),
     "nothing": ("---\n# for the editor\n---\n", "", 3),
 }
 

@@ -91,7 +91,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
             return _ended(finished, config, [] if count else _combinations(space))
     if not space:
         what = f"no unfinished runs of {name!r}" if config.resume else "nothing is swept"
-        raise UsageError(f"{what}; give settings to sweep, or seeds", parameter="sweep")
+        raise UsageError(f"{what}; give settings to sweep, or seeds")
     return Runs(config, space, count, keep_runs, folder).train()
 
 
