@@ -166,11 +166,11 @@ def sync(
         if line := found.note(verbose=verbose):
             note(line)
         work.compare()
-        if dry_run:
-            return work.result
-        if not yes:
+        if not yes and not dry_run:
             work.check_going(folder)
         work.note_changes()
+        if dry_run:
+            return work.result
         if is_new:
             work.apply()
         elif work.is_changed:

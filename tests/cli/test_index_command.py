@@ -433,7 +433,8 @@ def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, here,
         and ran.out.splitlines()[-1] == f"- a.txt:4  {SENTENCES[3]}"
     )
     assert (
-        "2 to add, 4 to remove; nothing was changed" in ran.err
+        "4 removed" in ran.err
+        and "nothing was changed" in ran.err
         and len(SentenceIndex.open(here / "idx")) == 4
     )
     assert lines(run(*sync, "--dry-run", "--json"))[0] == {

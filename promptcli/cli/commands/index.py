@@ -311,9 +311,7 @@ def _show_changes(result: Any, *, as_json: bool) -> None:
                 console.result_json({"change": kind, "id": row_id, "text": text})
             else:
                 console.result(f"{sign} {one_line(row_id)}  {one_line(text)}")
-    console.note(
-        f"{len(result.added):,} to add, {len(result.removed):,} to remove; nothing was changed"
-    )
+    console.note("nothing was changed")
 
 
 def search(
