@@ -212,7 +212,8 @@ class Registry:
             )
         if (self._models / name / MODEL_MANIFEST).is_file() and not force:
             raise UsageError(
-                f"model {name!r} exists; give another name, or force", parameter="name"
+                f"model {name!r} exists; choose another name, or force replaces it",
+                parameter="name",
             )
 
     def run_folder(self, name: str) -> Path:

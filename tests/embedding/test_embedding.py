@@ -153,7 +153,7 @@ def test_a_file_that_appears_in_the_meantime_keeps_its_own_manifest(tmp_path):
         if not list(tmp_path.glob("*.npy")):
             embed(tmp_path, text="another\nfile\n")
 
-    with refusal(r"v\.npy appeared in the meantime; give force"):
+    with refusal(r"v\.npy appeared in the meantime; choose"):
         embed(tmp_path, force=False, progress=meanwhile)
     [target] = tmp_path.glob("*.npy")
     assert read_vectors(target).manifest.report.rows == 2

@@ -209,7 +209,7 @@ def test_a_file_that_appears_in_the_meantime_is_refused_or_replaced(links, tmp_p
     if not links:
         monkeypatch.setattr(os, "link", link)
     target = tmp_path / "out"
-    with refusal(r"out appeared in the meantime; give force"):
+    with refusal(r"out appeared in the meantime; choose"):
         with atomic_path(target, replace=False) as path:
             path.write_text("late")
             target.write_text("early")

@@ -90,7 +90,7 @@ def evaluate_command(
             help="Compare each model with this one, task by task, by a paired bootstrap,"
             " corrected for the number of comparisons (Holm). Of the changes to a recipe,"
             " only --backbone and max-length apply to it. Default: compare every two of up"
-            " to six models, on the average of graded pairs and that of accuracies.",
+            " to six models, on the averages of graded pairs and of accuracies.",
         ),
     ] = None,
     fast: Annotated[
