@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from promptcli.data.vectors.precision import unit
 from promptcli.recipe import LeadingTexts, Recipe
 
 WIDTH = 8
@@ -60,8 +61,9 @@ class FakeEncoder:
     def without_cache(self):
         return self
 
-    def encode(self, sentences, *, progress=lambda done: None):
-        return self.encode_report(sentences, progress=progress).vectors
+    def encode(self, sentences, *, progress=lambda done: None, normalize_embeddings=False):
+        vectors = self.encode_report(sentences, progress=progress).vectors
+        return unit(vectors) if normalize_embeddings else vectors
 
 
 def vector(sentence, width=WIDTH):

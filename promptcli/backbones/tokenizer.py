@@ -203,10 +203,10 @@ class PieceTokenizer:
         if self._held > _KEPT_CHARACTERS:
             self._words, self._held = {}, 0
         known = self._words  # another thread may begin a new one
-        new = list(set(words).difference(known))
-        known.update(zip(new, self._ids_of_words(new), strict=True))
-        [known[_END]] = RaggedIds.of([[_OF_END]]).packed()
-        self._held += sum(map(len, new))
+        if new := list(set(words).difference(known)):
+            known.update(zip(new, self._ids_of_words(new), strict=True))
+            [known[_END]] = RaggedIds.of([[_OF_END]]).packed()
+            self._held += sum(map(len, new))
         ids = np.frombuffer(b"".join(map(known.__getitem__, words)), np.intc)
         return RaggedIds.ended_by(_OF_END, ids)
 

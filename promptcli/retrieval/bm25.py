@@ -182,7 +182,7 @@ class Stem:
         if bm25.count < len(bm25.is_live):
             self.count = int(np.count_nonzero(bm25.is_live[self._keys]))
         self.rarity = idf(self.count, bm25.count)
-        self.weight = np.float32(times * self.rarity)
+        self.weight = times * self.rarity
 
     def add(self, scores: Floats) -> None:
         """Add to the scores (n,) of all rows."""
@@ -191,14 +191,19 @@ class Stem:
 
     def gains(self, keys: Keys) -> Floats:
         """Return what is added to the scores of rows."""
-        gains = np.zeros(len(keys), np.float32)
-        if len(self._keys):
-            wanted = keys.astype(np.int32)
-            places = np.minimum(self._keys.searchsorted(wanted), len(self._keys) - 1)
-            has = self._keys[places] == wanted
-            times = self._counts[places[has]]
-            gains[has] = self.weight * times / (times + self._norm[keys[has]])
+        times = self.times(keys)
+        gains: Floats = self.weight * times / (times + self._norm.take(keys))
         return gains
+
+    def times(self, keys: Keys) -> Floats:
+        """Return how often each row has it."""
+        if not len(self._keys):
+            return np.zeros(len(keys), np.float32)
+        wanted = keys.astype(np.int32)
+        places = self._keys.searchsorted(wanted)
+        has = self._keys.take(places, mode="clip") == wanted
+        times: Floats = has * self._counts.take(places, mode="clip")
+        return times
 
 
 class WordScores:
@@ -233,10 +238,10 @@ class WordScores:
             counts = np.zeros(len(counts), bool)
             counts[allowed] = True
         scores = np.zeros(len(counts), np.float32)
+        most = sum(stem.weight for stem in self._stems)  # that the words left can add
         added = 0
         keys = None  # those that may be the best, once they are fewer than the rows with a word
-        for number, stem in enumerate(self._stems):
-            most = float(sum(other.weight for other in self._stems[number:]))
+        for stem in self._stems:
             if keys is None and k <= added < stem.count:
                 found = np.flatnonzero((scores > 0) & counts)
                 if _kth_highest(scores[found], k) > most:
@@ -247,6 +252,7 @@ class WordScores:
             else:
                 keys = keys[scores[keys] >= _kth_highest(scores[keys], k) - most]
                 scores[keys] += stem.gains(keys)
+            most -= stem.weight
         if keys is None:
             keys = np.flatnonzero((scores > 0) & counts)
         keys = keys[scores[keys] >= _kth_highest(scores[keys], k)]
@@ -270,7 +276,7 @@ class WordScores:
         keys, scores = ranking
         if not len(keys):
             return Match(0.0, 0.0)
-        has = [stem.rarity for stem in self._stems if stem.gains(keys[:1])[0]]
+        has = [stem.rarity for stem in self._stems if stem.times(keys[:1])[0]]
         covered = sum(has) / sum(stem.rarity for stem in self._stems) if has else 0.0
         return Match(covered, min(1.0, float(scores[0]) / idf(0, self._bm25.count)))
 

@@ -606,13 +606,15 @@ class SentenceIndex:
         Args:
             names: Those that are looked at; None: all.
         """
-        query, values = "SELECT * FROM files", []
-        if names is not None:
-            query += " WHERE name IN (SELECT value FROM json_each(?))"
-            values.append(json.dumps(list(names)))
         with self.store.reading():
             synced = self.store.settings["synced"]
-            records = self.store.sql.execute(query, values).fetchall() if synced else []
+            if not synced:
+                return {}
+            query, values = "SELECT * FROM files", []
+            if names is not None:
+                query += " WHERE name IN (SELECT value FROM json_each(?))"
+                values = [json.dumps(list(names))]
+            records = self.store.sql.execute(query, values).fetchall()
         states = {record[0]: _state(Path(synced["root"]), *record) for record in records}
         return {name: state for name, state in states.items() if state is not None}
 
@@ -710,17 +712,20 @@ class SentenceIndex:
             way = self.way(by)
             if not texts:
                 return
-            state = self.store.state
+            before = self.snapshot()
             if condition is not None:  # refused before anything is encoded
                 allowed = condition.keys(self.store, go_on)
-            origin = self.origin
-        if way != "words" and vectors is None:  # opened here: no one has to wait for it to write
-            vectors = self._encoder_of(origin).in_role("query").encode(list(texts))
-        units = None if way == "words" else unit_rows(vectors)
+        if way == "words":
+            units = None
+        elif vectors is None:  # opened here: no one has to wait for it to write
+            queries = self._encoder_of(before.origin).in_role("query")
+            units = queries.encode(texts, normalize_embeddings=True)
+        else:
+            units = unit_rows(vectors)
         go_on()
         with self.store.reading():
             snapshot = self.snapshot()
-            if condition is not None and state != self.store.state:
+            if condition is not None and snapshot is not before:
                 allowed = condition.keys(self.store, go_on)
             if not self.store.settings["reading"]["split"]:
                 ranked = snapshot.rank(texts, units, k, way, allowed)

@@ -17,6 +17,7 @@ from promptcli.errors import CheckFailedError
 from promptcli.notes import note
 from promptcli.retrieval.bm25 import Bm25, WordCounts
 from promptcli.retrieval.derived import EXACT, VECTORS, WORDS
+from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import (
     DEPTH,
     JoinedRanking,
@@ -141,6 +142,7 @@ class Snapshot:
         self._store = store
         self._derived = derived
         self.state = store.state
+        self.origin = Origin.from_dict(store.settings["origin"])
         self.rows = len(store)
         self.index = derived.get(VECTORS)  #: of FAISS; None: every row is compared
         self._units = store.units

@@ -127,15 +127,16 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Read one state of the index, whatever other processes write."""
-        with self.lock, _refusals(self.path):
+        with self.lock:
             if self.sql.in_transaction:
                 yield
                 return
-            self._begin("DEFERRED")
-            try:
-                yield
-            finally:
-                self.sql.execute("COMMIT")
+            with _refusals(self.path):
+                self._begin("DEFERRED")
+                try:
+                    yield
+                finally:
+                    self.sql.execute("COMMIT")
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -329,7 +330,7 @@ class Store:
     ) -> list[tuple[Any, ...]]:
         wanted = np.asarray(keys, np.int64).tolist()
         query = f"{query} WHERE {name} IN (SELECT value FROM json_each(?))"
-        found = {row[0]: row for row in self.sql.execute(query, (json.dumps(wanted),))}
+        found = {row[0]: row for row in self.sql.execute(query, (str(wanted),))}
         if len(found) < len(set(wanted)):
             raise damaged(self.path)
         return [found[key] for key in wanted]
