@@ -21,7 +21,7 @@ from promptcli.grammar import (
 from promptcli.named_templates import MASK as MASK
 from promptcli.named_templates import SLOT as SLOT
 from promptcli.named_templates import last_part as last_part
-from promptcli.settings import BARE, setting
+from promptcli.settings import BARE, list_of_names, setting
 from promptcli.storage.typed_documents import convert, parse_json, parse_toml
 
 
@@ -94,7 +94,7 @@ class Recipe:
             object.__setattr__(self, "pooling", pooling_for(self.prompt))
             object.__setattr__(self, "pooling_by_prompt", True)
         object.__setattr__(self, "pooling", in_full(self.pooling))
-        object.__setattr__(self, "transforms", tuple(self.transforms))
+        object.__setattr__(self, "transforms", tuple(list_of_names(self.transforms)))
         object.__setattr__(self, "dims", tuple(self.dims))
 
     @functools.cached_property

@@ -6,7 +6,7 @@ Environment and file are passed in; only `home_folder` reads the environment its
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -42,6 +42,11 @@ def setting(default: Any, about: str, **metadata: Any) -> Any:
     ``choices``, the allowed values.
     """
     return field(default=default, metadata={"help": about, **metadata})
+
+
+def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
+    """Return names of files, tasks or other things as a list; one alone as a list of one."""
+    return [str(names)] if isinstance(names, str | Path) else list(map(str, names))
 
 
 def typed_value(value: Any) -> str:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import promptcli as pc
 from promptcli.encoder.template import check_template
 from promptcli.named_templates import named_templates, template_text
 from promptcli.recipe import COMPARED, LISTED, RECIPES, Recipe
@@ -106,6 +107,17 @@ def test_how_the_pooling_was_decided_is_not_part_of_a_recipe():
     assert "pooling_by_prompt" not in Recipe().to_dict()
     with refusal("unknown key 'pooling_by_prompt'"):
         Recipe.from_text('{"pooling_by_prompt": true}')
+
+
+def test_one_transform_is_one_text():
+    assert Recipe(transforms="flow") == Recipe(transforms=("flow",))
+    assert pc.load("mini-bert", transforms="normalize").recipe.transforms == ("normalize",)
+
+
+@pytest.mark.parametrize("choice", [Recipe(), '{"pooling": "last/cls"}', "prompt"])
+def test_a_recipe_has_no_revision(choice):
+    with pytest.raises(pc.UsageError, match="revision: only a model on the hub"):
+        pc.load(choice, revision="x")
 
 
 def test_named_recipes_are_distinct_and_round_trip():

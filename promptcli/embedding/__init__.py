@@ -25,6 +25,7 @@ from promptcli.embedding.engines import ENGINES
 from promptcli.embedding.splitting import Splitter
 from promptcli.errors import UsageError, counted, if_stopped, look_up
 from promptcli.notes import is_offline, note, stage
+from promptcli.settings import list_of_names
 from promptcli.storage.files import check_output, remove_leftovers
 from promptcli.storage.locks import in_use
 
@@ -223,7 +224,7 @@ class EmbeddedParts:
 
 
 def embed_parts(
-    files: Sequence[str | Path],
+    files: str | Path | Sequence[str | Path],
     folder: str | Path,
     shards: int,
     model: "Model" = "mini",
@@ -283,7 +284,7 @@ def embed_parts(
             raise UsageError(problem, parameter="shard")
     folder = Path(folder)
     part_folder.check_part_folder(folder, precision)
-    names, text_field = split_text_column([str(file) for file in files], text_field)
+    names, text_field = split_text_column(list_of_names(files), text_field)
     given = stored_options(csv)
     settings = EmbedSettings(
         text_field, id_field, normalize, precision, csv=given, skip_bad=skip_bad

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import UsageError, look_up
+from promptcli.settings import list_of_names
 
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Evaluation, Label, Score
@@ -24,7 +25,7 @@ def evaluate(
     by: Literal["both", "meaning", "words"] = "meaning",
     data_dir: str | Path | None = None,
     protocol: str = "senteval",
-    vectors: Sequence[str | Path] = (),
+    vectors: str | Path | Sequence[str | Path] = (),
     compare: "Model | None" = None,
     fast: bool = False,
     mteb_folder: str | Path = "mteb-results",
@@ -99,7 +100,7 @@ def evaluate(
             if isinstance(task, OtherTask):
                 task.check(settings)
         scores: dict[Label, list[Score]] = {}
-        for path in dict.fromkeys(vectors):
+        for path in dict.fromkeys(list_of_names(vectors)):
             read = read_embedded(Path(path), loaded.tasks)
             scores[read.label] = score_vectors([read], loaded.tasks, settings)
         labels, opened, refused = candidates.open_candidates(named)

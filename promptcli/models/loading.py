@@ -94,7 +94,7 @@ def load(
     backbone: str | None = None,
     prompt: str | None = None,
     pooling: str | None = None,
-    transforms: Sequence[str] | None = None,
+    transforms: str | Sequence[str] | None = None,
     denoise: str | None = None,
     max_length: int | None = None,
     dim: int | None = None,
@@ -148,12 +148,14 @@ def load(
         "backbone": backbone,
         "prompt": prompt,
         "pooling": pooling,
-        "transforms": None if transforms is None else tuple(transforms),
+        "transforms": transforms,
         "denoise": denoise,
         "max_length": max_length,
     }
     changes = {field: value for field, value in given.items() if value is not None}
     if revision is not None:
+        if not isinstance(choice, str | Path) or _recipe_named(str(choice)):
+            raise UsageError("only a model on the hub has one; give its name", parameter="revision")
         choice = f"{choice}@{revision}"
     with without_network(offline):
         wanted = Choice(

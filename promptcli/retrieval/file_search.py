@@ -13,10 +13,11 @@ from promptcli.errors import UsageError, counted
 from promptcli.models.loading import with_language
 from promptcli.notes import note
 from promptcli.retrieval.files import LINES, Reading, read_file
-from promptcli.retrieval.found_files import find_files, list_of_names
+from promptcli.retrieval.found_files import find_files
 from promptcli.retrieval.ranking import Hit, Way
 from promptcli.retrieval.sentence_index import SentenceIndex, prepared
 from promptcli.retrieval.store import NewRows, creating
+from promptcli.settings import list_of_names
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model

@@ -96,11 +96,6 @@ class FoundFiles:
         return "; ".join(parts)
 
 
-def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
-    """Return names of files as a list; one alone as a list of one."""
-    return [str(names)] if isinstance(names, str | Path) else list(map(str, names))
-
-
 def find_files(
     names: Sequence[str], *, ignore: bool = True, exclude: Sequence[str] = ()
 ) -> FoundFiles:

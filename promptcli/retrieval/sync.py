@@ -22,13 +22,14 @@ from promptcli.models import loading
 from promptcli.notes import note
 from promptcli.recipe import is_named
 from promptcli.retrieval.files import LINES, Reading, read_file
-from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files, list_of_names
+from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files
 from promptcli.retrieval.sentence_index import (
     SentenceIndex,
     prepared,
     split_rows,
 )
 from promptcli.retrieval.store import DATABASE, NewRows, creating, row_name
+from promptcli.settings import list_of_names
 from promptcli.storage.files import sha256
 
 if TYPE_CHECKING:

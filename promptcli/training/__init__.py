@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.data.csv_options import stored_options
+from promptcli.settings import list_of_names
 
 if TYPE_CHECKING:
     from promptcli.data.sources import TrainingData
@@ -31,11 +32,11 @@ def train(
     supervised: bool = False,
     paper: bool = False,
     on: "DevelopmentTask | str | Path | None" = None,
-    tests: Sequence[str | Path] = (),
+    tests: str | Path | Sequence[str | Path] = (),
     data_dir: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
-    report_to: Sequence[str] = (),
+    report_to: str | Sequence[str] = (),
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
     offline: bool = False,
@@ -92,7 +93,8 @@ def train(
     from promptcli.notes import without_network
     from promptcli.training import config, run
 
-    given |= {"tests": tuple(map(str, tests)), "report_to": tuple(report_to)}
+    given["tests"] = tuple(list_of_names(tests))
+    given["report_to"] = tuple(list_of_names(report_to))
     given["csv"] = stored_options(csv)
     del given["offline"]
     with without_network(offline):

@@ -64,7 +64,7 @@ from promptcli.training.teacher import (
     named_vectors,
 )
 from promptcli.training.trainable_encoder import TrainableEncoder
-from promptcli.training.trained import Trained
+from promptcli.training.trained import COLUMNS, UNTRAINED_START, Trained
 from promptcli.training.trainer import Trainer
 from promptcli.training.watching import WatchedRun, Watcher, make_trackers
 
@@ -303,11 +303,9 @@ class Run:
             device=self.processes.device,
             dtype="float32",
         )
-        columns = {
-            "untrained": self._score(plain, "untrained", self.tasks),
-            "begun": [],
-            "default": self._score_default_model(plain),
-        }
+        columns = {column: list[Score]() for column in COLUMNS}
+        columns["untrained"] = self._score(plain, "untrained", self.tasks)
+        columns["default"] = self._score_default_model(plain)
         self._make_models(folder)
         learner = TrainableEncoder(reading, backbone, self.objective, self.models)
         if self.start is not None:
@@ -315,7 +313,7 @@ class Run:
         first = learner.as_encoder()
         drawn = first.tensors().keys() - before.keys()
         if drawn or first.recipe.replace(dims=()) != plain.recipe:
-            columns["begun"] = self._score(first, "untrained start", self.tasks)
+            columns[UNTRAINED_START] = self._score(first, "untrained start", self.tasks)
         examples = self.examples
         if "mine" in self.models:
             vectors = self.models["mine"]

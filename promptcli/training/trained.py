@@ -18,8 +18,9 @@ _FIELDS_SHOWN = (
     *("settings", "differs_from_paper", "data", "development"),
     *("backbone", "command", "versions", "extensions"),
 )
+UNTRAINED_START = "begun"  #: as the records of models call it
 #: What is scored: without training, the method's own start, the default model, and the result.
-_COLUMNS = ("untrained", "begun", "default", "trained")
+COLUMNS = ("untrained", UNTRAINED_START, "default", "trained")
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Trained:
 
         Empty if that is ``untrained``.
         """
-        return self._column("begun")
+        return self._column(UNTRAINED_START)
 
     @property
     def default(self) -> dict[str, float]:
@@ -79,9 +80,9 @@ class Trained:
         """What the encoder is measured against, by the names of the table's columns: scores by
         task.
         """
-        begun = self.untrained_start
-        plain = "plain encoder" if begun else self.facts.get("started_from", "untrained")
-        others = {"untrained start": begun, DEFAULT_MODEL: self.default}
+        start = self.untrained_start
+        plain = "plain encoder" if start else self.facts.get("started_from", "untrained")
+        others = {"untrained start": start, DEFAULT_MODEL: self.default}
         measured = {name: scores for name, scores in others.items() if scores}
         return {plain: self.untrained} | measured
 
@@ -104,7 +105,7 @@ class Trained:
         rows = []
         for task in self.scores:
             values = {
-                name: round(columns[name][task], 2) for name in _COLUMNS if task in columns[name]
+                name: round(columns[name][task], 2) for name in COLUMNS if task in columns[name]
             }
             rows.append({"task": task, **values})
         return {

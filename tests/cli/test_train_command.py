@@ -162,6 +162,30 @@ def test_what_is_typed_wins_over_a_file(run, tmp_path):
     refused(run("train", "simcse", "--config", "run.toml"), 2, "--batch-size")
 
 
+def test_one_text_in_a_file_of_options_is_one_of_several(run, tmp_path):
+    lines = ["data = 'text.txt'", "prompt = '[X] is [MASK]'", "test = 'graded.tsv'", "epochs = 2"]
+    (tmp_path / "run.toml").write_text("\n".join([*lines, "batch-size = 2"]))
+    shown = run("train", "promptbert", "--config", "run.toml", "--dry-run", "--json").json
+    assert (shown["data"], shown["views"]) == ("text.txt", ["[X] is [MASK]"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("report-to = ['tensorboard']", "--report-to: run.toml: Expected `str`, got `array`"),
+        ("method = 3", "METHOD: run.toml: Expected `str`"),
+        ("csv = {delim = ';'}", "--csv: run.toml: Expected `array`"),
+        ("data = [3]", "--data: run.toml: Expected `str`"),
+        ("data-dir = 3", "--data-dir: run.toml: Expected `str`"),
+        ("keep-head = 'yes'", "--set keep-head: run.toml: Expected `bool`"),
+        ("method-option = 'simcse'", "unknown key"),
+    ],
+)
+def test_a_value_of_another_type_in_a_file_of_options_is_refused(line, said, run, tmp_path):
+    (tmp_path / "run.toml").write_text(line)
+    refused(run("train", "--config", "run.toml", "-q"), 2, said)
+
+
 def test_the_last_line_says_what_is_better(run, options, registry):
     words = ["--data", "text.txt", "--on", "graded.tsv", "--steps", 1, "--batch-size", 4]
     assert run("train", "dcpcse", *words, "--name", "mine").code == 0

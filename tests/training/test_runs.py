@@ -326,6 +326,15 @@ def test_settings_in_force(method, given, expected):
     assert pc.training_settings(method, **given).items() >= expected.items()
 
 
+def test_one_text_is_one_of_several(small):
+    shown = pc.training_settings("promptbert", template="[X] [MASK]")
+    assert shown["views"] == ["[X] [MASK]"] * 2
+    with pytest.raises(pc.UsageError, match="unknown task 'other'"):
+        pc.train("simcse", **small | {"tests": "other"})
+    with pytest.raises(pc.UsageError, match="unknown tracker 'other'"):
+        pc.train("simcse", **small, report_to="other")
+
+
 def test_a_result_worse_than_what_was_not_trained_is_a_warning(small, notes):
     trained = pc.train("dcpcse", **small)
     for values, below, warned in (

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -34,7 +34,7 @@ from promptcli.cli.stopping import ended_by_signals
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError, unknown
 from promptcli.settings import BARE, typed_value
-from promptcli.storage.typed_documents import parse_toml
+from promptcli.storage.typed_documents import convert, parse_toml
 from promptcli.training.launch import number_of_processes
 from promptcli.training.methods import METHODS, find_method, setting_types
 
@@ -259,7 +259,7 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
             f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
         )
     if "data" in arguments:
-        words = [str(word) for word in arguments["data"]]
+        words = arguments["data"]
         arguments["data"] = words[0] if len(words) == 1 else list(map(Path, words))
     if "csv" in arguments:
         arguments["csv"] = csv_options(arguments["csv"])
@@ -290,13 +290,20 @@ def _read(path: Path | None) -> dict[str, Any]:
         document: dict[str, Any] = parse_toml(path.read_bytes())
     except ValueError as problem:
         raise UsageError(f"{path}: {problem}", parameter="config") from None
-    taken = {*train.__annotations__, *setting_types(), "dtype"} - {*_NOT_KEPT, "set", "return"}
+    kinds = setting_types() | get_type_hints(train) | {"data_dir": str, "dtype": str}
+    taken = kinds.keys() - {*_NOT_KEPT, "method_option", "set", "return"}
     given = {}
     for key, value in document.items():
         field = _TYPED.get(key, key.replace("-", "_"))
         if field not in taken:
             raise unknown(f"key of {path}", key, map(written_name, sorted(taken)))
-        given[field] = value
+        kind, *_ = get_args(kinds[field]) or [kinds[field]]  # of those that may be None, too
+        if kind == list[str] and isinstance(value, str):
+            value = [value]
+        try:
+            given[field] = convert(value, kind)
+        except ValueError as problem:
+            raise UsageError(f"{path}: {problem}", parameter=field) from None
     return given
 
 

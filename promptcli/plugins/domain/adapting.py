@@ -23,7 +23,7 @@ from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings, in_minutes
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
-from promptcli.retrieval.found_files import list_of_names
+from promptcli.settings import list_of_names
 from promptcli.storage import runs
 
 #: Most passages that are read: more than can be learned from in an hour.

@@ -26,7 +26,7 @@ from promptcli.plugins.domain.synthetic_queries import (
     synthetic_queries,
 )
 from promptcli.recipe import Choice
-from promptcli.retrieval.found_files import list_of_names
+from promptcli.settings import list_of_names
 
 #: The shipped models, which are always compared.
 SHIPPED = tuple(loading.LANGUAGES)

@@ -37,7 +37,7 @@ from promptcli.plugins.pretrain.batches import (
 from promptcli.plugins.pretrain.corpus import Corpus, make_corpus
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.plugins.pretrain.start import NewBert, open_start
-from promptcli.retrieval.found_files import list_of_names
+from promptcli.settings import list_of_names
 from promptcli.storage import files as storage
 from promptcli.storage import runs
 from promptcli.storage.cache import library_versions

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.errors import UsageError, require
 from promptcli.notes import without_network
+from promptcli.settings import list_of_names
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -67,7 +68,7 @@ def tune(
     fields = {item.name for item in dataclasses.fields(TrainConfig)}
     given = {field: arguments.pop(field) for field in fields & arguments.keys()}
     for field in {"tests", "report_to"} & given.keys():
-        given[field] = tuple(given[field])
+        given[field] = tuple(list_of_names(given[field]))
     with without_network(offline):
         config = TrainConfig(
             method=method,

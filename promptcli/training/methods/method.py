@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from promptcli.backbones.families import FAMILIES
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT, Recipe
-from promptcli.settings import check_bounds
+from promptcli.settings import check_bounds, list_of_names
 from promptcli.settings import setting as setting  # for the methods
 
 _BASE = "bert-base-uncased"
@@ -254,13 +254,14 @@ class TemplateSettings(TrainingSettings):
         (), "template with [X] and [MASK], or the name of one; a second one is the other view's."
     )
 
-    def replace(self, **changes: Any) -> Self:
-        count = len(changes.get("template", ()))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "template", tuple(list_of_names(self.template)))
+        super().__post_init__()
+        count = len(self.template)
         if count > self.most_templates:
             raise UsageError(
                 f"given {count} times; there are {self.most_templates} views", parameter="template"
             )
-        return super().replace(**changes)
 
     def templates(self, own: Templates) -> Templates:
         """Return the given templates, else the method's own.
