@@ -1,6 +1,7 @@
-"""The best attention head, layer or template for a backbone, and templates token by token.
+"""Search for the best attention head, layer or template of a backbone, and show how a backbone
+tokenises a template.
 
-The functions import what is heavy when they are called.
+The functions import heavy libraries when they are called.
 """
 
 from dataclasses import dataclass
@@ -31,16 +32,16 @@ class Token:
 class CheckedTemplate:
     """A template as one backbone reads it."""
 
-    named: "NamedTemplate | None"  #: if it was given by its name
+    named: "NamedTemplate | None"  #: None if it was given as text
     backbone: str
     family: str
     template: str
     template_tokens: int  #: tokens of the template, special tokens included
     max_tokens: int
     room: int  #: tokens left for the sentence
-    sentence: str  #: the sentence with the period that the papers' evaluation adds
+    sentence: str  #: the sentence, with the period that the papers' evaluation adds
     tokens: list[Token]
-    mask_position: int | None  #: of the (first) mask; None in causal models, read at the last token
+    mask_position: int | None  #: of the (first) mask; None in causal models (last token)
     truncated: bool  #: whether the sentence was cut
 
 
@@ -60,11 +61,11 @@ def templates() -> "dict[str, NamedTemplate]":
 def check_template(
     text: str, model: "Model" = BARE.backbone, sentence: str = "A cat sleeps on the mat."
 ) -> CheckedTemplate:
-    """Return a template, filled with a sentence, as a backbone reads it.
+    """Return a template, filled with a sentence, as a backbone tokenises it.
 
     Args:
         text: Name of a template, or text with [X] and [MASK].
-        model: Whose backbone: ``mini-bert``, a folder, a hub id, or one of your models.
+        model: Backbone: ``mini-bert``, a folder, a hub id, or that of one of your models.
         sentence: Sentence to fill in.
 
     Raises:

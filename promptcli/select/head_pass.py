@@ -1,10 +1,9 @@
-"""The cosines of every attention head's vectors from one pass over the sentences.
+"""The cosines of every attention head's vectors in one pass over the sentences, without computing
+the vectors.
 
-The vectors are never made.
-
-With x_i and y_j the states of two sentences' tokens and a_i, b_j one head's weights of them, e.g.
-its diagonal (Ditto, section 2), the vectors are u = sum_i a_i x_i and v = sum_j b_j y_j, and
-u . v = sum_ij a_i (x_i . y_j) b_j: the products of the tokens serve all heads, whose vectors would
+Let x_i and y_j be the states of two sentences' tokens, and a_i, b_j one head's weights, e.g. its
+diagonal (Ditto, section 2). The vectors are u = sum_i a_i x_i and v = sum_j b_j y_j, so u . v =
+sum_ij a_i (x_i . y_j) b_j: the products of the tokens serve all heads. The heads' vectors would
 take L*h times the memory. A sentence is held until its last pair is done.
 """
 
@@ -29,7 +28,7 @@ from promptcli.notes import stage
 
 #: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
 _PAIRS_AT_ONCE = 64
-#: decimals kept of a cosine: far below what float32 states decide, so that pairs of equal inputs
+#: decimals of a cosine: far finer than float32 states resolve, so that pairs of equal inputs
 #: tie
 _DECIMALS = 12
 
@@ -48,15 +47,15 @@ class HeadCosines:
 
 @dataclass(frozen=True)
 class HeadWeights:
-    """How a head weighs tokens."""
+    """A head's weights of tokens."""
 
     needs: Callable[[Backbone], Needs]
     #: Hidden states and the number of layers -> the heads' attention to each token, (n, L*h, t).
     attention: Callable[[HiddenStates, int], Tensor]
     #: That attention and the batch -> the weights of the tokens, (n, L*h, t), on any scale.
     weights: Callable[[Tensor, Batch], Tensor]
-    suffix: str = ""  #: of the pooling, after the head
-    part: str = "diagonal"  #: of the attention matrix, in words
+    suffix: str = ""  #: follows the head in the pooling's name
+    part: str = "diagonal"  #: part of the attention matrix, in words
 
 
 def _rows_of(hidden: HiddenStates, layers: int) -> Tensor:
@@ -64,7 +63,7 @@ def _rows_of(hidden: HiddenStates, layers: int) -> Tensor:
     return torch.cat([rows[layer] for layer in range(layers)], dim=1)
 
 
-#: By the name that poolings have for them.
+#: By the name of the weights in a pooling.
 HEAD_WEIGHTS = {
     "ditto": HeadWeights(
         lambda backbone: Needs(diagonals=frozenset(range(backbone.n_layers))),
@@ -92,13 +91,12 @@ def head_cosines(
     states: Sequence[str],
     weights: str = "ditto",
 ) -> HeadCosines:
-    """Return the cosines of n pairs for all L*h heads on each kind of ``STATES``.
+    """Return the cosines of n pairs for all L*h heads on each kind of ``STATES``; each sentence is
+    encoded once.
 
-    Each sentence is encoded once.
-
-    The encoder's backbone and prompt make the model input, in plain encoding's batches, so a head's
-    cosines are those of the recipe ``STATES/ditto:l-h``, with the ``weights`` of that name, up to
-    the float32 rounding of its vectors (below 1e-6).
+    The encoder's backbone and prompt make the input, in the same batches as plain encoding. A
+    head's cosines therefore equal those of the recipe ``STATES/ditto:l-h``, with the ``weights`` of
+    that name, up to the float32 rounding of its vectors (below 1e-6).
     """
     backbone = encoder.backbone
     backbone.require_hook("Ditto")
@@ -117,7 +115,7 @@ def head_cosines(
     attention = [np.empty((0, heads), np.float32)] * len(rows)
     held: dict[int, _Held] = {}
     is_encoded = np.zeros(len(rows), dtype=bool)
-    pending = np.arange(len(first))  # the pairs that are not done
+    pending = np.arange(len(first))  # remaining pairs
     with stage("ditto-search", len(rows)) as advance, torch.inference_mode():
         for planned in plan_batches(rows.lengths):
             # the last batch may repeat its rows
@@ -144,7 +142,7 @@ def head_cosines(
 
 @dataclass(frozen=True)
 class _Held:
-    """One sentence of t tokens that still waits for a partner."""
+    """A sentence of t tokens that still has a pair to be compared."""
 
     #: (t, r) float32 weights of its tokens, the heads' and 1, and (t, width) states of each kind
     parts: tuple[Tensor, ...]
@@ -165,7 +163,7 @@ def _encoded(
     weights = kind.weights(attention, batch)
     weights = torch.cat([weights, is_real.to(weights.dtype)], dim=1)  # 0 on padding
     parts = [weights.transpose(1, 2), *states]
-    # the products are taken in float64, which not every device has
+    # the products need float64, which some devices lack
     if backbone.device.type != "cuda":
         parts = [part.cpu() for part in parts]
     exact = [part.double() for part in parts]

@@ -1,9 +1,9 @@
-"""Scoring many templates on one development set as ``eval`` scores, and racing them (successive
+"""Scores many templates on one development set as ``eval`` does, and races them (successive
 halving).
 
-In a race all are compared on few pairs, the better ones on more, the last ten on all (Jamieson and
-Talwalkar, 2016). The pairs of a rung are among those of the next, so nothing is encoded twice on
-the way, and the result does not depend on the order of the candidates.
+A race compares all templates on few pairs, the better ones on more, and the last ten on all
+(Jamieson and Talwalkar, 2016). Each rung's pairs are among the next rung's, so no sentence is
+encoded twice on the way. The result does not depend on the order of the candidates.
 """
 
 import itertools
@@ -24,19 +24,19 @@ from promptcli.recipe import Recipe
 from promptcli.select.search import Ranked, rank
 from promptcli.storage.cache import Cache
 
-#: Sentences of a subset in one pass. Sorted by length and in small batches they are hardly padded;
+#: Sentences of a subset per pass. Small batches sorted by length are hardly padded;
 #: the 150 or so of a rung under the full token budget would be one or two batches, a third of them
 #: padding (STS-B dev).
 _TOGETHER = 32
 #: How fast a race narrows; about 12% of what scoring every candidate on every pair costs.
 _FIRST = 1 / 20  # share of the pairs in the first rung
-_LEAST = 48  # pairs of the first rung at least: on fewer a correlation says too little
-_GROWTH = 2.0  # pairs of a rung over those of the one before
-_CUT = 2.5  # candidates of a rung over those of the next
+_LEAST = 48  # fewest pairs of the first rung: with fewer a correlation is too uncertain
+_GROWTH = 2.0  # growth in pairs from one rung to the next
+_CUT = 2.5  # reduction in candidates from one rung to the next
 
 
 class TemplateScorer:
-    """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe``
+    """Cosines and scores of templates on one task, for one backbone and one protocol (``recipe``
     without its prompt).
 
     ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``encoded`` counts the sentences
@@ -61,14 +61,14 @@ class TemplateScorer:
         self._cache = cache
 
     def encoder(self, template: str) -> TorchEncoder:
-        """Return the encoder of a template."""
+        """Return the encoder with a template."""
         return TorchEncoder(self.recipe.replace(prompt=template), self.backbone, {})
 
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all.
 
-        The sentences of all pairs are encoded in the same batches as ``eval``'s, those of some in
-        small ones. On a GPU these have large batches too: a wait costs more than padding there.
+        All pairs are encoded in the same batches as in ``eval``, subsets in small batches. On a GPU
+        subsets also have large batches: waiting costs more than padding there.
         """
         wanted = np.arange(self.size) if pairs is None else pairs
         encoder = self.encoder(template)
@@ -94,7 +94,7 @@ class TemplateScorer:
     def score(self, templates: Sequence[str], stage: str, advance: Advance) -> list[Ranked]:
         """Score templates on all pairs, in their order.
 
-        ``advance`` takes the number of pairs newly done.
+        ``advance`` takes the number of newly scored pairs.
         """
         cosines = []
         for template in templates:
@@ -113,7 +113,7 @@ class Rung(NamedTuple):
 def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
     """Return the rungs before the final.
 
-    Empty if few candidates or pairs make the final the whole race.
+    Empty if there are so few candidates or pairs that the final is the whole race.
     """
     rungs = []
     seen = float(max(_LEAST, pairs * _FIRST))
@@ -125,10 +125,10 @@ def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
 
 
 def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
-    """Return an order (p,) of the pairs in which every beginning holds all levels of the gold score
-    equally.
+    """Return an order (p,) of the pairs in which every prefix covers all levels of the gold score
+    evenly.
 
-    Sorted by gold score, equal ones shuffled, they are taken at the points of a shifted van der
+    The pairs are sorted by gold score, ties shuffled, and taken at the points of a shifted van der
     Corput sequence.
     """
     from scipy.stats import qmc  # slow to import, and not every search races
@@ -149,10 +149,10 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
 def race(
     templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, finalists: int = 10
 ) -> tuple[list[Ranked], list[Rung]]:
-    """Find the best templates, whose order does not matter.
+    """Find the best templates; the order of the given ones does not matter.
 
-    Return the ``finalists``, which alone are scored on all pairs, the best first, and the
-    comparisons before.
+    Return the ``finalists``, best first, which alone are scored on all pairs, and the earlier
+    comparisons.
     """
     alive = sorted(set(templates))
     order = spread_order(scorer.gold, seed)
@@ -169,7 +169,7 @@ def race(
                 seen[template] = np.concatenate([seen[template], scorer.cosines(template, added)])
                 values[template] = statistics.spearman(seen[template], gold)
                 advance(len(added))
-            # equal ones in the order of their texts
+            # ties in the order of their texts
             alive = sorted(values, key=lambda template: (-values[template], template))
             alive = alive[: following.candidates]
             done = rung.pairs

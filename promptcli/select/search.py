@@ -1,7 +1,4 @@
-"""The result of a search of heads, layers or templates, and its selection bias.
-
-Heads and layers are ranked here, too.
-"""
+"""Searches for heads and layers, the result of any search, and its selection bias."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -34,7 +31,7 @@ from promptcli.select.tfidf_correlation import (
 )
 from promptcli.settings import BARE, PAPER
 
-SEARCHED = ("static", "last", "first-last")  #: the states that a head is tried on (Ditto, table 2)
+SEARCHED = ("static", "last", "first-last")  #: states to try a head on (Ditto, table 2)
 #: spread over the first half of the model; and C
 _LAYERS_TRIED = 8
 _FACTORS_TRIED = (0.25, 0.5, 0.75, 1.0, 2.0, 3.0)
@@ -43,17 +40,17 @@ HALVINGS, SEED = 20, 42  #: random halvings of the pairs, each used both ways, a
 
 @dataclass(frozen=True)
 class Ranked:
-    """One choice and its figure."""
+    """One choice and its score."""
 
-    choice: str  #: in a recipe's notation: a pooling, a template
+    choice: str  #: a pooling or template, in a recipe's notation
     value: float  #: Spearman x 100 over all development pairs
     ci95: tuple[float, float]  #: 95% bootstrap interval over the pairs
     stage: str = ""  #: the stage of the search that scored it
     gain: float | None = None  #: points above the baseline
-    tfidf: Correlation | None = None  #: of a head's diagonal with TF-IDF
+    tfidf: Correlation | None = None  #: a head's diagonal with TF-IDF
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures that there are, JSON-ready."""
+        """Return the known figures, JSON-ready."""
         figures = dataclasses.asdict(self)
         return {name: value for name, value in figures.items() if value not in (None, "")}
 
@@ -64,11 +61,11 @@ def rank(
     gold: NDArray[np.float64],
     stage: str = "",
 ) -> list[Ranked]:
-    """Return choices with their figures, in their order.
+    """Return choices with their scores, in their order.
 
     Args:
         choices: k choices in a recipe's notation.
-        cosines: (k, p), of the pairs by each choice.
+        cosines: (k, p), of the pairs under each choice.
         gold: (p,) gold scores.
         stage: The stage of the search.
     """
@@ -83,18 +80,18 @@ def rank(
 class CrossValidation:
     """Choices made on one half of the pairs and scored on the other half.
 
-    Figures are means of Spearman x 100.
+    All scores are means of Spearman x 100.
     """
 
     choices: int  #: number of choices: both ways of every halving
-    chosen: float  #: figure of the choice on the half that chose it
+    chosen: float  #: score of the choice on the half that chose it
     held_out: float  #: on the other half
     gain: float  #: ``held_out`` minus the baseline there
-    agreement: float  #: share of the choices that took the best of all pairs
+    agreement: float  #: share of the choices that equal the best on all pairs
 
     @property
     def gap(self) -> float:
-        """Points that the choice promises too much."""
+        """Optimism of the choice, in points."""
         return self.chosen - self.held_out
 
 
@@ -102,12 +99,12 @@ class CrossValidation:
 class Search:
     """The result of a search of heads, layers or templates."""
 
-    encoder: TorchEncoder  #: of the best
+    encoder: TorchEncoder  #: the best choice's encoder
     task: STSTask  #: the development set
     ranked: list[Ranked]  #: the reported choices, best first
     #: how the search was done, JSON-ready; ``compared`` is the number of choices
     about: dict[str, Any]
-    #: What the choices compete with: the plain average per states, the recipe's ``own`` layer, or
+    #: Scores of the baselines: the plain average per states, the recipe's ``own`` layer, or
     #: averages
     baseline: dict[str, Ranked] = field(default_factory=dict)
     #: heading of a stage -> its choices
@@ -144,7 +141,7 @@ class Search:
         return Entry(name, self.recipe, encoder.tensors(), provenance, scores)
 
     def saved(self, name: str | None, *, force: bool) -> "Search":
-        """Save the best as a model, if there is a name for it; return the search with it."""
+        """Save the best as a model if ``name`` is given; return the search with that name."""
         if name is not None:
             open_registry().save(self.entry(name), force=force)
         return dataclasses.replace(self, saved_as=name)
@@ -183,8 +180,8 @@ def open_search(
     force: bool,
     data_dir: str | Path | None,
 ) -> tuple[STSTask, TorchEncoder]:
-    """Return the development set of a search, and the plain encoder of a backbone, or the encoder
-    whose backbone is searched; a name that is taken is refused first.
+    """Return the development set of a search, and a backbone's plain encoder or the given encoder;
+    a taken name is refused first.
     """
     if name is not None:
         open_registry().check_free(name, force=force)
@@ -194,7 +191,7 @@ def open_search(
             note(f"choosing on {on}; the papers used {PAPER.development} and {PAPER.backbone}")
         task = development_task(on)
     check_rankable(task)
-    return task, open_model(backbone_model(model), dtype="stored")  # scores are not of fewer bits
+    return task, open_model(backbone_model(model), dtype="stored")  # keeps the scores' precision
 
 
 def cross_validate(
@@ -203,7 +200,7 @@ def cross_validate(
     """Choose the best head on a random half of the pairs and score it on the other half, both ways.
 
     ``heads`` are cosines (s, H, n) of H heads on s kinds of states, ``plain`` (s, n) those of the
-    states' plain averages, ``gold`` the gold scores (n,).
+    states' plain averages, and ``gold`` the gold scores (n,).
     """
     flat = heads.reshape(-1, len(gold))
     generator = np.random.default_rng(SEED)
@@ -230,8 +227,8 @@ def cross_validate(
 def correlations(
     cosines: NDArray[np.float64], gold: NDArray[np.float64], counts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return Spearman of cosines (k, n) with gold (n,) in r selections, (k, r), of ``counts`` (n,
-    r) of each pair.
+    """Return Spearman's correlations (k, r) of cosines (k, n) with gold (n,) in r samples, whose
+    ``counts`` (n, r) repeat each pair.
     """
     ranks = [statistics.ResampledRanks(row) for row in cosines]
     return statistics.resampled_spearman(ranks, statistics.ResampledRanks(gold), counts)
@@ -251,18 +248,18 @@ def search_heads(
 ) -> Search:
     """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2).
 
-    Every layer-head (both counted from 1) is tried on each kind of states. The figures, Spearman x
+    Every layer-head (both counted from 1) is tried on each kind of states. The scores, Spearman x
     100, are those of the pooling ``STATES/ditto:LAYER-HEAD`` on the development set.
 
     Args:
         model: Backbone: ``mini-bert``, a folder, a hub id, or a model's; the pooling is not used.
         on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with
             ``data_dir``, else demo:dev.
-        corpus: Sentences to count idf on, for the correlation with TF-IDF: texts in a list, a file,
-            a task or ``demo``.
-        weights: What a head weighs tokens by: its diagonal (``ditto``), or its row at the
-            template's mask, of causal models at the last token (``slot-attention``; of a model
-            without a template under a well-known one).
+        corpus: Sentences for counting idf, for the correlation with TF-IDF: texts in a list, a
+            file, a task or ``demo``.
+        weights: The head's weights of tokens: its diagonal (``ditto``), or its row at the
+            template's mask, or last token in causal models (``slot-attention``; a model without a
+            template gets a well-known one).
         states: States to try: ``static``, ``last``, ``first-last``.
         top: Number of heads to describe.
         name: Save the best as a model under this name.
@@ -273,8 +270,8 @@ def search_heads(
         The heads, best first, the (L, h) map of each kind of states, and the selection bias.
 
     Raises:
-        UsageError: Unknown states, pairs that cannot rank anything, no corpus, a name that is
-            taken, or a backbone that does not open its attention.
+        UsageError: Unknown states, pairs that cannot rank anything, no corpus, a taken name, or a
+            backbone that does not expose its attention.
         NotFoundError: A model, a task or a file is missing.
 
     Example:
@@ -358,9 +355,10 @@ def search_layers(
 ) -> Search:
     """Rank the layers of a backbone as a recipe reads them, in one pass.
 
-    Every layer (0: the embeddings), the last, and the means of first and last; for a recipe of
-    ``attention`` or ``values`` also its first layers and its last ones, of ``values`` each alone. A
-    contrastive prompt's own layer and C are chosen too, one pass for each.
+    The candidates are every layer (0: the embeddings), the last, and the means of first and last.
+    For a recipe of ``attention`` or ``values``, its first layers and its last layers are added, and
+    for ``values`` each layer alone. A contrastive prompt's own layer and C are also chosen, one
+    pass for each.
 
     Args:
         model: An encoder, or what ``load`` takes; a backbone's name means its plain recipe.
@@ -374,8 +372,8 @@ def search_layers(
         The poolings, best first, in Spearman x 100, and the selection bias.
 
     Raises:
-        UsageError: Unknown weights, transforms in the recipe, a name that is taken, or pairs that
-            cannot rank anything.
+        UsageError: Unknown weights, transforms in the recipe, a taken name, or pairs that cannot
+            rank anything.
         NotFoundError: A model, a task or a file is missing.
 
     Example:
@@ -385,7 +383,7 @@ def search_layers(
     if encoder.transforms:
         transforms = ", ".join(encoder.recipe.transforms)
         raise UsageError(
-            f"layers are compared without transforms; leave {transforms} out, and fit on the best"
+            f"layers are compared without transforms; leave out {transforms}, then fit on the best"
             " layer"
         )
     backbone = encoder.backbone
@@ -404,7 +402,7 @@ def search_layers(
             ]
             encoders = [TorchEncoder(recipe, backbone, encoder.tensors()) for recipe in recipes]
             scored.extend(zip(encoders, score_encoders(encoders, [task]), strict=True))
-        return max(scored, key=lambda pair: pair[1].value)[0]  # of equals the earlier
+        return max(scored, key=lambda pair: pair[1].value)[0]  # on ties the earlier
 
     best = rank([own.prompt])
     if isinstance(prompt, Contrastive):  # the layer first, then C there
@@ -443,7 +441,8 @@ def _choice(encoder: TorchEncoder) -> str:
 def _poolings(encoder: TorchEncoder, weights: Sequence[str]) -> list[str]:
     """Return the poolings to try, the recipe's own first.
 
-    For ``attention`` and ``values``, the first layers and the last; of ``values`` each alone, too.
+    For ``attention`` and ``values``, the first layers and the last; for ``values`` also each layer
+    alone.
     """
     layers = encoder.backbone.n_layers
     own = encoder.recipe.parts.pooling.states.name
@@ -451,7 +450,7 @@ def _poolings(encoder: TorchEncoder, weights: Sequence[str]) -> list[str]:
     if own in ("attention", "values"):
         states += [f"{own}:{first}-{layers}" for first in range(1, layers + 1)]
         states += [f"{own}:1-{last}" for last in range(1, layers)]
-    if own == "values":  # those of one layer have their own basis
+    if own == "values":  # values of one layer have their own basis
         states += [f"{own}:{layer}-{layer}" for layer in range(2, layers)]
     tried = [
         f"{kind}/{spec}" for spec in weights or [encoder.pooling.weights.spec] for kind in states

@@ -36,22 +36,22 @@ from promptcli.select.search import Ranked, Search, open_search
 from promptcli.settings import BARE, home_folder
 from promptcli.storage.cache import Cache
 
-#: A template read at its mask (PromptBERT eq. 2), period rule on as in its evaluation.
+#: A template read at its mask (PromptBERT eq. 2), with the period rule of its evaluation.
 PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", period=True, pooling="last/mask")
 #: Examples in front of PromptEOL's template, read at the last token.
 DEMONSTRATIONS = RECIPES["prompteol"].replace(period=True)
-#: By mode: how its templates are read.
+#: Mode -> the recipe of its templates.
 PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATIONS}
 HEADINGS = {"free": "Free search", "demonstrations": "Search for a demonstration"}  #: of a race
 DRAWN = 600  #: templates drawn from the packaged grammar by default
-AVERAGES = ("last-avg", "first-last-avg")  #: what templates compete with
-FINALISTS = 10  #: templates that are scored on all pairs in the end, at least
+AVERAGES = ("last-avg", "first-last-avg")  #: baselines
+FINALISTS = 10  #: fewest templates in the final, on all pairs
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
 
 
 def published_scores(backbone: str, task: str) -> Mapping[str, float]:
-    """Return the published figure of each template for a backbone, by the last part of its name,
-    and a task.
+    """Return each template's published score for a backbone (by the last part of its name) and a
+    task.
     """
     tables = {
         (table["backbone"], table["task"]): table["scores"] for table in _packaged()["published"]
@@ -61,14 +61,14 @@ def published_scores(backbone: str, task: str) -> Mapping[str, float]:
 
 
 def published_templates() -> list[str]:
-    """Return the paper's templates of the greedy search, in its order."""
+    """Return the templates of the paper's greedy search, in its order."""
     return list(
         dict.fromkeys(text for table in _packaged()["published"] for text in table["scores"])
     )
 
 
 def grammar_templates() -> list[str]:
-    """Return the templates of the packaged grammar, each text once: patterns with every filling of
+    """Return the packaged grammar's templates, each text once: patterns with every filling of
     ``<name>``.
     """
     patterns, slots = _packaged()["grammar"].values()
@@ -83,18 +83,18 @@ def grammar_templates() -> list[str]:
 
 
 def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] = ()) -> list[str]:
-    """Return at most ``limit`` templates: those of ``always``, then others drawn by a seed."""
+    """Return at most ``limit`` templates: all in ``always``, then others drawn with a seed."""
     rest = [text for text in templates if text not in set(always)]
     room = max(0, limit - len(always))
     return [*always, *(rest if len(rest) <= room else random.Random(seed).sample(rest, room))]
 
 
 def read_candidates(path: Path) -> list[str]:
-    """Read a file with one template a line; return each text once, in its order."""
+    """Read a file with one template per line; return each text once, in order."""
     with open_rows(path, ColumnChoice(remedy="")) as lines:
         texts = list(filter(None, map(str.strip, lines.texts())))
     if not texts:
-        raise UsageError(f"{path} is empty; give a template a line")
+        raise UsageError(f"{path} is empty; put one template on each line")
     for number, text in enumerate(texts, 1):
         try:
             check_template(text)
@@ -106,10 +106,9 @@ def read_candidates(path: Path) -> list[str]:
 
 
 def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str]:
-    """Return a recipe's template with one example in front of it, one template for each (word, text
-    that it sums up).
+    """Return one template per (word, summarised text): the recipe's template after that example.
 
-    The example is written as the evaluation writes a sentence, the word with a capital and closed
+    The example is written as the evaluation writes a sentence; its word is capitalised and followed
     by a quotation mark and a full stop: ``This sentence : "meat from a deer." means in one
     word:"Venison".This sentence : "[X]" ...``.
 
@@ -146,25 +145,25 @@ def search_templates(
     force: bool = False,
     data_dir: str | Path | None = None,
 ) -> Search:
-    """Find the template that suits a backbone best (PromptBERT, section 4.2).
+    """Find the best template for a backbone (PromptBERT, section 4.2).
 
-    A search that was stopped resumes from its cached scores.
+    A stopped search resumes from its cached scores.
 
     Args:
         model: Backbone: ``mini-bert``, a folder, a hub id, or a model's.
         on: Development set, see ``search_heads``.
-        mode: ``greedy``: PromptBERT 4.2, relation tokens, then prefix tokens around the best of
-            them; ``free``: a race among the templates of a grammar or a file, or those that a T5
-            writes; ``demonstrations``: a race among examples in front of PromptEOL's template, on a
-            causal model. Default: greedy, with ``candidates`` or ``t5`` free.
+        mode: ``greedy``: PromptBERT 4.2, relation tokens, then prefix tokens around the best
+            relation; ``free``: a race among templates of a grammar, a file or a T5;
+            ``demonstrations``: a race among examples in front of PromptEOL's template, on a causal
+            model. Default: greedy; with ``candidates`` or ``t5``, free.
         candidates: File of templates, one a line. Default: the packaged grammar's.
-        t5: Folder or hub id of a T5 that writes the candidates as in LM-BFF.
-        pairs: Of ``demonstrations`` and ``t5``: file of word<TAB>definition lines, or
-            word<TAB>sentence that it sums up. Default: 235 shipped ones.
+        t5: Folder or hub id of a T5 that generates the candidates as in LM-BFF.
+        pairs: For ``demonstrations`` and ``t5``: file of lines word<TAB>definition, or
+            word<TAB>sentence that the word sums up. Default: 235 shipped pairs.
         beam: Templates that a T5 keeps (the paper: 500).
         limit: Number of candidates to draw. Default: 600 of the packaged grammar, else all.
         top: Number of templates of a race to list.
-        seed: Of the draw and of the order of the pairs.
+        seed: Seed of the draw and of the order of the pairs.
         name: Save the best as a model under this name.
         force: Replace a model of that name.
         data_dir: SentEval folder of the tasks.
@@ -173,8 +172,8 @@ def search_templates(
         The templates, best first, in Spearman x 100.
 
     Raises:
-        UsageError: Settings that do not go together, a name that is taken, or a backbone, templates
-            or pairs that cannot be searched.
+        UsageError: Settings that exclude each other, a taken name, or a backbone, templates or
+            pairs that cannot be searched.
         NotFoundError: A model, a file or a task is missing.
 
     Example:
@@ -203,7 +202,7 @@ def search_templates(
         if mode == "greedy":
             stages, compared = search_greedily(scorer.score, scorer.size)
         else:
-            if mode == "demonstrations":  # an example in front of the template, and none
+            if mode == "demonstrations":  # templates with an example, and one without
                 examples = demonstrations(_definitions(pairs), DEMONSTRATIONS)
                 drawn = draw(examples, limit or len(examples), seed)
                 templates = [DEMONSTRATIONS.prompt, *drawn]
@@ -221,7 +220,7 @@ def search_templates(
             steps.append(f"{counted(len(finalists), 'finalist')} on all {scorer.size:,} pairs")
             stages = {HEADINGS[mode]: finalists}
             compared = "; ".join(steps)
-        # of equals the one tried first
+        # on ties the first tried
         ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)
         best = scorer.encoder(ranked[0].choice)
         averages = [
@@ -249,8 +248,8 @@ def search_greedily(
 ) -> tuple[dict[str, list[Ranked]], str]:
     """Find the best relation, then the best prefix around it.
 
-    ``score`` takes templates, the name of the stage, and what takes the pairs that are done, of
-    ``size``. Return the templates by the heading of their stage, and the comparisons in words.
+    ``score`` takes templates, the name of the stage, and a callback for the number of scored pairs
+    out of ``size``. Return each stage's templates by its heading, and the comparisons in words.
     """
     space = _packaged()["greedy"]
 
@@ -285,7 +284,7 @@ def _written_by_t5(
 def _drawn(
     templates: Sequence[str], source: str, limit: int | None, seed: int, always: Sequence[str] = ()
 ) -> list[str]:
-    """Draw the templates of a race, and say how many are tried if not all."""
+    """Draw the templates of a race; note their number if some are left out."""
     drawn = draw(templates, limit or len(templates), seed, always)
     if len(drawn) < len(templates):
         note(

@@ -1,4 +1,4 @@
-"""TF-IDF weights of a sentence's tokens, and how values of tokens correlate with them."""
+"""TF-IDF weights of a sentence's tokens, and their correlation with other values of the tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,9 @@ class Correlation:
 def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by idf (v,).
 
-    The raw count times idf, the sentence's vector over its distinct terms scaled to length 1:
-    gensim's defaults, used for the published weights. Special tokens, in every sentence, weigh 0.
+    A weight is the raw count times idf, with the sentence's vector over its distinct terms scaled
+    to length 1: gensim's defaults, as for the published weights. Special tokens occur in every
+    sentence and have weight 0.
     """
     distinct, place, counts = np.unique(np.asarray(row), return_inverse=True, return_counts=True)
     terms = counts * np.asarray(idf, dtype=np.float64)[distinct]
@@ -39,13 +40,13 @@ def correlate(values: NDArray[np.floating], weights: NDArray[np.float64]) -> Cor
     """Correlate values of tokens (t,), e.g. a head's diagonals, with the TF-IDF weights (t,) of the
     same tokens.
     """
-    with np.errstate(invalid="ignore"):  # of equal values
+    with np.errstate(invalid="ignore"):  # constant values
         pearson = np.corrcoef(values.astype(np.float64), weights)[0, 1]
     return Correlation(float(np.nan_to_num(pearson)), statistics.spearman(values, weights))
 
 
 def corpus_idf(encoder: TorchEncoder, corpus: Sequence[str]) -> NDArray[np.float32]:
-    """Return idf (v,), counted on the encoder's inputs of the sentences that are not empty."""
+    """Return idf (v,), counted on the encoder's inputs of all non-empty sentences."""
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
         raise UsageError(

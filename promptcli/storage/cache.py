@@ -1,4 +1,6 @@
-"""Results kept on disk by everything that determines them; a damaged file counts as absent."""
+"""Results stored on disk under a key of everything that determines them; a damaged file counts as
+absent.
+"""
 
 import contextlib
 import functools
@@ -19,11 +21,11 @@ _BUSY = 60.0  # seconds to wait for another process
 
 
 class Cache:
-    """JSON values in a folder, rows of one SQLite file.
+    """JSON values in a folder, as rows of one SQLite file.
 
     A key is JSON-ready and names everything that determines the result; the versions of this
-    package and of the libraries are added. If the file cannot be written, nothing is kept, and a
-    note says so once.
+    package and of the libraries are added. If the file cannot be written, nothing is stored, and
+    one note says so.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +42,7 @@ class Cache:
         return None
 
     def put(self, key: Mapping[str, Any], value: Any) -> None:
-        """Keep a JSON-ready value."""
+        """Store a JSON-ready value."""
         if not self._is_kept:
             return
         insert = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
@@ -50,28 +52,28 @@ class Cache:
             self._execute(insert, *row)
         except (OSError, sqlite3.OperationalError) as error:  # read-only, or a full disk
             self._is_kept = False
-            note(f"{self.folder} cannot be written ({error}): computed values are not kept")
-        except sqlite3.DatabaseError:  # it is damaged
+            note(f"{self.folder} cannot be written ({error}): computed values are not stored")
+        except sqlite3.DatabaseError:  # the file is damaged
             delete(self._values)
             self._execute(insert, *row)
 
     def _execute(self, statement: str, *values: str) -> list[Any]:
         with contextlib.closing(sqlite3.connect(self._values, _BUSY)) as database, database:
-            # a file that a power cut damages is made again
+            # a file damaged by a power cut is recreated
             database.execute("PRAGMA synchronous = OFF")
             database.execute("CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value TEXT)")
             return database.execute(statement, values).fetchall()
 
 
 def digest(key: Mapping[str, Any]) -> str:
-    """Return the name of the value kept under a key."""
+    """Return the name under which a key's value is stored."""
     line = json.dumps({**library_versions(), **key}, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(line.encode()).hexdigest()[:32]
 
 
 @functools.cache
 def library_versions() -> dict[str, str]:
-    """Return the versions of what figures follow from: this package, Python and the libraries."""
+    """Return the versions that results depend on: this package, Python and the libraries."""
     versions = {"promptcli": promptcli.__version__, "python": platform.python_version()}
     for library in ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy"):
         versions[library] = importlib.metadata.version(library)

@@ -1,9 +1,9 @@
-"""Files and folders that a name holds completely or not at all: written aside, synced and renamed;
-and the list of a folder's files.
+"""Atomic files and folders: written aside, synced and renamed, so each is complete or absent. Also
+the list of a folder's files.
 
-What is being written lies in a hidden folder next to its place, which its writer has locked: it is
-a killed process's if no one has. Only its owner may look into it. What is finished has the mode of
-what it replaces, else the umask's.
+Unfinished data are in a hidden folder next to the target, locked by the writer and readable only by
+its owner. An unlocked one was left by a killed process. Finished data take the mode of the file
+that they replace, else the umask's.
 """
 
 import contextlib
@@ -26,18 +26,18 @@ from promptcli.storage.locks import hold, is_at, try_lock
 
 Found = TypeVar("Found")
 
-#: bytes of an output's name: its manifest and temporary files have longer ones, of at most 255
+#: bytes of an output's name: its manifest's and temporary files' longer names have at most 255
 LONGEST_NAME = 200
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
-#: In a temporary folder: what is being replaced, under its own name.
+#: Inside a temporary folder: holds the data being replaced, under their own name.
 _REPLACED = "replaced"
 _ALL_REPLACED = f".*.tmp/{_REPLACED}"
 
 
 @contextlib.contextmanager
 def temporary_folder(target: Path | None = None) -> Iterator[Path]:
-    """Yield an empty folder next to ``target``, or in the system's own place, deleted at the end
-    unless renamed.
+    """Yield an empty folder next to ``target``, or in the system's temporary place; it is deleted
+    at the end unless renamed.
     """
     target = target or Path(tempfile.gettempdir(), "promptcli")
     remove_leftovers(target.parent, target.name)
@@ -48,7 +48,7 @@ def temporary_folder(target: Path | None = None) -> Iterator[Path]:
 def _new_folder(target: Path, ended: contextlib.ExitStack) -> Path:
     """Make a folder next to ``target`` and lock it.
 
-    It is deleted and unlocked when ``ended`` ends.
+    Closing ``ended`` deletes and unlocks the folder.
     """
     while True:
         path = target.with_name(f".{_shorten(target.name)}.{secrets.token_hex(4)}.tmp")
@@ -59,14 +59,14 @@ def _new_folder(target: Path, ended: contextlib.ExitStack) -> Path:
             ended.callback(os.close, descriptor)
             if try_lock(descriptor) is not False and is_at(descriptor, path):
                 return path
-        # another process took it for a leftover before it was locked
+        # before the lock, another process removed it as a leftover
 
 
 @contextlib.contextmanager
 def atomic_path(target: Path, *, replace: bool = True) -> Iterator[Path]:
-    """Yield a path for a new file, which gets the name ``target`` if the block ends well.
+    """Yield a path for a new file, which is renamed to ``target`` if the block succeeds.
 
-    Without ``replace`` a file that has appeared there in the meantime is refused.
+    Without ``replace``, a target that appeared during the block is refused.
     """
     with temporary_folder(target) as folder:
         path = folder / target.name
@@ -81,15 +81,15 @@ def atomic_path(target: Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def keep_mode(old: Path, new: Path) -> None:
-    """Let a new file or folder be read by those who may read the old one, if there is one: what is
-    private stays so.
+    """Give a new file or folder the permissions of the old one, if any, so that private data stay
+    private.
     """
     with contextlib.suppress(FileNotFoundError):
         new.chmod(stat.S_IMODE(new.stat().st_mode) & ~0o777 | old.stat().st_mode & 0o777)
 
 
 def _place(path: Path, target: Path) -> None:
-    """Give a file a name that is free, whatever other processes do."""
+    """Rename a file to an unused name, safely beside other processes."""
     try:
         os.link(path, target)
     except OSError:  # the name is taken, or the disk has no links
@@ -107,11 +107,11 @@ def write_text(target: Path, text: str) -> None:
 
 
 def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
-    """Refuse an output file that could not be written, before any work is done.
+    """Refuse an output file that cannot be written, before any work is done.
 
     Raises:
         UsageError: ``parameter`` names the file in the message.
-        NotFoundError: It has no folder.
+        NotFoundError: The output's folder does not exist.
     """
     check_name(path, parameter=parameter)
     if path.exists() and not path.is_file():
@@ -131,7 +131,7 @@ def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
 
 
 def check_name(path: Path, *, parameter: str = "output") -> None:
-    """Refuse an output whose name is too long or below a file, and a symbolic link to itself."""
+    """Refuse an output with too long a name, one below a file, and a symbolic link to itself."""
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise UsageError(
             f"the name {path.name[:40]}... has more than {LONGEST_NAME} bytes; shorten it",
@@ -146,7 +146,7 @@ def check_name(path: Path, *, parameter: str = "output") -> None:
 
 
 def is_writable(folder: Path) -> bool:
-    """Return whether files may be put into a folder, which may still have to be made."""
+    """Return whether files can be written to a folder, which may not exist yet."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return os.access(there, os.W_OK | os.X_OK)
 
@@ -166,10 +166,10 @@ def sha256(path: Path) -> str:
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Delete the temporary folders of killed processes, for ``name`` or all; what they were
-    replacing comes back.
+    """Delete the temporary folders of killed processes, for ``name`` or all; restore the data being
+    replaced.
     """
-    with contextlib.suppress(OSError):  # a folder that may not be listed
+    with contextlib.suppress(OSError):  # the folder may not be listed
         for path in folder.iterdir():
             match = _TEMPORARY.fullmatch(path.name)
             if match and (name is None or _shorten(name) == match[1]):
@@ -188,7 +188,7 @@ def _remove_leftover(path: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Delete a temporary folder; what was replaced comes back if nothing has taken its place."""
+    """Delete a temporary folder; restore the replaced data if their place is still free."""
     for old in (path / _REPLACED).glob("*"):
         place = path.with_name(old.name)
         if not place.exists():
@@ -203,7 +203,7 @@ def _shorten(name: str) -> str:
 def delete(path: Path) -> None:
     """Delete a file, a folder with its content, or a link but not its target.
 
-    It may be missing. Ctrl-C comes after.
+    A missing path is allowed. Ctrl-C is delayed until the end.
     """
     try:
         if path.is_dir() and not path.is_symlink():
@@ -216,7 +216,7 @@ def delete(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder; its name is gone at once, not file by file."""
+    """Delete a folder; its name disappears at once, not file by file."""
     with temporary_folder(folder) as path:
         os.rename(folder, path / "removed")
 
@@ -232,7 +232,7 @@ def sync(path: Path) -> None:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """Size in bytes of a file, and its SHA-256 if it was computed."""
+    """A file's size in bytes, and its SHA-256 if it was computed."""
 
     size: int
     sha256: str | None = None
@@ -240,12 +240,12 @@ class StoredFile:
 
 @contextlib.contextmanager
 def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """Yield an empty folder that takes the place of ``target`` when the block ends well; else
-    ``target`` is unchanged.
+    """Yield an empty folder that replaces ``target`` if the block succeeds; else ``target`` is
+    unchanged.
 
-    The block writes the manifest last, with ``list_files``; ``link_file`` carries over files that
-    do not change. ``check`` may refuse, at the last moment, what other processes have put there in
-    the meantime.
+    The block writes the manifest last, with ``list_files``; ``link_file`` carries over unchanged
+    files. ``check`` may, at the last moment, refuse data that other processes put there in the
+    meantime.
     """
     restore(target)
     with temporary_folder(target) as outer:
@@ -269,7 +269,7 @@ def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> I
 def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
     """Yield a folder that becomes the output ``target``.
 
-    ``force`` replaces one that holds the file ``marker``.
+    ``force`` replaces a folder that contains the file ``marker``.
     """
 
     def check() -> None:
@@ -290,11 +290,10 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
 
 
 def read_folder(folder: Path, read: Callable[[Path], Found]) -> Found:
-    """Return what ``read`` finds in a folder.
+    """Return the result of ``read`` on a folder.
 
-    If the folder is replaced in the meantime, it is read again.
-
-    Readers take no lock: anyone who may open a folder could hold it for ever.
+    If the folder is replaced during the read, it is read again. Readers take no lock: anyone who
+    may open a folder could hold it for ever.
     """
     while True:
         restore(folder)
@@ -312,7 +311,7 @@ def read_folder(folder: Path, read: Callable[[Path], Found]) -> Found:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return what no other folder of that name has; None if there is none."""
+    """Return a folder's unique identity; None if it does not exist."""
     try:
         status = folder.stat()
     except OSError:
@@ -321,8 +320,8 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def restore(target: Path) -> None:
-    """Bring back the old folder if a writer was killed between moving it away and moving the new
-    one in; wait for a writer that is alive.
+    """Restore the old folder if a writer was killed between moving it away and moving the new one
+    in; wait for a live writer.
     """
     if not target.exists() and any(
         target.parent.glob(f"{_ALL_REPLACED}/{glob.escape(target.name)}")
@@ -332,16 +331,14 @@ def restore(target: Path) -> None:
 
 
 def folders_with(marker: str, folder: Path) -> set[str]:
-    """Return the names of the folders in a folder that hold a file ``marker``, those being replaced
-    included.
-    """
-    # in this order, one that is replaced during the look is seen at one of its places
+    """Return the names of the subfolders with a file ``marker``, including those being replaced."""
+    # in this order, a folder replaced meanwhile is seen in one of its two places
     places = itertools.chain(folder.iterdir(), folder.glob(f"{_ALL_REPLACED}/*"), folder.iterdir())
     return {path.name for path in places if (path / marker).is_file()}
 
 
 def list_files(folder: Path, *, hashed: bool = False) -> dict[str, StoredFile]:
-    """Return the files of a folder by relative name, for its manifest."""
+    """Return a folder's files by relative name, for its manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         path.relative_to(folder).as_posix(): StoredFile(
@@ -354,7 +351,7 @@ def list_files(folder: Path, *, hashed: bool = False) -> dict[str, StoredFile]:
 def check_files(
     folder: Path, files: Mapping[str, StoredFile], *, hint: str, hashed: bool = False
 ) -> None:
-    """Raise CheckFailedError unless a folder holds the files of its manifest, by size and with
+    """Raise CheckFailedError unless a folder's files match its manifest by size, and with
     ``hashed`` by hash.
     """
     for name, file in files.items():
@@ -372,7 +369,7 @@ def check_files(
 
 
 def link_file(file: Path, target: Path) -> None:
-    """Let a stored file, which is never written again, have a second name.
+    """Give a stored file, which is never rewritten, a second name.
 
     It is copied if the disk has no links.
     """
@@ -385,7 +382,8 @@ def link_file(file: Path, target: Path) -> None:
 def inside(folder: Path, name: str) -> Path | None:
     """Return the path of a name in a folder.
 
-    None if it leads out, absolute, by ``..`` or by a link, or if no file can have that name.
+    None if the path leads out of the folder (absolute, by ``..`` or by a link), or if no file can
+    have that name.
     """
     if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
         return None
@@ -398,10 +396,9 @@ def inside(folder: Path, name: str) -> Path | None:
 
 
 def is_below(path: Path, folder: Path) -> bool:
-    """Return whether what a path leads to, links followed, is a folder or in it.
+    """Return whether a path, with links followed, is a folder or inside it.
 
-    The hub's cache keeps the files of its folders, which are in ``snapshots``, next to them, in
-    ``blobs``.
+    The hub's cache keeps the files of its folders in ``snapshots`` next to them, in ``blobs``.
     """
     real = os.path.realpath(path)
     root = os.path.realpath(folder)

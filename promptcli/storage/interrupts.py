@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that wait for what must not be half done."""
+"""Ctrl-C and SIGTERM delayed until a critical block is complete."""
 
 import contextlib
 import signal
@@ -12,9 +12,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM come at the end of the block, if Python handles them.
+    """Delay Ctrl-C and SIGTERM until the end of the block, if Python handles them.
 
-    In other threads than the main one nothing changes: no signal interrupts them.
+    Only the main thread is affected: signals do not interrupt others.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

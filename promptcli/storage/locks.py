@@ -1,6 +1,6 @@
 """Locks between processes, on open files and folders.
 
-A process that dies holds no lock. On a file system without locks, work goes on without.
+A process that dies releases its locks. On a file system without locks, work continues without them.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from pathlib import Path
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 
-#: Longest wait in seconds for another program's lock: any that may open a file can lock it.
+#: Longest wait in seconds for another's lock: any program that may open a file can lock it.
 PATIENCE = 60.0
-_SAID_AFTER = 5.0  # seconds of waiting
+_SAID_AFTER = 5.0  # seconds of waiting before the note
 _AGAIN = 0.01  # seconds between two tries
 _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -40,7 +40,7 @@ def try_lock(descriptor: int) -> bool | None:
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Hold the lock of a file or folder that exists.
+    """Hold the lock of an existing file or folder.
 
     Raises:
         PromptcliError: Another process holds it for longer than ``PATIENCE`` seconds.
@@ -67,7 +67,7 @@ def hold(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_use(file: Path) -> Iterator[None]:
-    """Show other processes, while the block runs, that a file is in use. Many may use one."""
+    """Mark a file as in use while the block runs; several processes may use it."""
     with file.open("rb") as opened:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -82,8 +82,9 @@ def is_in_use(file: Path) -> bool:
 
 @contextlib.contextmanager
 def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
-    """Hold the lock file ``lock``. It is gone afterwards, and so is its folder if it is empty, and
-    those above that were made for it.
+    """Hold the lock file ``lock``.
+
+    Afterwards it is deleted, with its folder if empty, and parent folders that were made for it.
 
     Raises:
         UsageError: Another process holds it; the message names that process.
@@ -108,7 +109,7 @@ def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
         with contextlib.suppress(OSError):  # not empty
             for folder in (lock.parent, *made):
                 folder.rmdir()
-    with claim(lock, what, remedy):  # the holder ended just now and removed the file
+    with claim(lock, what, remedy):  # the holder has just ended and removed the file
         yield
 
 

@@ -1,7 +1,7 @@
-"""The folder of a run that resumes after a kill: its settings, its state, its log.
+"""The folder of a resumable run: its settings, state and log.
 
-The state is one safetensors file: weights, the optimiser's moments and the position. Batches, masks
-and dropout follow from the settings and the number of the step, so no generator's state is stored.
+The state is one safetensors file: weights, the optimiser's moments and the position. The settings
+and the step number determine batches, masks and dropout, so no generator's state is stored.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from promptcli.storage.typed_documents import convert, read_document, to_json
 
 Report = TypeVar("Report")
 
-_STATE = ("step", "exp_avg", "exp_avg_sq")  #: what AdamW keeps of a parameter
+_STATE = ("step", "exp_avg", "exp_avg_sq")  #: AdamW's state of a parameter
 
 
 _HASH = re.compile("[0-9a-f]{64}")
@@ -34,9 +34,10 @@ _HASH = re.compile("[0-9a-f]{64}")
 def check_same(
     stored: Mapping[str, Any], identity: Mapping[str, Any], what: str, elsewhere: str
 ) -> None:
-    """Refuse an identity that is not the one that is stored; the values of a hash are not shown.
+    """Refuse an identity that differs from the stored one; hashes are not printed.
 
-    In the message ``what`` is what has the stored one, ``elsewhere`` what else can be done.
+    In the message ``what`` names the owner of the stored identity, and ``elsewhere`` the other
+    remedies.
     """
     wanted: dict[str, Any] = json.loads(to_json(identity))
     for field in {**wanted, **stored}:
@@ -48,7 +49,7 @@ def check_same(
         differs = f"{name} {shorten(before)}, not {shorten(now)}"
         if _HASH.search(f"{before} {now}"):
             differs = f"other content ({name})"
-        raise UsageError(f"{what} {differs}; give that, {elsewhere}")
+        raise UsageError(f"{what} {differs}; use the same value, {elsewhere}")
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,16 @@ class _Begun:
 
 
 class RunFolder:
-    """The folder of a run. Its ``run.json`` holds the identity, which is everything that must be
-    the same when it is resumed, and the settings that it began with, so that a resumed run need not
-    name them.
+    """The folder of a run.
+
+    Its ``run.json`` holds the identity, everything that must be unchanged on resuming, and the
+    original settings, so that a resumed run need not name them.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._document = folder / "run.json"
-        #: there while a process works on the run
+        #: exists while a process works on the run
         self.lock = folder.with_name(f".{folder.name}.lock")
 
     @property
@@ -75,7 +77,7 @@ class RunFolder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that the run began with; empty if no run is unfinished."""
+        """The original settings of the unfinished run; empty if there is none."""
         return self._read().settings if self.has_begun else {}
 
     def _read(self) -> _Begun:
@@ -83,7 +85,7 @@ class RunFolder:
         return read_document(self._document, _Begun, hint=hint, error=UsageError)
 
     def claim(self, what: str, remedy: str) -> contextlib.AbstractContextManager[None]:
-        """Let no other process work on the run while the block runs; see ``locks.claim``."""
+        """Keep other processes from the run while the block runs; see ``locks.claim``."""
         return claim(self.lock, what, remedy)
 
     def open(
@@ -96,22 +98,22 @@ class RunFolder:
         force: bool = False,
         settings: Mapping[str, Any] = {},
     ) -> None:
-        """Begin a run, or check that it may be resumed with this JSON-ready identity; with
-        ``force`` begin it again.
+        """Begin a run, or check that it can be resumed with this JSON-ready identity; ``force``
+        begins it again.
 
-        In messages ``name`` is the folder's name, ``elsewhere`` what else can be done: ``or give
+        In messages ``name`` is the folder's name, and ``elsewhere`` the other remedies, e.g. ``or
         another `output` ``.
         """
         if force and not resume:
             self.discard()
         if not self.has_begun:
-            self.discard()  # a run that was killed while it began
+            self.discard()  # left by a run that was killed while it began
             self.folder.mkdir(parents=True)
             try:
                 document = {"identity": identity, "settings": settings}
-                with if_stopped("nothing was begun"):
+                with if_stopped("the run has not begun"):
                     write_text(self._document, to_json(document, indent=1))
-            except BaseException:  # a full disk: nothing has begun
+            except BaseException:  # a full disk: the run has not begun
                 self.discard()
                 raise
             return
@@ -127,13 +129,13 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class Position:
-    """How far a run is."""
+    """The progress of a run."""
 
     step: int = 0  #: Steps done.
     seen: int = 0  #: Tokens seen in pre-training, examples in contrastive training.
     seconds: float = 0.0  #: Time spent in steps, before and after resuming.
     scored_at: int = 0  #: ``seen`` at the last development score.
-    losses: tuple[float, ...] = ()  #: Of the steps since then.
+    losses: tuple[float, ...] = ()  #: Losses of the steps since that score.
 
 
 def save_state(
@@ -156,7 +158,7 @@ def save_state(
 def load_state(
     path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> Position:
-    """Read the state into parameters and optimiser; return the position."""
+    """Load the state into parameters and optimiser; return the position."""
     start_again = f"delete {path.parent} and start again"
     check_seal(path, hint=start_again, error=UsageError)
     is_fused = optimizer.param_groups[0].get("fused")
@@ -169,11 +171,11 @@ def load_state(
         stored = set(file.keys())
         for name, parameter in parameters.items():
             parameter.copy_(file.get_tensor(f"weight.{name}"))
-            # one that never had a gradient has no state, as a pooler that nothing reads
+            # a parameter without gradients has no state, e.g. an unused pooler
             if f"exp_avg.{name}" not in stored:
                 continue
             for kind in _STATE:
-                # a fused optimiser counts its steps on the parameter's device, others do not
+                # a fused optimiser counts its steps on the parameter's device, others on the CPU
                 is_here = kind == "step" and not is_fused
                 value = file.get_tensor(f"{kind}.{name}")
                 optimizer.state[parameter][kind] = value.to("cpu" if is_here else parameter.device)
@@ -181,7 +183,7 @@ def load_state(
 
 
 def read_log(path: Path, kind: type[Report], until: float = math.inf) -> list[Report]:
-    """Return the reports of a log, up to a step; a line that a kill cut short is left out."""
+    """Return the reports of a log, up to a step; a line cut short by a kill is left out."""
     with reading(path, hint=f"delete {path.parent} and start again", error=UsageError):
         return [convert(json.loads(line), kind) for line in _lines(path, until)]
 

@@ -1,7 +1,7 @@
-"""Tensors as a safetensors file; a full or failing disk is an OSError.
+"""Tensors in a safetensors file; a full or failing disk is an OSError.
 
-Files are read by numpy and become torch's tensors when these are asked for, so that what needs
-numbers alone does not wait for torch.
+Files are read by numpy and converted to torch on demand, so code that needs only numbers does not
+load torch.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from promptcli.errors import CheckFailedError, PromptcliError, one_line
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Types of numbers, as safetensors writes them, that numpy has.
+#: safetensors' names of the number types that numpy has.
 _OF_NUMPY = frozenset("F64 F32 F16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL".split())
 
 
 class StoredTensors(Mapping[str, "Tensor"]):
-    """The tensors of a file by name, each made of the file's numbers when it is first asked for."""
+    """The tensors of a file by name, each created from the file's numbers on first access."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         self.arrays = arrays
@@ -48,13 +48,13 @@ class StoredTensors(Mapping[str, "Tensor"]):
 
 
 def arrays_of(tensors: "Mapping[str, Tensor]") -> Mapping[str, np.ndarray]:
-    """Return the arrays of tensors by name; of those of a file without torch."""
+    """Return the arrays of tensors by name; tensors of a file do not load torch."""
     if isinstance(tensors, StoredTensors):
         return tensors.arrays
     return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
 
-#: The metadata of a sealed file that holds the checksum of its tensors.
+#: Metadata key of a sealed file, with the checksum of its tensors.
 _SEAL = "sha256"
 
 
@@ -65,7 +65,7 @@ def save_tensors(
     *,
     sealed: bool = False,
 ) -> None:
-    """Write tensors of any device and layout; ``sealed``: with a checksum, see ``check_seal``."""
+    """Write tensors of any device and layout; ``sealed`` adds a checksum, see ``check_seal``."""
     from safetensors.torch import save_file
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -75,12 +75,12 @@ def save_tensors(
     mode = path.stat().st_mode
     with disk_errors(path):
         save_file(plain, path, metadata=None if metadata is None else dict(metadata))
-    # safetensors lets only the owner read its files and ignores the umask
+    # safetensors makes its files readable only by the owner and ignores the umask
     path.chmod(stat.S_IMODE(mode))
 
 
 def checksum(names: Iterable[str], tensor: "Callable[[str], Tensor]") -> str:
-    """Return the SHA-256 of some tensors by their names: of types, shapes and values."""
+    """Return the SHA-256 of the named tensors: types, shapes and values."""
     import torch
 
     digest = hashlib.sha256()
@@ -92,7 +92,7 @@ def checksum(names: Iterable[str], tensor: "Callable[[str], Tensor]") -> str:
 
 
 def check_seal(path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError) -> None:
-    """Refuse a file that was written ``sealed`` and has changed since.
+    """Refuse a ``sealed`` file that has changed since it was written.
 
     See ``typed_documents.read_document`` for ``hint`` and ``error``.
     """
@@ -116,7 +116,7 @@ def load_tensors(
 
 
 def open_tensors(path: Path, *, hint: str) -> StoredTensors:
-    """Return the tensors of a file without torch; refuse numbers that are not finite."""
+    """Return the tensors of a file without loading torch; refuse non-finite numbers."""
     with reading(path, hint=hint):
         arrays = load_arrays(path)
         for name, array in arrays.items():
@@ -126,9 +126,9 @@ def open_tensors(path: Path, *, hint: str) -> StoredTensors:
 
 
 def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by name, or some of them.
+    """Return the arrays of a file by name, or only some.
 
-    Numbers of a type that numpy does not have (bfloat16) become float32.
+    Number types that numpy lacks (bfloat16) become float32.
     """
     with safe_open(path, framework="numpy") as file:
         names = names or list(file.keys())
@@ -147,7 +147,7 @@ def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, np.
 def reading(
     path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError
 ) -> Iterator[None]:
-    """Refuse a damaged file, whatever its reader raises in the block.
+    """Refuse a damaged file, whatever error its reader raises in the block.
 
     See ``typed_documents.read_document`` for ``hint`` and ``error``.
     """
@@ -159,9 +159,7 @@ def reading(
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn safetensors' own exception into the OSError that it hides, with its number and
-    ``path``.
-    """
+    """Turn safetensors' exception into the underlying OSError, with its number and ``path``."""
     try:
         yield
     except SafetensorError as error:

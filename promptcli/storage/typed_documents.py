@@ -1,4 +1,4 @@
-"""Stored JSON and TOML documents, read as a dataclass; a malformed one is a message of one line."""
+"""Stored JSON and TOML documents, read as a dataclass; a malformed one raises a one-line error."""
 
 import codecs
 import dataclasses
@@ -28,8 +28,8 @@ def read_document(
     """Read a document, TOML if the file's name ends in .toml, else JSON, as a dataclass or a type:
     ``dict[str, str]``.
 
-    ``hint`` ends the message: what to do about a malformed file. ``error`` is ``UsageError`` for
-    the user's files.
+    ``hint`` ends the message: the remedy for a malformed file. ``error`` is ``UsageError`` for the
+    user's files.
     """
     try:
         if path.exists() and not path.is_file():
@@ -44,8 +44,8 @@ def read_document(
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Return the value of JSON text with finite numbers and integers of 64 bits; else ValueError,
-    one short line.
+    """Return the value of JSON text with finite numbers and 64-bit integers; else raise ValueError
+    with one short line.
     """
     import msgspec
 
@@ -67,16 +67,17 @@ def _parse(content: bytes | str, decode: Callable[[bytes], Any], language: str) 
         raise ValueError(f"not UTF-8 at byte {problem.start}") from None  # type: ignore[attr-defined]
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    except (msgspec.DecodeError, ValueError) as problem:  # tomllib's, also for an endless integer
+    except (
+        msgspec.DecodeError,
+        ValueError,
+    ) as problem:  # tomllib's, also for a huge integer
         raise ValueError(f"not {language}: {str(problem)[:_CHARACTERS_SHOWN]}") from None
     _check_value(value)
     return value
 
 
 def _check_value(value: Any, levels: int = _DEEPEST) -> None:
-    """Refuse deep nesting and numbers that JSON allows but Python's or the disk's types do not
-    hold.
-    """
+    """Refuse deep nesting, and JSON numbers that do not fit Python's or the disk's types."""
     if not levels:
         raise ValueError(_TOO_DEEP)
     if isinstance(value, dict | list):
@@ -89,8 +90,8 @@ def _check_value(value: Any, levels: int = _DEEPEST) -> None:
 
 
 def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Document:
-    """Return plain values as a dataclass or another type; else ValueError with the field that is
-    wrong.
+    """Convert plain values to a dataclass or another type; else raise ValueError that names the
+    wrong field.
     """
     import msgspec
 

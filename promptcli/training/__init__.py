@@ -1,6 +1,6 @@
-"""Train a sentence encoder by a method, or fit what a recipe takes from sentences.
+"""Train a sentence encoder, or fit a recipe's weights and transforms on sentences.
 
-The functions import what is heavy when they are called.
+The functions import heavy libraries when they are called.
 """
 
 import dataclasses
@@ -42,21 +42,21 @@ def train(
     offline: bool = False,
     **settings: "Setting",
 ) -> "Trained":
-    """Train a sentence encoder; the checkpoint that is best on the development pairs is kept.
+    """Train a sentence encoder and keep the checkpoint with the best development score.
 
     Args:
         method: A name of ``training.methods.METHODS``: ``promptbert``, ``dcpcse``, ``simcse``, ...;
-            only a run that is resumed needs none.
+            only a resumed run needs none.
         data: What is learned from: texts in a list, pairs or triplets in a list, a file (or several
             in a list), ``demo``, ``wiki1m_for_simcse``, ``nli_for_simcse``, or a
             ``datasets.Dataset``. Its columns tell whether the method is supervised. Default:
             ``demo``.
         backbone: Pre-trained model: a shipped name, a folder, or a hub id. Default: ``mini-bert``.
         device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Default: the fastest.
-        dtype: Of matrix products; weights stay float32. Default: bfloat16 where the hardware
-            computes in it.
+        dtype: Precision of matrix products; weights stay float32. Default: bfloat16 if the hardware
+            supports it.
         start: Model of the registry whose tuned backbone the run starts from.
-        name: Name of the model; such a run can be resumed. Default: it is not saved.
+        name: Name of the model; a named run can be resumed. Default: the model is not saved.
         supervised: Refuse data other than pairs or triplets.
         paper: The published settings, backbone and data, with the choices behind the printed
             figures.
@@ -64,25 +64,25 @@ def train(
             documents, ``retrieval:FILE``, by nDCG@10. Default: ``demo:dev``, or ``STS-B:dev``.
         tests: Tasks to score at the end. Default: the test split of the development task.
         data_dir: SentEval folder of the tasks.
-        resume: Go on with the unfinished run of that name, which needs no other argument; it ends
-            with the weights of a run that was never stopped. With a method, a run is begun if none
-            is kept, and one that has ended is done.
+        resume: Continue the unfinished run of that name, with no other argument. Its weights are
+            those of an uninterrupted run. With a method, a missing run is begun, a finished run is
+            left alone.
         force: Replace a model of that name.
         report_to: Trackers that receive loss, learning rate, gradient norm, speed, development
             score and settings: ``tensorboard``, ``wandb``, ``mlflow``, ``trackio``.
         csv: How the tables of the data are written: ``{"delim": ";", "decimal_separator": ","}``.
-        skip_bad: Leave out the rows of the data that cannot be read, and say how many and why.
+        skip_bad: Leave out unreadable rows of the data, and say how many and why.
         offline: Never use the network.
         settings: The method's own settings: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
 
     Returns:
-        The trained encoder, its scores in Spearman x 100, and those it is measured against.
+        The trained encoder, its scores in Spearman x 100, and the reference scores.
 
     Raises:
         UsageError: An unknown method or setting, data that cannot be learned from, or a name that
             is taken.
         NotFoundError: Data, a backbone or a model is missing.
-        PromptcliError: The loss is not a number, or memory does not hold one sentence.
+        PromptcliError: The loss is not a number, or one sentence does not fit in memory.
 
     Example:
         >>> import promptcli as pc
@@ -116,27 +116,27 @@ def training_settings(
     skip_bad: bool = False,
     **settings: "Setting",
 ) -> dict[str, Any]:
-    """Return the settings, the recipe and the data that ``train`` would begin with, JSON-ready,
-    without reading weights or using the network.
+    """Return the settings, the recipe and the data of a ``train`` call, JSON-ready, without reading
+    weights or using the network.
 
     Local data are read: their columns decide whether the method is supervised.
 
     Args:
-        method: As of ``train``, like all others.
+        method: See ``train``; the same holds for all arguments.
         data: What is learned from.
         backbone: Pre-trained model.
         start: Model that the run starts from.
         supervised: Refuse data other than pairs or triplets.
         paper: The published settings.
-        on: What chooses the best checkpoint.
-        dtype: Of matrix products.
+        on: Development set that chooses the best checkpoint.
+        dtype: Precision of matrix products.
         data_dir: SentEval folder of the tasks.
         csv: How the tables of the data are written.
         skip_bad: Leave out the rows that cannot be read.
         settings: The method's own settings.
 
     Raises:
-        UsageError: As of ``train``.
+        UsageError: As for ``train``.
 
     Example:
         >>> import promptcli as pc
@@ -164,21 +164,21 @@ def fit(
 ) -> "TorchEncoder":
     """Fit a recipe's TF-IDF weights or transforms on sentences.
 
-    A task names its test sentences, both sides of every pair; ``STS-B:all`` and ``SICK-R:all``
-    those of all splits. With STS12 to STS16 they are the whitening paper's target setting; its
-    other one is a file of NLI pairs. A model fitted on a task has seen the task's text, though
-    never its scores.
+    A task stands for its test sentences, both sides of every pair; ``STS-B:all`` and ``SICK-R:all``
+    add the other splits. STS12 to STS16 are the whitening paper's target setting; a file of NLI
+    pairs is its other setting. A model fitted on a task has seen the task's text, though never its
+    scores.
 
     Args:
-        recipe: A named one (``whitening``, ``flow``, ``first-last-tfidf``), a ``Recipe``, or what
-            else ``load`` takes.
+        recipe: A recipe's name (``whitening``, ``flow``, ``first-last-tfidf``), a ``Recipe``, or
+            anything that ``load`` takes.
         on: n sentences in a list, a file (of pairs: both sides), a task, or ``demo``.
-        select: Development pairs that choose the parameters of the last transform, if it is given
-            without (all-but-the-top, whitening, spectral, embed-filter): ``STS-B:dev``,
+        select: Development pairs that choose the parameters of the last transform if none are
+            given (all-but-the-top, whitening, spectral, embed-filter): ``STS-B:dev``,
             ``demo:dev``, or a file of graded pairs; never a test set.
-        name: Name of the model. Default: it is not saved.
+        name: Name of the model. Default: the model is not saved.
         device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Default: the fastest.
-        dtype: Of the backbone. Default: as stored.
+        dtype: Precision of the backbone. Default: as stored.
         data_dir: SentEval folder of the tasks.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
         force: Replace a model of that name.

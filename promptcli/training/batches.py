@@ -1,4 +1,4 @@
-"""The batches of a run: rows of its sources in an order that follows from the seed alone."""
+"""The batches of a run: the seed alone decides the order of the rows of its sources."""
 
 import itertools
 import math
@@ -16,12 +16,12 @@ _DRAW = 8
 
 
 def steps_of(settings: TrainingSettings, examples: int) -> int:
-    """Return the number of steps of a run on a number of examples; refuse fewer than a batch."""
+    """Return the steps of a run on a number of examples; refuse fewer examples than a batch."""
     size = settings.batch_size
     if examples < size:
         raise UsageError(
-            f"{counted(examples, 'example')} are less than one batch of {size}; give {examples}, or"
-            " more data",
+            f"{counted(examples, 'example')} are fewer than one batch of {size}; set {examples},"
+            " or give more data",
             parameter="batch_size",
         )
     batches = examples // size if settings.drop_last else math.ceil(examples / size)
@@ -29,8 +29,9 @@ def steps_of(settings: TrainingSettings, examples: int) -> int:
 
 
 def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
-    """Return the rows of each source in an epoch, n^(1/T) / sum n^(1/T) of all: the largest
-    remainders rounded up.
+    """Return the number of rows of each source in an epoch, in proportion to n^(1/T).
+
+    The largest remainders are rounded up.
     """
     total = sum(sizes)
     weights = np.asarray(sizes, np.float64) ** (1 / temperature)
@@ -43,11 +44,11 @@ def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
 def batches(
     settings: TrainingSettings, sizes: Sequence[int], lengths: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the rows of each batch without end; one that ends an epoch may be short.
+    """Yield the rows of each batch endlessly; the last batch of an epoch may be short.
 
-    A source with fewer rows than its share begins again within the epoch, one with more continues
-    in the next; each pass over a source has a new order. ``lengths`` are those of all rows; a
-    batch then holds rows of similar lengths.
+    A source with fewer rows than its share starts over within the epoch; a source with more rows
+    continues in the next epoch. Each pass over a source has a new order. With ``lengths`` (of all
+    rows) a batch holds rows of similar lengths.
     """
     size = settings.batch_size
     shares = source_shares(sizes, settings.data_temperature)
@@ -73,11 +74,11 @@ def batches(
 
 
 def _again_and_again(seed: int, source: int, rows: range) -> Iterator[int]:
-    """Yield the rows of a source without end, each time in a new order."""
+    """Yield the rows of a source endlessly, each time in a new order."""
     for number in itertools.count():
         yield from np.random.default_rng([seed, _DRAW, source, number]).permutation(rows).tolist()
 
 
 def _cut(rows: np.ndarray, size: int) -> list[np.ndarray]:
-    """Return the rows in batches; the last one may be short."""
+    """Split the rows into batches; the last batch may be short."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -1,7 +1,7 @@
-"""The request for a training, and what follows from it before anything is loaded.
+"""The arguments of a training, and the settings that follow before anything is loaded.
 
-First the settings that a run begins with on a backbone: whose they are, and how they differ from
-the paper's. Then all that ``train`` is asked for.
+The first part finds a run's initial settings on a backbone: their source, and how they differ from
+the paper's. The second part is ``TrainConfig``, all arguments of ``train``.
 """
 
 import dataclasses
@@ -25,29 +25,29 @@ from promptcli.settings import BARE, PAPER, typed_settings
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import Method, Reading, TrainingSettings
 
-#: Whose the settings are that a run begins with, if they are not published.
+#: Source of a run's initial settings, if they are not published.
 FOUND = f"found on {BARE.backbone}"
-OF_METHOD = "the method's own"  #: of a method that nothing is published for
+OF_METHOD = "the method's own"  #: for a method without published settings
 
-#: Settings that say where and how a run computes, not what.
+#: Settings that change where and how a run computes, not its result.
 _COMPUTING = ("seed", "chunk_tokens", "gradient_caching", "compile")
 
 
 @dataclass(frozen=True)
 class SettingsInForce:
-    """A method's settings on a backbone, whose they are, and which of them were given."""
+    """A method's settings on a backbone, their source, and the names of the given ones."""
 
     method: Method
     settings: TrainingSettings
     source: str  #: ``published for BACKBONE``, ``FOUND`` or ``OF_METHOD``
-    backbone: str  #: for which they are published or found
+    backbone: str  #: for which the settings are published or found
     given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def changed(self, given: Mapping[str, Any]) -> "SettingsInForce":
-        """Return these settings with those that are given.
+        """Return a copy with the given settings.
 
         Raises:
-            UsageError: A setting that the method has not, or a value that is not allowed.
+            UsageError: The method has no such setting, or the value is not allowed.
         """
         known = vars(self.settings)
         for name in given:
@@ -61,7 +61,7 @@ class SettingsInForce:
         return dataclasses.replace(self, settings=self.settings.replace(**given), given=given)
 
     def summary(self) -> str:
-        """Return one line: whose settings they are, and which were given."""
+        """Return one line: the source of the settings, and the given ones."""
         line = f"settings of {self.method.name}: {self.source}"
         return f"{line}; given: {', '.join(typed_settings(self.given))}" if self.given else line
 
@@ -77,14 +77,14 @@ class SettingsInForce:
 def preset_for(
     method: Method, backbone: str, *, paper: bool = False, shape: Shape | None = None
 ) -> SettingsInForce:
-    """Return the settings that a method has for a backbone before anything is given.
+    """Return a method's default settings for a backbone.
 
-    Settings found on ``mini-bert`` are for backbones of its shape; all others have those of the
-    published backbone of their name or their shape, or of the method's first. ``paper``: with the
-    choices that made the printed figures. ``shape``: the backbone's, which is looked up if None.
+    Settings found on ``mini-bert`` apply to backbones of its shape. Any other backbone takes the
+    published settings for its name, else for its shape, else for the method's first backbone.
+    ``paper`` adds the choices that made the printed figures. ``shape`` is looked up if None.
 
     Raises:
-        NotFoundError: A backbone of the hub that is not here yet.
+        NotFoundError: A backbone of the hub that is not downloaded yet.
     """
     if not method.paper:
         return SettingsInForce(method, method.small, OF_METHOD, "")
@@ -110,13 +110,13 @@ def shape_on(backbone: Backbone) -> Shape:
 
 
 def is_minis(shape: Shape) -> bool:
-    """Return whether a shape is that of ``mini-bert``."""
+    """Return whether a shape equals that of ``mini-bert``."""
     return shape == shape_of(BARE.backbone)
 
 
 def _published_like(method: Method, shape: Shape) -> str:
-    """Return the method's published backbone of a shape, best with its vocabulary too, else the
-    method's first.
+    """Return the method's published backbone of this shape, preferably of this vocabulary too; else
+    the method's first.
     """
     shapes = {
         name: PUBLISHED[last_part(name)].shape
@@ -134,13 +134,13 @@ def _published_like(method: Method, shape: Shape) -> str:
 def differences_from_paper(
     method: Method, settings: TrainingSettings, backbone: str
 ) -> list[dict[str, Any]]:
-    """Return the settings that are neither the paper's for a backbone nor its program's, as
-    ``setting``, ``value`` and ``paper``.
+    """Return the settings that differ both from the paper's for a backbone and from its program's,
+    as ``setting``, ``value`` and ``paper``.
 
     Args:
         method: The method, unsupervised or supervised.
         settings: The settings of a run.
-        backbone: A name of ``method.paper``; of any other it is the method's first.
+        backbone: A name in ``method.paper``; any other name means the method's first.
 
     Returns:
         The differences in the order of the fields; none if nothing is published.
@@ -161,14 +161,14 @@ Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
 #: Fields of the call, not of the run: ``resume`` takes them from the call.
 _OF_CALL = ("name", "device", "resume", "force")
-#: Fields that name files, which a resumed run finds from another folder, too.
+#: Fields that name files; a resumed run finds them from any working folder.
 _FILES = ("data", "on", "tests", "data_dir", "backbone")
-_IN_MEMORY = {"in_memory": True}  #: in the folder of a run, in place of data without a file
+_IN_MEMORY = {"in_memory": True}  #: in a run's folder, instead of data without a file
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """What ``train`` is asked for; the folder of a run keeps it, and ``resume`` reads it."""
+    """The arguments of ``train``; the folder of a run keeps them, and ``resume`` reads them."""
 
     method: str = ""
     data: TrainingData | None = None
@@ -188,21 +188,22 @@ class TrainConfig:
     csv: Mapping[str, str] | None = None
     skip_bad: bool = False
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
-    threads: int = 0  #: of the processor, with which the run began; 0: it is new
-    group: str = ""  #: name of the several runs that it is one of
+    threads: int = 0  #: CPU threads at the start of the run; 0: a new run
+    group: str = ""  #: name of the group of runs, if there are several
     command: str = dataclasses.field(default_factory=typed_command)
 
     def document(self) -> dict[str, Any]:
-        """Return what the folder of a run keeps, JSON-ready."""
+        """Return the arguments as the folder of a run keeps them, JSON-ready."""
         document = {name: getattr(self, name) for name in _OF_RUN}
         for name in ("data", "on", "data_dir"):
             document[name] = _kept(document[name])
         return {**document, "folder": os.getcwd()}
 
     def resumed(self, stored: Mapping[str, Any]) -> "TrainConfig":
-        """Return what an unfinished run began with.
+        """Return the arguments of an unfinished run.
 
-        A call with a method has what matters, and ``Run.identity`` is compared.
+        If the call names a method, its own settings are used; ``Run.identity`` later checks that
+        they match the stored run.
         """
         if self.method:
             began_with = {field: stored[field] for field in ("command", "dtype", "threads")}
@@ -214,7 +215,7 @@ class TrainConfig:
         for field, value in began.items():
             if value == _IN_MEMORY:
                 raise UsageError(
-                    "that of this run was in memory, not in a file; give it again, and the method"
+                    "was in memory in this run, not in a file; give it again, with the method"
                     " and all other options",
                     parameter=field,
                 )
@@ -224,27 +225,29 @@ class TrainConfig:
         return dataclasses.replace(self, **began)
 
     def check_names_a_run(self) -> None:
-        """Refuse what is given beside the name of a run without a method: the run has all of it."""
+        """Refuse other arguments beside the name of a run if no method is given: the run has them
+        all.
+        """
         given = {**self.settings, **{name: getattr(self, name) for name in _OF_RUN}}
         for field, value in given.items():
             if value and field != "command":
                 raise UsageError(
-                    "a resumed run keeps what it began with; leave it out, or give the method, too",
+                    "a resumed run keeps its settings; leave it out, or also give the method",
                     parameter=field,
                 )
 
     @property
     def form(self) -> Method:
-        """The method before the data are read, whose columns tell whether it is supervised."""
+        """The method before the data are read, whose columns decide whether it is supervised."""
         method = find_method(self.method, supervised=self.supervised)
         if self.paper and not method.paper:
             raise UsageError(
-                f"no settings of {method.name} are published; leave it out", parameter="paper"
+                f"{method.name} has no published settings; leave it out", parameter="paper"
             )
         return method
 
     def check_settings(self) -> None:
-        """Refuse settings that no form of the method takes."""
+        """Refuse settings that neither form of the method has."""
         refusals = []
         for form in filter(None, METHODS[self.form.name]):
             try:
@@ -256,7 +259,7 @@ class TrainConfig:
 
     @property
     def backbone_name(self) -> str:
-        """The backbone that is given, of the model that the run starts from, or a default."""
+        """The given backbone, else that of the model that the run starts from, else a default."""
         if self.backbone:
             return self.backbone
         if self.start_recipe is not None:
@@ -267,12 +270,12 @@ class TrainConfig:
 
     @property
     def start_recipe(self) -> Recipe | None:
-        """How the model that the run starts from reads sentences."""
+        """The recipe of the model that the run starts from."""
         return open_registry().card(self.start).recipe if self.start else None
 
     @property
     def source(self) -> TrainingData:
-        """The data that are given, or by default."""
+        """The given data, or the default."""
         if self.data is not None:
             return self.data
         if not self.paper:
@@ -298,8 +301,8 @@ class TrainConfig:
         return preset.changed(self.settings)
 
     def reading(self, found: SettingsInForce, backbone: str, family: str) -> Reading:
-        """Return how the method reads sentences on a backbone, which is as its start does, unless
-        the papers' way is asked for.
+        """Return how the method reads sentences on a backbone: as the start model does, unless the
+        papers' way is requested.
         """
         reading = Reading(found.method, found.settings, backbone, family)
         start = self.start_recipe
@@ -311,7 +314,7 @@ _OF_RUN = [item.name for item in dataclasses.fields(TrainConfig) if item.name no
 
 
 def _kept(data: Any) -> Any:
-    """Return what names data as JSON keeps it."""
+    """Return the name of data, JSON-ready."""
     if is_sources(data):
         kept = list(map(_kept, data))
         return _IN_MEMORY if _IN_MEMORY in kept else kept
@@ -321,9 +324,7 @@ def _kept(data: Any) -> Any:
 
 
 def _located(name: Any, folder: Path) -> Any:
-    """Return the name of a file that is here, or that ``folder`` has, as a path; other names as
-    they are.
-    """
+    """Return the path of a file found here or in ``folder``; other names are returned unchanged."""
     if isinstance(name, tuple):
         return tuple(_located(each, folder) for each in name)
     if not isinstance(name, str) or os.path.exists(split_columns(name)[0]):
@@ -333,7 +334,7 @@ def _located(name: Any, folder: Path) -> Any:
 
 
 def _with_tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of JSON as a config has them."""
+    """Return JSON values with tuples for lists, as a config has them."""
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }

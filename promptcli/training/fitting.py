@@ -1,5 +1,5 @@
-"""Fit what a recipe takes from sentences (TF-IDF weights, transforms, a flow), and choose a
-transform's parameter.
+"""Fit a recipe on sentences (TF-IDF weights, transforms, a flow), and choose a transform's
+parameter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,15 +33,15 @@ from promptcli.recipe import Recipe
 
 #: axes removed at the top, at most a quarter of them
 _TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-#: the published code's, of a flow: AdamW at a constant rate, one epoch
+#: published settings of a flow: AdamW at a constant rate, one epoch
 _RATE = 1e-3
 _DECAY = 0.01
 _EPS = 1e-6
-# sentences a step (published: pairs); largest global norm of the gradient
+# sentences per step (published: pairs); gradients are clipped at this global norm
 _BATCH = 32
 _CLIP = 1.0
-_SEED = 42  # of a flow's first weights and of the order; ours
-#: An encoder of all that comes before it, n sentences and a progress callback -> the fitted
+_SEED = 42  # seeds a flow's initial weights and the order; our choice
+#: The encoder of all earlier steps, n sentences and a progress callback -> the fitted
 #: tensors.
 Fit = Callable[[TorchEncoder, Sequence[str], Progress], dict[str, Tensor]]
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
@@ -53,7 +53,7 @@ def _ends(name: str, d: int) -> list[str]:
     return [f"{name}:{top}-{bottom}" for top in tops for bottom in bottoms]
 
 
-#: Candidates of a transform for vectors of width d, the plainest first: the first of equal ones is
+#: A transform's candidates for vectors of width d, plainest first: of equal scores the first is
 #: taken.
 CANDIDATES: dict[str, Callable[[int], list[str]]] = {
     "all-but-the-top": lambda d: [f"all-but-the-top:{k}" for k in _TOPS if k <= d // 4],
@@ -83,16 +83,16 @@ def fit_recipe(
     source: str = "a list",
     **options: Any,
 ) -> FittedRecipe:
-    """Fit whatever the recipe needs, in order.
+    """Fit all parts of the recipe that need it, in order.
 
-    ``choose_by`` are pairs that choose the last transform's parameter.
+    The pairs ``choose_by`` choose the last transform's parameter.
     """
     if choose_by is not None:
         _check_selection(recipe, choose_by)
     planned = _plan(recipe)
     if not planned and choose_by is None:
         parts = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
-        raise UsageError(f"the recipe has nothing to fit ({parts}); fitted are: {', '.join(FITS)}")
+        raise UsageError(f"the recipe has nothing to fit ({parts}); allowed: {', '.join(FITS)}")
     texts = [sentence for sentence in sentences if sentence.strip()]
     if not texts:
         raise UsageError("no sentence to fit on; give a file with one sentence a line")
@@ -116,7 +116,7 @@ def fit_recipe(
 
 
 def _check_selection(recipe: Recipe, task: STSTask) -> None:
-    """Refuse what cannot choose, and a recipe that leaves nothing to be chosen."""
+    """Refuse a test set, and a recipe that leaves no parameter to choose."""
     if TaskName(task.name, task.split).is_published_test:
         raise UsageError(
             f"{task.label} is a test set; choose by STS-B:dev, demo:dev or a FILE of graded pairs"
@@ -126,12 +126,12 @@ def _check_selection(recipe: Recipe, task: STSTask) -> None:
     name, _, argument = last.partition(":")
     if name not in CANDIDATES:
         raise UsageError(
-            f"the last transform is {name!r}; parameters are chosen for one of:"
+            f"the last transform is {name!r}; select chooses parameters for:"
             f" {', '.join(CANDIDATES)}"
         )
     if argument:
         raise UsageError(
-            f"{last!r} has its parameters already; give {name}, or no select",
+            f"{last!r} already has parameters; give {name}, or leave out select",
             parameter="transforms",
         )
 
@@ -144,7 +144,7 @@ def _select(
 ) -> dict[str, Any]:
     """Score every candidate of a transform on development pairs, Spearman x 100.
 
-    ``before`` is the encoder without the transform. The document returned is ready for JSON.
+    ``before`` is the encoder without the transform. The returned document is JSON-ready.
     """
     pairs = task.pairs()
     rows = row_of_sentences([task])
@@ -181,15 +181,15 @@ def _select(
 def fit_flow(vectors: np.ndarray, *, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """Return the parameters of a flow trained on vectors (n, d) float32, by name.
 
-    The published code computes the vectors again in each step, with the frozen BERT's dropout on;
-    ours come from one pass without dropout, which is many times faster. Batches are full; the rest
-    of an epoch is left out.
+    The published code recomputes the vectors in each step, with the frozen BERT's dropout on. Here
+    they come from one pass without dropout, which is many times faster. All batches are full: the
+    rest of an epoch is left out.
     """
     n, d = vectors.shape
     glow = Glow(d)
     if n < _BATCH:
         raise UsageError(
-            f"flow starts from one batch of {_BATCH} sentences; {n} were given: give more"
+            f"flow needs at least one batch of {_BATCH} sentences; {n} were given: give more"
         )
     rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)).to(device)
     generator = torch.Generator().manual_seed(_SEED)
@@ -209,7 +209,7 @@ def fit_flow(vectors: np.ndarray, *, device: torch.device | str = "cpu") -> dict
 
 
 def _of_vectors(fit_tensors: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
-    """Return a fit to the vectors (n, d), a sentence counted as often as it occurs."""
+    """Return a fit to the vectors (n, d) of all sentences, repeated ones included."""
     return lambda encoder, sentences, progress: fit_tensors(
         encoder.encode(sentences, progress=progress)
     )
@@ -225,7 +225,7 @@ def _of_tokens(fit_tensors: Callable[[RaggedIds, Backbone], dict[str, Tensor]]) 
     return fit
 
 
-#: Fits by weights as a recipe writes them, and by transform.
+#: The fit for each kind of weights, by its name in a recipe, and for each transform.
 FITS: dict[str, Fit] = {
     "tfidf": _of_tokens(
         lambda rows, backbone: {TENSOR: fit_idf(rows, len(backbone.word_embeddings))}
@@ -241,7 +241,7 @@ FITS: dict[str, Fit] = {
 
 
 def _plan(recipe: Recipe) -> list[tuple[str, Recipe]]:
-    """Return the names of a recipe's fits in order, each with the recipe of the steps before it."""
+    """Return the names of a recipe's fits in order, each with the recipe of all earlier steps."""
     parts = recipe.parts
     planned = []
     weights = str(parts.pooling.weights[0])

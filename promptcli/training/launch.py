@@ -1,15 +1,15 @@
-"""How many processes of a run there are: ``accelerate launch`` and ``torchrun`` tell each by its
-environment.
+"""The number of processes of a run, from the environment that ``accelerate launch`` or ``torchrun``
+sets.
 """
 
 from collections.abc import Mapping
 
 
 def number_of_processes(environ: Mapping[str, str]) -> int:
-    """Return how many processes were started together; 1: this one is alone.
+    """Return how many processes were started together; 1: this process is alone.
 
-    A launcher's variables stay behind in interactive shells and batch jobs; a process that has only
-    some of them is alone.
+    A launcher's variables may remain in interactive shells and batch jobs; a process with only some
+    of them is alone.
     """
     number = environ.get("WORLD_SIZE", "")
     is_complete = environ.get("RANK") and environ.get("MASTER_ADDR")

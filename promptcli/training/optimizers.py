@@ -1,5 +1,5 @@
-"""AdamW of the papers' programs, next to torch's: they differ in epsilon, bias correction and
-weight decay.
+"""AdamW as the papers' programs had it; epsilon, bias correction and weight decay differ from
+torch's.
 """
 
 import math
@@ -17,9 +17,9 @@ class OlderAdamW(torch.optim.Optimizer):
     """AdamW of transformers until 4.2.1.
 
     With m and v the running means of g and g^2 at step t, a parameter moves by -lr sqrt(1 - b2^t) /
-    (1 - b1^t) m / (sqrt(v) + eps), so epsilon counts before the bias correction, where torch has
-    -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction
-    it moves by -lr m / (sqrt(v) + eps). Decay comes after that: p -= lr wd p.
+    (1 - b1^t) m / (sqrt(v) + eps), so epsilon is added before the bias correction; torch has
+    -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction it
+    moves by -lr m / (sqrt(v) + eps). Decay follows: p -= lr wd p.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class OlderAdamW(torch.optim.Optimizer):
 
 
 def _groups(named: Mapping[str, nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Return the parameters that decay, and biases and layer norms, which do not."""
+    """Return two groups: parameters with decay, and biases and layer norms, without."""
     still = [name for name in named if name.endswith(("bias", "LayerNorm.weight"))]
     moving = [parameter for name, parameter in named.items() if name not in still]
     groups = [(moving, decay), ([named[name] for name in still], 0.0)]
     return [{"params": params, "weight_decay": weight} for params, weight in groups if params]
 
 
-#: Makes an optimiser of parameters by name, a learning rate and a weight decay.
+#: Makes an optimiser from named parameters, a learning rate and a weight decay.
 Make = Callable[[Mapping[str, nn.Parameter], float, float], torch.optim.Optimizer]
 #: By the name in ``TrainingSettings.optimizer``: torch's, transformers 4.2.1's, ConSERT's.
 OPTIMIZERS: dict[str, Make] = {

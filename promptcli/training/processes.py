@@ -1,8 +1,8 @@
-"""Processes of one run: each takes a share of every batch, all see every negative (`accelerate
-launch`, `torchrun`).
+"""Processes of one run (`accelerate launch`, `torchrun`): each encodes a share of every batch and
+sees all negatives.
 
-Every process computes the loss of the complete batch, and only its own vectors carry gradient:
-their sum is a single process's gradient.
+Every process computes the loss of the complete batch, but only its own vectors carry gradient. The
+sum of the gradients equals a single process's gradient.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from promptcli.training.launch import number_of_processes
 
 
 class Processes:
-    """The processes of a run: this one alone, or those that its accelerator knows."""
+    """The processes of a run: this process alone, or all processes of the accelerator."""
 
     def __init__(
         self, accelerator: Accelerator | None = None, *, device: str = "cpu", mixed: bool = False
     ) -> None:
         self.accelerator = accelerator
         self.device = device  #: of this process
-        self.mixed = mixed  #: products in bfloat16; weights and optimiser stay float32
+        self.mixed = mixed  #: matrix products in bfloat16; weights and optimiser stay float32
         self.number: int = accelerator.num_processes if accelerator else 1
         self.index: int = accelerator.process_index if accelerator else 0
         self.is_main = self.index == 0
@@ -37,14 +37,14 @@ class Processes:
         last = examples % batch_size or batch_size
         if last < self.number:
             raise UsageError(
-                f"{examples} examples leave a batch of {last} for {self.number} processes; take"
+                f"{examples} examples leave a last batch of {last} for {self.number} processes; set"
                 " another",
                 parameter="batch_size",
             )
 
     def autocast(self) -> torch.autocast:
-        """Return the context in which products have the run's precision (accelerate's is one for a
-        whole program).
+        """Return the context that sets the precision of matrix products; accelerate's would set it
+        for the whole program.
         """
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.mixed)
 
@@ -71,8 +71,9 @@ class Processes:
         return self._sum(value.detach().clone())
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Put the sum over the processes in place of each gradient; a parameter without one in any
-        process keeps none, as in a single process, so that the optimiser passes it over.
+        """Replace each gradient by its sum over the processes.
+
+        A parameter without a gradient in every process stays without, so the optimiser skips it.
         """
         if self.accelerator is None:
             return
@@ -105,7 +106,7 @@ class Processes:
 
 @contextlib.contextmanager
 def _together(number: int) -> Iterator[None]:
-    """Report in one line that the other processes are missing or have ended."""
+    """Report in one line that another process is missing or has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -113,14 +114,12 @@ def _together(number: int) -> Iterator[None]:
             raise
         said = one_line(error, 120)
         raise PromptcliError(
-            f"another process of the {number} has ended or was never there ({said})"
+            f"another process of the {number} has ended or never started ({said})"
         ) from None
 
 
 def start_processes(device: str | None, dtype: str | None) -> Processes:
-    """Join the other processes of this launch, each on its own device, in the precision that is
-    asked for.
-    """
+    """Join the other processes of this launch, each on its own device, in the given precision."""
     device = choose_device(device or "auto")
     mixed = choose_dtype(dtype or "auto", device) == torch.bfloat16
     number = number_of_processes(os.environ)
@@ -133,7 +132,7 @@ def start_processes(device: str | None, dtype: str | None) -> Processes:
         accelerator = Accelerator(cpu=device == "cpu", mixed_precision="no")
     if accelerator.num_processes != number:
         raise UsageError(
-            f"of {number} processes only {accelerator.num_processes} would train together; start"
+            f"only {accelerator.num_processes} of {number} processes would train together; start"
             " them with `accelerate launch` or `torchrun`, which set LOCAL_RANK"
         )
     if device != "cpu":

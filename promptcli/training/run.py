@@ -1,6 +1,4 @@
-"""A training from top to bottom: data and backbone are opened, the method learns, the model is
-scored beside what it is measured against, and saved.
-"""
+"""A complete training: open data and backbone, train, score beside the references, and save."""
 
 import contextlib
 import dataclasses
@@ -68,7 +66,7 @@ from promptcli.training.trained import COLUMNS, UNTRAINED_START, Trained
 from promptcli.training.trainer import Trainer
 from promptcli.training.watching import WatchedRun, Watcher, make_trackers
 
-_WORDS_SHOWN = 8  # words that a note names of those left out
+_WORDS_SHOWN = 8  # left-out words that a note names
 _NEAREST = 5  # tokens named for each word of a soft template
 
 
@@ -79,15 +77,15 @@ def train(
     watchers: Sequence[Watcher] = (),
     folder: Path | None = None,
 ) -> Trained:
-    """Train in these processes, or in those of this launch; save the model if it has a name.
+    """Train in the processes of this launch; save the model if it has a name.
 
-    With ``resume`` an unfinished run goes on, and the result of one that has ended is returned. A
-    run that is given its ``folder`` is one of several: it stays there, and no model is saved.
+    With ``resume`` an unfinished run continues, and a finished run's result is returned. With
+    ``folder`` the run is one of several: it stays in that folder, and no model is saved.
     """
     registry = open_registry()
     if config.resume:
         if config.name is None:
-            raise UsageError("which run should be resumed? give it", parameter="name")
+            raise UsageError("give the name of the run to resume", parameter="name")
         stored = RunFolder(folder or registry.run_folder(config.name)).settings
         finished = None if stored else find_finished(config.name)
         if stored:
@@ -96,11 +94,11 @@ def train(
             return _done(config, finished)
         elif not config.method:
             raise UsageError(
-                f"no unfinished run of {config.name!r}; leave it out to start one",
+                f"{config.name!r} has no unfinished run; leave it out to start one",
                 parameter="resume",
             )
     if not config.method:
-        raise UsageError("give one, e.g. simcse", parameter="method")
+        raise UsageError("missing; give one, e.g. simcse", parameter="method")
     name = config.name if folder is None else None
     if name is not None:
         config.check_settings()  # an unknown setting is reported before a name that is taken
@@ -127,12 +125,12 @@ def train(
             run.begin_watching(watchers, folder, stack)
         if config.name:
             continues = f"`promptcli train --resume {config.name}` continues the run"
-            stack.enter_context(if_stopped(f"{continues}, force starts it again"))
+            stack.enter_context(if_stopped(f"{continues}, force starts over"))
         entry = run.train_in_folder(folder)
         if processes.is_main and name is not None:
             if not replaces and name in registry.names():
                 raise UsageError(
-                    f"model {name!r} appeared during the training, whose run is kept: resume"
+                    f"model {name!r} was created during the training; the run is kept: resume"
                     " replaces that model"
                 )
             registry.save(entry, force=replaces)
@@ -144,34 +142,34 @@ def train(
 
 
 def find_finished(name: str) -> Entry | None:
-    """Return the finished model of a run of that name; None if there is none."""
+    """Return the finished model of a run by its name; None if it does not exist."""
     registry = open_registry()
     if name not in registry.names():
         return None
     entry = registry.load(name)
     if "trained" not in entry.provenance:
         raise UsageError(
-            f"model {name!r} was not trained; give another, or force trains it again",
+            f"model {name!r} was not trained; give another name, or force to replace it",
             parameter="name",
         )
     return entry
 
 
 def check_finished(entry: Entry, wanted: Mapping[str, Any]) -> None:
-    """Refuse what differs from the training that made a model, by its name, and say it is done."""
+    """Refuse arguments that differ from the model's training; else note that it is finished."""
     facts = entry.provenance["trained"]
     stored = {**facts, **facts["settings"]}
     check_same(
         {field: stored.get(field) for field in wanted},
         wanted,
         f"model {entry.name!r} was trained with",
-        "or another name, or force trains it again",
+        "another name, or force to train again",
     )
-    note(f"done: model {entry.name!r} is trained already; force trains it again")
+    note(f"done: model {entry.name!r} is already trained; force trains it again")
 
 
 def _done(config: TrainConfig, finished: Entry) -> Trained:
-    """Return what a run has become, if it is the one that is asked for."""
+    """Return the result of a finished run, if its training had the same arguments."""
     if not config.method:
         config.check_names_a_run()
     check_finished(finished, Run(config).facts if config.method else {})
@@ -179,7 +177,7 @@ def _done(config: TrainConfig, finished: Entry) -> Trained:
 
 
 class Run:
-    """What a training reads: data and tasks at once, the backbone when it is opened."""
+    """The inputs of a training: data and tasks are read at once, the backbone when it is opened."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
@@ -191,8 +189,8 @@ class Run:
         with used_extensions() as code:
             self.method = find_method(config.method, supervised=self.examples.supervised)
             self.objective = find_objective(self.method)
-        self.code = sorted(code)  #: what other packages bring of method and objective
-        with contextlib.suppress(NotFoundError):  # a backbone of the hub that is not here yet
+        self.code = sorted(code)  #: code of method and objective from other packages
+        with contextlib.suppress(NotFoundError):  # a backbone of the hub that is not downloaded yet
             steps_of(config.in_force(self.method).settings, len(self.examples))
         with tasks_from(config.data_dir):
             self.development: DevelopmentTask = checkpoint_task(config.development)
@@ -203,7 +201,7 @@ class Run:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What tells the run apart before the backbone is opened, JSON-ready."""
+        """What identifies the run before the backbone is opened, JSON-ready."""
         return {
             "method": self.method.name,
             "supervised": self.examples.supervised,
@@ -214,7 +212,7 @@ class Run:
         }
 
     def open(self, processes: Processes) -> None:
-        """Say what the run begins with, open the backbone, and choose the examples for it."""
+        """Note the initial settings, open the backbone, and choose the examples for it."""
         config = self.config
         self.processes = processes
         self.backbone = backbone = load_backbone(
@@ -228,7 +226,7 @@ class Run:
         self.examples = self.objective.choose(self.examples, self.settings, backbone)
         check_negatives(self.settings, self.examples, self.source)
         columns = self.objective.columns_of_models(self.settings)
-        #: The vectors of the models that settings name, e.g. a teacher, by setting.
+        #: Vectors of the models named by settings, e.g. a teacher's, by setting.
         self.models: dict[str, SentenceVectors] = {}
         for field, model in self.settings.named_models().items():
             self.models[field] = named_vectors(
@@ -239,7 +237,7 @@ class Run:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be the same when the run is resumed; JSON-ready."""
+        """Everything that must be unchanged when the run is resumed, JSON-ready."""
         identity = {**self.facts, "backbone": self.backbone.provenance.weights_sha256}
         if self.start is not None:
             tensors = self.start.tensors
@@ -251,7 +249,7 @@ class Run:
     def begin_watching(
         self, watchers: Sequence[Watcher], folder: Path, stack: contextlib.ExitStack
     ) -> None:
-        """Tell watchers that the run begins, and at the end of the stack that it is over."""
+        """Tell watchers that the run begins, and when the stack closes, that it has ended."""
         config = self.config
         self.watchers = watchers
         resumed = config.resume and RunFolder(folder).has_begun
@@ -267,18 +265,18 @@ class Run:
             watcher.begin(watched, facts)
 
     def train_in_folder(self, folder: Path) -> Entry:
-        """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
+        """Train, and return the entry; if the run is stopped, its folder is kept for ``resume``."""
         config = self.config
         processes = self.processes
         run_folder = RunFolder(folder)
-        processes.wait()  # until all have found the name free
+        processes.wait()  # until all processes have seen that the name is free
         if processes.is_main:
             threads = config.threads or torch.get_num_threads()
             run_folder.open(
                 self.identity,
                 resume=config.resume and run_folder.has_begun,
                 name=folder,
-                elsewhere="force starts it again, or give another name",
+                elsewhere="force to start over, or another name",
                 force=config.force,
                 settings=dataclasses.replace(config, threads=threads).document(),
             )
@@ -341,7 +339,7 @@ class Run:
     def _score(self, encoder: TorchEncoder, label: str, tasks: Sequence[AnyTask]) -> list[Score]:
         """Return an encoder's scores on tasks of any kind, in their order.
 
-        On transfer tasks it is read as the method reads it there.
+        Transfer tasks use the method's recipe for transfer.
         """
         other = self.reading.method.transfer_recipe(encoder.recipe)
         scores: list[Score] = []
@@ -367,7 +365,7 @@ class Run:
         return self._score(encoder, DEFAULT_MODEL, [self.development])
 
     def _make_models(self, folder: Path) -> None:
-        """Make the vectors of models in the main process; the others map what it has made."""
+        """Compute the models' vectors in the main process; the other processes map its files."""
         for writes in (True, False):
             if writes is self.processes.is_main:
                 for field, model in self.models.items():
@@ -375,10 +373,10 @@ class Run:
             self.processes.wait()
 
     def _tensors_of_start(self) -> Mapping[str, Tensor]:
-        """Return what the plain encoder has of the model that the run starts from.
+        """Return the tensors that the plain encoder takes from the model that the run starts from.
 
-        A backbone that is tuned becomes that model's. An adapter continues to learn, so the plain
-        encoder has another copy of it.
+        A tuned backbone becomes that model's. An adapter continues to learn, so the plain encoder
+        gets its own copy.
         """
         if self.start is None:
             return {}
@@ -390,7 +388,7 @@ class Run:
     def _record(
         self, trainer: Trainer, figures: Mapping[str, Any], encoder: TorchEncoder
     ) -> dict[str, Any]:
-        """Return the course of the run and everything needed to repeat it, JSON-ready."""
+        """Return the history of the run and everything needed to repeat it, JSON-ready."""
         config = self.config
         best = trainer.best
         with used_extensions() as of_tasks:
@@ -426,7 +424,7 @@ class Run:
         }
 
     def _note_examples(self) -> None:
-        """Say what was left out of the examples, and how several sources are mixed."""
+        """Note which examples were left out, and how several sources are mixed."""
         examples = self.examples
         words = examples.untokenised
         lines = []
@@ -440,13 +438,13 @@ class Run:
                 lines.append(f"{counted(count, noun)} {what}")
         if words:
             shown = ", ".join(words[:_WORDS_SHOWN])
-            lines.append(f"{len(words):,} words that are not a single token left out: {shown}")
+            lines.append(f"{len(words):,} words left out, not a single token each: {shown}")
         for line in lines:
             note(f"{self.source}: {line}")
 
 
 def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[str, float]:
-    """Return the development score of the vectors cut to each width that was trained."""
+    """Return the development score of the vectors cut to each trained width."""
     recipe = encoder.recipe
     by_dim = {}
     for dim in recipe.dims:
@@ -483,9 +481,7 @@ def read_examples(config: TrainConfig) -> TrainingExamples:
 
 
 def _read_tests(config: TrainConfig) -> list[AnyTask]:
-    """Return the tasks that are scored at the end: by default the test split of the development
-    task.
-    """
+    """Return the tasks to score at the end; default: the test split of the development task."""
     on = config.development
     names = config.tests
     if not names and isinstance(on, str):
@@ -498,7 +494,7 @@ def _read_tests(config: TrainConfig) -> list[AnyTask]:
 
 
 def _read_start(config: TrainConfig) -> Entry | None:
-    """Return the model that a run starts from; refuse one whose backbone it cannot train."""
+    """Return the model that a run starts from; refuse a backbone that the method cannot train."""
     if config.start is None:
         return None
     method = config.form.name
@@ -509,7 +505,7 @@ def _read_start(config: TrainConfig) -> Entry | None:
     of_entry = entry.recipe.backbone
     problem = ""
     if not (tuned and needed):
-        problem = f"has nothing that {method} trains"
+        problem = f"has nothing for {method} to train"
     elif config.backbone_name != of_entry:
         problem = f"is on backbone {of_entry!r}, not {config.backbone_name!r}; leave out backbone"
     if problem:
@@ -518,7 +514,7 @@ def _read_start(config: TrainConfig) -> Entry | None:
 
 
 def _note_defaults(config: TrainConfig) -> None:
-    """Say which backbone, data and development pairs the run takes, of those not given."""
+    """Note the default backbone, data and development pairs that the run uses."""
     if config.paper:
         return
     on = config.development
@@ -535,14 +531,14 @@ def _note_defaults(config: TrainConfig) -> None:
 
 
 def warn_if_worse(trained: Trained) -> None:
-    """Warn of a result that is not better than the encoder without anything learned."""
+    """Warn if the result is not better than the encoder before training."""
     plain, *_ = trained.references
     development, value = next(iter(trained.scores.items()))
     before = trained.untrained[development]
     if value > before and trained.facts["best_step"]:
         return
     warn(
-        f"{trained.entry.name} is not better than without training: {value:.2f} on {development},"
+        f"{trained.entry.name} is not better than before training: {value:.2f} on {development},"
         f" {plain} has {before:.2f}; more data or epochs, or another learning rate may help"
     )
 
@@ -557,16 +553,16 @@ def train_encoder(
     *,
     dtype: str = "float32",
 ) -> tuple[TorchEncoder, dict[str, Tensor]]:
-    """Train a method on an opened backbone, which is changed if the method tunes it.
+    """Train a method on an opened backbone; a method that tunes the backbone changes it in place.
 
     Args:
         method: The method, unsupervised or supervised.
         settings: Its settings.
-        examples: What it learns from; those that its objective cannot read are left out.
+        examples: The training examples; those that its objective cannot read are left out.
         development: Pairs or queries that choose the best checkpoint.
         backbone: The backbone, on the device of the training.
-        folder: Keeps the state, from which a training that was stopped goes on.
-        dtype: Of matrix products.
+        folder: Keeps the state; a stopped training continues from it.
+        dtype: Precision of matrix products.
 
     Returns:
         The encoder of the best checkpoint, and its tensors.
@@ -600,7 +596,7 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     reading = config.reading(found, backbone, _family_of(backbone, method))
     method = reading.method
     head = reading.head
-    kept = "kept" if settings.keep_head else "while training only"
+    kept = "kept" if settings.keep_head else "in training only"
     return {
         "method": method.name,
         "source": method.source,
@@ -621,8 +617,8 @@ def describe(config: TrainConfig) -> dict[str, Any]:
 
 
 def _family_of(backbone: str, method: Method) -> str:
-    """Return a backbone's family: that of a published one by its name, so that no network is
-    needed.
+    """Return a backbone's family; a published backbone's follows from its name, without the
+    network.
     """
     known = PUBLISHED.get(last_part(backbone))
     if known is not None and backbone in method.paper and not Path(backbone).is_dir():

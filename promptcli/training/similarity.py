@@ -1,4 +1,4 @@
-"""The similarity of two vectors, s(a, b) = cos(a, b) / tau; numbers of a loss that may learn."""
+"""The similarity s(a, b) = cos(a, b) / tau, and learnable scalars of a loss."""
 
 import math
 
@@ -8,23 +8,23 @@ from torch.nn import functional
 
 from promptcli.training.methods.method import TemperatureSettings
 
-#: A learned temperature does not fall below this, as CLIP's (Radford et al. 2021, 2.5), unless it
+#: Lower bound of a learned temperature, as in CLIP (Radford et al. 2021, 2.5), unless it
 #: starts there.
 LEAST = 0.01
 
 
 class LearnableScalar(nn.Module):
-    """A positive number that stays, or learns at its own rate.
+    """A positive number, fixed or learned at its own rate.
 
-    What learns is its logarithm, the parameter ``log_NAME``, so that the number stays positive. A
-    run reports each that learns by its name, and the model's record keeps its value.
+    Its logarithm is the learned parameter, ``log_NAME``, so the number stays positive. A run
+    reports each learned number by name, and the model's record keeps its value.
 
     Args:
-        name: By which it is reported.
-        start: The number, or what it starts from.
-        rate: Peak learning rate; 0: it stays.
-        least: It does not fall below this, unless it starts there.
-        device: Of the parameter.
+        name: Name in reports.
+        start: The fixed or initial value.
+        rate: Peak learning rate; 0: fixed.
+        least: Lower bound, unless the initial value is lower.
+        device: Device of the parameter.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LearnableScalar(nn.Module):
 
     @property
     def logarithm(self) -> nn.Parameter | None:
-        """What learns; None if the number stays."""
+        """The learned parameter; None if the number is fixed."""
         return next(self.parameters(), None)
 
     @property
@@ -59,7 +59,7 @@ class LearnableScalar(nn.Module):
 
 
 class Similarity(LearnableScalar):
-    """The cosine over a temperature, which is a setting or learns (CLIP, 2.3)."""
+    """The cosine over a fixed or learned temperature (CLIP, 2.3)."""
 
     def __init__(
         self, temperature: float, rate: float = 0.0, *, device: torch.device | str = "cpu"

@@ -1,6 +1,7 @@
-"""Vectors of a run by another model, made once in parts that outlive a kill, or read.
+"""Vectors of another model for a run, computed once in parts that survive a kill, or read from a
+file.
 
-Hard negatives are chosen by them.
+They also choose hard negatives.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from promptcli.notes import note, stage
 from promptcli.storage.files import atomic_path, sha256
 from promptcli.training.methods.method import TeacherSettings, TrainingSettings
 
-PART = 32_768  # sentences of a part
+PART = 32_768  # sentences per part
 _PAIRED = f"pairs, columns {', '.join(PAIRS)}"
 
 
@@ -42,7 +43,7 @@ class SentenceVectors:
         self.parts: list[NDArray[Any]] = []
 
     def make(self, folder: Path, *, writes: bool) -> None:
-        """Map the parts in ``folder``; ``writes``: make those that are missing."""
+        """Map the parts in ``folder``; with ``writes``, compute missing parts."""
 
     @property
     def sentences(self) -> list[str]:
@@ -74,7 +75,7 @@ class SentenceVectors:
 
 
 class EncodedVectors(SentenceVectors):
-    """The vectors of an encoder, which is released when they are made."""
+    """The vectors of an encoder; the encoder is released once they are computed."""
 
     def __init__(self, name: str, encoder: TorchEncoder, sentences: Sequence[str]) -> None:
         super().__init__(sentences, encoder.fingerprint, encoder.width)
@@ -84,7 +85,7 @@ class EncodedVectors(SentenceVectors):
     def make(self, folder: Path, *, writes: bool) -> None:
         """Map the parts in ``folder``, each written aside and renamed.
 
-        ``writes``: make those that are missing.
+        With ``writes``, compute missing parts.
         """
         sentences = self.sentences
         with stage(f"encode by {self.name}", len(sentences)) as advance:
@@ -105,8 +106,7 @@ class EncodedVectors(SentenceVectors):
 class JoinedVectors(SentenceVectors):
     """The unit vectors t and u of two teachers side by side: [sqrt(1 - w) t, sqrt(w) u].
 
-    So the cosine of two sentences is (1 - w) cos(t, t') + w cos(u, u'), as of RankCSE's two
-    teachers.
+    The cosine of two sentences is then (1 - w) cos(t, t') + w cos(u, u'), as in RankCSE.
     """
 
     def __init__(self, first: SentenceVectors, second: SentenceVectors, weight: float) -> None:
@@ -125,7 +125,7 @@ class JoinedVectors(SentenceVectors):
 
 
 def teacher_of(models: Mapping[str, SentenceVectors], settings: TeacherSettings) -> SentenceVectors:
-    """Return the teacher's vectors, or those of both."""
+    """Return the vectors of the teacher, or of both teachers joined."""
     first = models["teacher"]
     if "second_teacher" not in models:
         return first
@@ -139,8 +139,8 @@ def named_vectors(
     device: str,
     columns: slice = slice(None),
 ) -> SentenceVectors:
-    """Return the vectors of a model, which are still to be made, or of a ``.npy`` file whose row i
-    is of example i.
+    """Return a model's vectors, not yet computed, or those of a ``.npy`` file with row i for
+    example i.
 
     The model encodes the texts of some ``columns``.
     """
@@ -163,9 +163,9 @@ def named_vectors(
     if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float16):
         problem = f"holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors"
     elif len(matrix) != len(examples):
-        problem = f"has {len(matrix):,} vectors, {source} {len(examples):,} sentences"
+        problem = f"has {len(matrix):,} vectors, but {source} has {len(examples):,} sentences"
     elif of_others or examples.supervised or examples.blank:
-        problem = f"is of other sentences than {source}"
+        problem = f"holds vectors of other sentences than {source}"
     if problem:
         raise UsageError(f"{name} {problem}; embed {source} again, or name the model")
     vectors = SentenceVectors(examples.columns[0], fingerprint, matrix.shape[1])
@@ -177,12 +177,12 @@ def named_vectors(
     return vectors
 
 
-_ROWS = 1024  # pairs compared at once with all candidates
+_ROWS = 1024  # pairs compared with all candidates at once
 
 
 def check_negatives(settings: TrainingSettings, examples: TrainingExamples, source: str) -> None:
-    """Refuse mining without pairs, a hinge without hard negatives, and a guide that cannot decide
-    anything.
+    """Refuse mining without pairs, a hinge without hard negatives, and a guide without pairs to
+    judge.
     """
     has_pairs = examples.layout in (PAIRS, TRIPLETS)
     has_negatives = examples.layout == TRIPLETS and any(map(any, examples.columns[2:]))
@@ -196,22 +196,21 @@ def check_negatives(settings: TrainingSettings, examples: TrainingExamples, sour
             parameter="hinge_weight",
         )
     if is_guided != bool(settings.mask_guide):
-        raise UsageError("belongs to mask_false guide; give both", parameter="mask_guide")
+        raise UsageError("requires mask_false=guide; set both", parameter="mask_guide")
     if is_guided and not has_pairs:
         raise UsageError(
-            f"guide needs {_PAIRED}, and {source} has none; give self", parameter="mask_false"
+            f"guide needs {_PAIRED}, but {source} has none; set self", parameter="mask_false"
         )
 
 
 def mine_negatives(
     examples: TrainingExamples, vectors: SentenceVectors, guide: SentenceVectors, margin: float
 ) -> TrainingExamples:
-    """Return the pairs with a hard negative each, if one exists; pairs that have some keep them.
+    """Return the pairs, each with a hard negative if one exists; given hard negatives are kept.
 
-    Of the other pairs' positives it is the nearest to the sentence by ``vectors`` that is farther
-    than the positive by ``margin`` at least, and that the ``guide`` does not find nearer: that
-    would be a false negative. The positives of equal sentences, and these themselves, are never
-    taken.
+    The hard negative is the other positive nearest to the sentence by ``vectors`` that is at least
+    ``margin`` farther than its own positive. A candidate that the ``guide`` finds nearer than the
+    positive is skipped as a false negative. Equal sentences and their positives are never taken.
     """
     first, second, *negatives = examples.columns
     hard = list(negatives[0]) if negatives else [""] * len(first)

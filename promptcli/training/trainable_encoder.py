@@ -1,6 +1,6 @@
-"""An encoder in training, and the base of objectives, which say what it is trained for.
+"""An encoder in training, and the base class of objectives.
 
-Sentences in, hidden vectors of a method's views out, with gradient and within memory.
+It maps sentences to the hidden vectors of a method's views, with gradient and within memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,34 +37,34 @@ from promptcli.training.methods.method import Reading, TrainingSettings
 from promptcli.training.similarity import LearnableScalar
 from promptcli.training.teacher import SentenceVectors
 
-Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
+Columns = Sequence[Sequence[str]]  #: texts by column, n in each; labels and words are texts
 Views = Sequence[Tensor]  #: the inputs of a loss
 Side = tuple[int, Sequence[str]]  #: the number of a template, from 0, and its texts
-Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i is of input i
+Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i belongs to input i
 Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
 #: Makes the inputs of h_hat: the template without a sentence, for sentences of those lengths.
 BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 
-#: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
+#: tokens per pass: the best fit to a CPU's caches (benchmarks/README.md)
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
-_CHOSEN = 0.15  # share of the tokens that are predicted (BERT)
-#: BERT's shares of the chosen; the rest of them stay.
+_CHOSEN = 0.15  # share of tokens to predict (BERT)
+#: BERT's shares of the chosen tokens; the rest stay unchanged.
 MASKED = 0.8
 RANDOM = 0.1
-_DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
+_DECAY_STEPS = 100  # steps in which the masked-LM loss's weight decays by its factor
 
 
 @dataclass(frozen=True)
 class TokenizedSide:
-    """The spliced rows of a side's texts, by its template."""
+    """A side's texts, spliced into its template."""
 
     encoder: TorchEncoder
     rows: RaggedIds
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each sentence, the template's left out."""
+        """Tokens of each sentence, without the template's."""
         lengths: list[int] = (self.rows.lengths - self.encoder.template.length).tolist()
         return lengths
 
@@ -74,12 +74,11 @@ Settings = TypeVar("Settings", bound=TrainingSettings)  #: the settings that an 
 
 
 class TrainableEncoder(nn.Module):
-    """A method at work on a backbone: the learned parts of prompt and pooling, the head, the
-    objective, and the backbone if the method tunes it.
+    """A method on a backbone: the learned parts of prompt and pooling, the head, the objective, and
+    the backbone if the method tunes it.
 
-    Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the
-    second view. ``models`` are the vectors of models that settings name, e.g. a teacher, by
-    setting.
+    The backbone, frozen or not, is in float32 and in train mode: dropout makes the second view.
+    ``models`` holds the vectors of models named by settings, e.g. a teacher's, by setting.
     """
 
     def __init__(
@@ -97,11 +96,11 @@ class TrainableEncoder(nn.Module):
         self.backbone = backbone
         self.models = models
         self.model: Any = backbone.model
-        #: Padded tokens of one forward pass; changes memory and time, not the gradient.
+        #: Padded tokens per forward pass; affects memory and time, not the gradient.
         self.chunk_tokens: int = settings.chunk_tokens or _TOKENS.get(
             backbone.device.type, _TOKENS_ELSEWHERE
         )
-        self.caching: bool = settings.gradient_caching  #: one pass's activations are held at a time
+        self.caching: bool = settings.gradient_caching  #: one pass's activations at a time
         self._make_parts(generator)
         self._set_learning()
         backbone.set_dropout(settings.dropout)
@@ -117,22 +116,22 @@ class TrainableEncoder(nn.Module):
         if settings.compile:
             backbone.compile()
             if backbone.device.type == "cpu":
-                note("the first steps compile the backbone, for minutes: slower on a processor")
+                note("the first steps compile the backbone, which takes minutes; a CPU gets slower")
         self.eval()
         self.objective = objective(settings, self, generator)
 
     def _make_parts(self, generator: torch.Generator) -> None:
-        """Make what learns beside the backbone, and the encoders of the templates that share it."""
+        """Make the learned parts beside the backbone, and the templates' encoders that share it."""
         backbone = self.backbone
         settings = self.settings
         prompts = self.reading.prompts(training=True)
         pooling = self.method.training_pooling or self.reading.pooling
         starts = initial_tensors(parse_prompt(prompts[0]), backbone, generator)
         starts |= initial_weights(parse_pooling(pooling), backbone, generator)
-        #: The tensors of prompt and pooling that learn.
+        #: The learned tensors of prompt and pooling.
         self.learned = {name: nn.Parameter(start.float()) for name, start in starts.items()}
         self.head = _head(self.reading.head, backbone, generator)
-        #: starts as the pre-trained one, not tied to the word embeddings
+        #: starts as the pre-trained head, untied from the word embeddings
         self.mlm_head: MLMHead | None = None
         if settings.mlm_weight:
             if backbone.tokenizer.mask is None:
@@ -141,10 +140,10 @@ class TrainableEncoder(nn.Module):
                     parameter="mlm_weight",
                 )
             self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
-        #: sum of a step's losses, their number
+        #: sum and number of a step's losses
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         encoders = {prompt: self._encoder_of(prompt, pooling) for prompt in dict.fromkeys(prompts)}
-        #: One for each template; they share the learned tensors of prompt and pooling.
+        #: One encoder per template; they share the learned tensors of prompt and pooling.
         self.template_encoders = tuple(encoders[prompt] for prompt in prompts)
 
     def _encoder_of(self, prompt: str, pooling: str) -> TorchEncoder:
@@ -163,13 +162,15 @@ class TrainableEncoder(nn.Module):
         return encoder
 
     def _set_learning(self) -> None:
-        """Let the backbone learn if the method tunes it; of static states, the words alone."""
+        """Let the backbone learn if the method tunes it; with static states, the word embeddings
+        alone.
+        """
         learns = "backbone" in self.method.learns
         is_static = self.template_encoders[0].recipe.parts.pooling.states.name == "static"
         self.model.requires_grad_(learns and not is_static)
         words = self.model.get_input_embeddings()
         words.requires_grad_(learns)
-        # which waits to look for padding
+        # Not on a GPU: a sparse gradient would make it wait while padding is looked for.
         if learns and self.backbone.device.type != "cuda":
             # each pass adds the gradients of its words; a dense one would be as large as the
             # vocabulary
@@ -177,15 +178,15 @@ class TrainableEncoder(nn.Module):
             words.weight.register_post_accumulate_grad_hook(_make_dense)
 
     def train(self, mode: bool = True) -> "TrainableEncoder":
-        """Set dropout on or off, that of a prefix included."""
+        """Turn dropout on or off, also in a prefix."""
         super().train(mode)
         for encoder in self.template_encoders:
             encoder.prompt.set_dropout(self.settings.dropout if mode else 0.0)
         return self
 
     def tokenize(self, columns: Columns) -> list[TokenizedSide]:
-        """Return the rows of each side of n examples, given as texts by column."""
-        tokenized: dict[tuple[int, int], TokenizedSide] = {}  # two equal sides once
+        """Tokenise each side of n examples, given as texts by column."""
+        tokenized: dict[tuple[int, int], TokenizedSide] = {}  # equal sides are tokenised once
         keys = []
         for number, texts in self.objective.sides(columns):
             encoder = self.template_encoders[number]
@@ -204,8 +205,8 @@ class TrainableEncoder(nn.Module):
         similar length.
 
         ``augment`` changes each pass's batch: ids, positions, learned vectors in their places,
-        embeddings. ``read`` returns something else than h of each pass, of one shape in all of them
-        but for the first dimension.
+        embeddings. ``read`` replaces h by another reading of each pass; all its shapes agree except
+        for the first dimension.
         """
         rows = RaggedIds.joined([side.rows for side in sides])
         slots = _mask_slots(sides)
@@ -229,14 +230,14 @@ class TrainableEncoder(nn.Module):
         augment: Augment | None = None,
         read: Reader | None = None,
     ) -> Tensor:
-        """Return h (n, d), or what is read, of one pass.
+        """Return h (n, d), or the result of ``read``, of one pass.
 
-        Gradient caching computes it again when it is needed.
+        With gradient caching the backward pass recomputes it.
         """
         read = read or encoder.pooling.pool
 
         def run() -> tuple[Tensor, Tensor]:
-            # dropout of a prefix is drawn here, once for both losses
+            # a prefix's dropout is drawn here, once for both losses
             attached = encoder.prompt.attach(batch)
             changed = augment(attached) if augment else attached
             hidden = read(attached, self.backbone.run(changed, encoder.pooling.needs))
@@ -255,8 +256,8 @@ class TrainableEncoder(nn.Module):
         return states
 
     def mlm_losses(self, batch: Batch) -> Tensor:
-        """Return the sum of a pass's masked-LM losses, the learned attached, and their number, (2,)
-        (DCPCSE 3.3).
+        """Return the sum and the number of a pass's masked-LM losses, (2,), with the learned parts
+        attached (DCPCSE 3.3).
         """
         backbone = self.backbone
         head = self.mlm_head
@@ -284,7 +285,7 @@ class TrainableEncoder(nn.Module):
         One pass per template over its empty inputs: sentences of one length share their bias
         (published code).
         """
-        lengths: dict[TorchEncoder, set[int]] = {}  # of each template's sentences
+        lengths: dict[TorchEncoder, set[int]] = {}  # lengths of each template's sentences
         for side in sides:
             lengths.setdefault(side.encoder, set()).update(side.lengths)
         passes: list[Tensor] = []
@@ -300,9 +301,9 @@ class TrainableEncoder(nn.Module):
     def forward(self, columns: Columns, sides: Sides | None = None) -> Views:
         """Return the objective's views of n examples, given as texts by column.
 
-        ``sides`` are those of the examples, if they are tokenised already.
+        ``sides`` are the examples' sides if they are already tokenised.
         """
-        # summed loss and number of predictions; every pass adds to them
+        # sum of losses and number of predictions; every pass adds to both
         self.mlm_sums = torch.zeros(2, device=self.backbone.device)
         if sides is None:
             sides = self.tokenize(columns)
@@ -319,7 +320,7 @@ class TrainableEncoder(nn.Module):
         return loss
 
     def trainable(self) -> dict[str, nn.Parameter]:
-        """Return the tensors that learn, by their names in the state of a run."""
+        """Return the learned tensors by their names in a run's state."""
         trainable = dict(self.learned)
         modules: dict[str, nn.Module | None] = {
             "projection": self.head,
@@ -334,8 +335,8 @@ class TrainableEncoder(nn.Module):
         return trainable
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of a saved model's tensors: prompt, kept head, and what was tuned of the
-        backbone, or added to it.
+        """Return copies of the tensors to save: prompt, kept head, and the tuned or added weights
+        of the backbone.
         """
         tensors = self._outside_the_backbone()
         for name, tensor in self._weights_of_the_backbone().items():
@@ -351,7 +352,7 @@ class TrainableEncoder(nn.Module):
         return {name: tensor.detach() for name, tensor in tensors.items()}
 
     def _weights_of_the_backbone(self) -> dict[str, Tensor]:
-        """Return the weights of a tuned backbone that are not fixed, or those of an adapter."""
+        """Return the learned weights of a tuned backbone, or of an adapter."""
         parameters = dict(self.model.named_parameters())
         learning = {name: tensor for name, tensor in parameters.items() if tensor.requires_grad}
         if self.settings.lora_rank:
@@ -363,8 +364,8 @@ class TrainableEncoder(nn.Module):
         return {name: tensor for name, tensor in weights.items() if name not in fixed}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy a model's or a checkpoint's tensors into those that learn, where name and shape
-        agree.
+        """Copy a model's or a checkpoint's tensors into the learned tensors of equal name and
+        shape.
         """
         with torch.no_grad():
             for name, parameter in self.trainable().items():
@@ -372,17 +373,17 @@ class TrainableEncoder(nn.Module):
                     parameter.copy_(tensors[name])
 
     def trained(self, tensors: Mapping[str, Tensor]) -> TorchEncoder:
-        """Return the encoder of a checkpoint's tensors, which are copied."""
+        """Return the encoder of a checkpoint; its tensors are copied."""
         self.load(tensors)
         self.eval()
         return self.as_encoder()
 
     def as_encoder(self, *, for_development: bool = False) -> TorchEncoder:
-        """Return the encoder of the present weights, which it shares.
+        """Return an encoder that shares the current weights.
 
-        ``for_development``: the encoder that is scored on the development set. With the setting
-        ``selection`` "code" it is read as the published program reads it, see
-        ``Reading.development_recipe``, else as at test.
+        ``for_development`` gives the encoder for the development score. With the setting
+        ``selection`` "code" it reads as the published program does, see
+        ``Reading.development_recipe``; else as at test.
         """
         reading = self.reading
         recipe = reading.development_recipe if for_development else reading.recipe
@@ -390,15 +391,15 @@ class TrainableEncoder(nn.Module):
 
 
 class Objective(nn.Module, Generic[Settings]):
-    """One objective. Parameters that it registers learn with the rest and are left out of the
-    trained encoder.
+    """An objective. Its registered parameters learn with the rest and are left out of the trained
+    encoder.
 
     If several processes train together, ``views`` sees each process's own examples and carries the
-    gradient, and ``loss`` sees the rows of all. Parameters that ``loss`` reads are those of
-    ``loss_parameters``. ``generator`` draws what parameters start from.
+    gradient, and ``loss`` sees the rows of all. ``loss_parameters`` lists the parameters that
+    ``loss`` reads. ``generator`` draws initial values.
     """
 
-    layouts: ClassVar[tuple[tuple[str, ...], ...]]  #: layouts of examples that it reads, best first
+    layouts: ClassVar[tuple[tuple[str, ...], ...]]  #: supported layouts of examples, best first
 
     def __init__(
         self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator
@@ -416,37 +417,35 @@ class Objective(nn.Module, Generic[Settings]):
         self.prepare(encoder, generator)
 
     def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
-        """Make what views and loss need beside the encoder: mostly nothing."""
+        """Make modules that views and loss need beside the encoder; by default none."""
 
     @classmethod
     def choose(
         cls, examples: TrainingExamples, settings: Settings, backbone: Backbone
     ) -> TrainingExamples:
-        """Return the examples that can be learned from on that backbone; all of them, mostly."""
+        """Return the examples that are usable on that backbone; by default all."""
         return examples
 
     @classmethod
     def columns_of_models(cls, settings: Settings) -> slice:
-        """Return the columns that the models of the settings, e.g. a teacher, encode: mostly all of
-        them.
-        """
+        """Return the columns that the settings' models, e.g. a teacher, encode; by default all."""
         return slice(None)
 
     @classmethod
     def samples(cls, examples: TrainingExamples) -> dict[str, list[str]]:
-        """Return what the plan of a run shows of its examples: mostly nothing."""
+        """Return the examples that the plan of a run shows; by default none."""
         return {}
 
     def sides(self, columns: Columns) -> list[Side]:
         """Return each side: the number of its template, from 0, and its texts.
 
-        They are tokenised a step ahead.
+        Sides are tokenised one step ahead.
         """
         return [(0, columns[0])]
 
     def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
-        """Return what the loss is computed of, row i of each tensor from example i alone: by
-        default h, (n, d).
+        """Return the inputs of the loss, row i of each tensor from example i alone; by default h,
+        (n, d).
         """
         return (encoder.hidden(sides),)
 
@@ -457,13 +456,13 @@ class Objective(nn.Module, Generic[Settings]):
             yield [view[:, :width] for view in views]
 
     def learned_scalars(self) -> list[LearnableScalar]:
-        """Return the numbers of the loss that learn, each at its own rate."""
+        """Return the learned scalars of the loss, each with its own rate."""
         scalars = [module for module in self.modules() if isinstance(module, LearnableScalar)]
         return [scalar for scalar in scalars if scalar.logarithm is not None]
 
     def loss_parameters(self) -> dict[nn.Parameter, float]:
-        """Return the parameters that ``loss`` reads, with the peak of their learning rate: by
-        default the scalars that learn.
+        """Return the parameters that ``loss`` reads, with their peak learning rates; by default the
+        learned scalars.
         """
         scalars = self.learned_scalars()
         return {one: scalar.rate for scalar in scalars for one in scalar.parameters()}
@@ -489,10 +488,10 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
 
 
 def _mask_slots(sides: Sides) -> np.ndarray:
-    """Return the positions (sum n, k) of the masks in all rows, side after side.
+    """Return the mask positions (sum n, k) in all rows, side after side.
 
-    A template with fewer masks than another repeats its last one; one without a mask has 0, which
-    is not read.
+    A template with fewer masks than another repeats its last position. A template without a mask
+    has 0, which is never read.
     """
     of_sides = [side.encoder.template.mask_positions(side.rows.lengths) for side in sides]
     most = max(slots.shape[1] for slots in of_sides)
@@ -504,11 +503,11 @@ def _mask_slots(sides: Sides) -> np.ndarray:
 
 
 def group_by_length(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
-    """Yield the numbers of rows of similar length, by the lengths (n,), so that little is padding.
+    """Yield row numbers in groups of similar length, by the lengths (n,), with little padding.
 
-    Each group has at most ``tokens`` tokens, padding included, or one row. Together they are all
-    rows. Not by ``plan_batches``: a pass holds as many rows as fit, since each is gone through once
-    and shapes do not recur.
+    Each group has at most ``tokens`` tokens, padding included, or one row. Every row is in one
+    group. ``plan_batches`` is not used: rows are read once and shapes do not recur, so a pass holds
+    as many rows as fit.
     """
     order = np.argsort(lengths, kind="stable")
     start = 0
@@ -520,12 +519,11 @@ def group_by_length(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
 
 
 def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Return ids (n, t) with 15% of the tokens chosen, never special ones, and the choice (n, t)
-    bool.
+    """Return ids (n, t) with 15% of the tokens chosen, and the choice (n, t) bool.
 
-    Both are drawn in the processor's memory: their number is known without waiting for a GPU. As in
-    transformers [UNK] is a special and never chosen. Of the chosen 80% become the mask, 10% a
-    random token of the whole vocabulary, 10% stay.
+    Special tokens are never chosen, nor is [UNK], as in transformers. Of the chosen, 80% become the
+    mask, 10% a random token of the whole vocabulary, and 10% stay. Both are drawn on the CPU, so
+    their number is known without waiting for a GPU.
     """
     before = torch.from_numpy(batch.host_ids())
     is_real = np.arange(before.size(1)) < batch.host_lengths()[:, None]
@@ -533,7 +531,7 @@ def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[
     is_word = torch.from_numpy(is_real) & ~torch.isin(before, specials)
     draw = torch.rand(before.shape)
     selected = is_word & (draw < _CHOSEN)
-    share = draw / _CHOSEN  # uniform again among the selected
+    share = draw / _CHOSEN  # again uniform among the chosen
     random = torch.randint_like(before, vocabulary)
     assert tokens.mask is not None
     ids = torch.where(selected & (share < MASKED), tokens.mask, before)

@@ -1,6 +1,4 @@
-"""What ``train`` returns: the trained encoder, and its figures beside those it is measured
-against.
-"""
+"""The result of ``train``: the trained encoder, its scores, and the reference scores."""
 
 import functools
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ COLUMNS = ("untrained", UNTRAINED_START, "default", "trained")
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained encoder and its figures. ``entry`` is the form that the registry keeps."""
+    """A trained encoder and its scores. ``entry`` is its entry in the registry."""
 
     entry: Entry
     device: str = "auto"
@@ -39,7 +37,7 @@ class Trained:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the entry's provenance says about the run: settings, data, steps, seconds, ..."""
+        """The run in the entry's provenance: settings, data, steps, seconds, ..."""
         return dict(self.entry.provenance["trained"])
 
     @property
@@ -48,27 +46,27 @@ class Trained:
 
     @property
     def scores(self) -> dict[str, float]:
-        """Spearman x 100 by task of the encoder, the development set first."""
+        """The encoder's Spearman x 100 by task, the development set first."""
         return self._column("trained")
 
     @property
     def untrained(self) -> dict[str, float]:
-        """The same of the same recipe without training."""
+        """The untrained recipe's Spearman x 100 by task."""
         return self._column("untrained")
 
     @property
     def untrained_start(self) -> dict[str, float]:
-        """The same of the method's own start: the tensors that it learns, as drawn.
+        """Spearman x 100 of the method's own start: its learned tensors as drawn.
 
-        Empty if that is ``untrained``.
+        Empty if that equals ``untrained``.
         """
         return self._column(UNTRAINED_START)
 
     @property
     def default(self) -> dict[str, float]:
-        """The same of the default model, on the development set only.
+        """The default model's Spearman x 100 on the development set.
 
-        It is empty if the run started from that model.
+        Empty if the run started from that model.
         """
         return self._column("default")
 
@@ -93,13 +91,13 @@ class Trained:
 
     @property
     def below(self) -> dict[str, float]:
-        """The references that are better on the development set, with their scores there."""
+        """The references with a better development score, and their scores."""
         development = next(iter(self.scores))
         values = {name: scores[development] for name, scores in self.references.items()}
         return {name: value for name, value in values.items() if value > self.chosen_by}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures and their sources, JSON-ready."""
+        """Return the scores and their sources, JSON-ready."""
         kept = self.facts
         columns = kept["scores"]
         rows = []

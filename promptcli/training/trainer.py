@@ -44,21 +44,21 @@ from promptcli.training.processes import Processes
 from promptcli.training.trainable_encoder import Columns, Sides, TokenizedSide, TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
-#: Spreads seeds, so that runs of other seeds do not share a step's dropout.
+#: Spreads seeds, so that runs with different seeds do not share a step's dropout.
 PRIME = 1_000_003
 _STRIDE = 7_919  # spreads them over processes, which meet again after as many steps
-_LEAST_TOKENS = 64  # of a pass, when memory runs out
-_COUNTED = 8192  # rows that are tokenised at a time to be counted
-_SECONDS_TO_SAVE = 300.0  # without a score, after which the state is written all the same
+_LEAST_TOKENS = 64  # fewest tokens per pass when memory runs out
+_COUNTED = 8192  # rows tokenised at a time for the count
+_SECONDS_TO_SAVE = 300.0  # longest time between two written states
 _CHARACTERS_SHOWN = 160  # characters of a compiler's message
 
 
 class Trainer:
-    """Trains an encoder, alone or as one of several processes.
+    """Trains an encoder in one or several processes.
 
-    What a step reads and draws follows from the data, the settings, its number and the number of
-    processes, so a resumed run ends with the same weights, bit by bit, on the same machine, unless
-    memory ran out.
+    The data, the settings, the step's number and the number of processes determine what a step
+    reads and draws. A resumed run therefore ends with the same weights, bit by bit, on the same
+    machine, unless memory ran out.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Trainer:
             name: one for name, one in self.parameters.items() if one not in self.loss_parameters
         }
         self.optimizer = self._make_optimizer()
-        #: All of the run, in order; the start first if it is scored.
+        #: All scores of the run, in order; the start comes first if it is scored.
         self.dev_scores: list[DevScore] = []
         self._losses: list[float] = []  # since the last score
         self._scored_at = 0  # examples seen at the last score
         self.position = Position()  #: after the last complete step
-        self._resumed_at = 0  # the step after which this process began
+        self._resumed_at = 0  # last step before this process began
         self._advance: Advance = lambda done: None
 
     @property
@@ -87,7 +87,7 @@ class Trainer:
         return [score for score in self.dev_scores if score.best][-1]
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimiser; the loss's parameters have their own rates, and do not decay."""
+        """Return the optimiser; the loss's parameters have their own rates and no decay."""
         settings = self.settings
         peak = settings.learning_rate
         optimizer = OPTIMIZERS[settings.optimizer](
@@ -104,8 +104,8 @@ class Trainer:
     def fit(
         self, examples: TrainingExamples, development: DevelopmentTask, folder: Path
     ) -> dict[str, Tensor]:
-        """Train until the last step, or until ``patience`` is at its end, from the state in
-        ``folder`` if there is one; return the tensors of the best development score.
+        """Train to the last step, or until ``patience`` ends, from the state in ``folder`` if it
+        exists; return the tensors of the best development score.
         """
         settings = self.settings
         if not settings.drop_last:
@@ -119,7 +119,7 @@ class Trainer:
         self.steps = steps_of(settings, len(examples))
         self._note_cut()
         self._begin_or_resume()
-        # a GPU's figures are read a step late, so that it is not waited for
+        # a GPU's figures are read one step late, so the CPU does not wait for it
         figures = LateFigures(self._record_step)
         with (
             stage(f"train {self.encoder.method.name}", self.steps) as self._advance,
@@ -134,7 +134,7 @@ class Trainer:
                 for group in self.optimizer.param_groups:
                     group["lr"] = learning_rate(settings, step, self.steps, group["peak"])
                 loss = self.gradients(step, columns, sides)
-                with delay_interrupts():  # weights and position are of the same step
+                with delay_interrupts():  # weights and position belong to the same step
                     norm = self.apply_gradients()
                     figures.add(torch.stack([loss, norm]), step)
                     now = time.perf_counter()
@@ -149,13 +149,13 @@ class Trainer:
                     if is_scored:
                         self._score()
                     self._save()
-                    began = saved = time.perf_counter()  # neither is counted
+                    began = saved = time.perf_counter()  # scoring and saving are not timed
             figures.read()
         self.processes.wait()
         return load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
 
     def _note_cut(self) -> None:
-        """Say how many sentences of all columns are longer than what the first template reads."""
+        """Note how many sentences of all columns are longer than the first template's limit."""
         if not self.processes.is_main:
             return
         first, *_ = self.encoder.template_encoders
@@ -195,7 +195,7 @@ class Trainer:
             raise
 
     def _begin_or_resume(self) -> None:
-        """Take the position to start from; a new run may begin with the score of the start."""
+        """Set the position to start from; a new run may first score the start."""
         begun = self.state.exists()
         self.processes.wait()  # before the main process writes anything
         if begun:
@@ -205,20 +205,20 @@ class Trainer:
             self._losses = list(position.losses)
             self.dev_scores = read_log(self.log, DevScore, until=position.step)
             if any(score.best for score in self.dev_scores):
-                self._sealed_best()  # at once, not after the last step
+                self._sealed_best()  # a damaged file is reported now, not after the last step
             note(f"resumed after step {position.step} of {self.steps}")
-        self.processes.wait()  # until all have read it
+        self.processes.wait()  # until all processes have read the state
         step = self.position.step
         if self.processes.is_main:
             truncate_log(self.log, step if begun else -1)
-        is_due = self.settings.scored == "also-ends"  # the start and the last step are scored, too
-        if begun:  # it may have been stopped between a step and its score
+        is_due = self.settings.scored == "also-ends"  # the start and the last step are also scored
+        if begun:  # the run may have stopped between a step and its score
             is_due = self._is_scored(step) and step not in {one.step for one in self.dev_scores}
         if is_due:
             self._score()
 
     def _batches(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the number and the rows of every step that is not done."""
+        """Yield the number and the rows of every remaining step."""
         by_length = self.settings.batches == "similar-lengths"
         lengths = self.examples.lengths if by_length else None
         rows = batches(self.settings, self.examples.sizes, lengths)
@@ -227,15 +227,13 @@ class Trainer:
     def _tokenize(
         self, batch: tuple[int, np.ndarray]
     ) -> tuple[list[list[str]], list[TokenizedSide]]:
-        """Return the texts of a step by column, and the sides of this process's share of them."""
+        """Return a step's texts by column, and the tokenised sides of this process's share."""
         rows = batch[1].tolist()
         columns = [[column[row] for row in rows] for column in self.examples.columns]
         return columns, self.encoder.tokenize(self.processes.share(columns))
 
     def _record_step(self, figures: np.ndarray, step: int) -> None:
-        """Record the loss of a step and the norm of its gradients; an infinite loss, or one that is
-        not a number, ends the run.
-        """
+        """Record a step's loss and gradient norm; an infinite loss or NaN ends the run."""
         loss, norm = figures.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
@@ -257,11 +255,11 @@ class Trainer:
         columns: Columns,
         sides: Sides | None = None,
     ) -> Tensor:
-        """Put the gradients of a step (from 0) in place and return the loss, still on the device.
+        """Compute the gradients of a step (from 0) and return the loss, still on the device.
 
-        If memory runs out, a lone process does the step again, with gradient caching and passes
-        half as large, and keeps to both; several processes end. ``columns``: the texts of the
-        complete batch of all processes; ``sides``: those of this process, if tokenised already.
+        If memory runs out, a lone process repeats the step with gradient caching and passes half as
+        large, and keeps both; several processes end. ``columns``: the texts of the complete batch
+        of all processes; ``sides``: this process's sides, if already tokenised.
         """
         encoder = self.encoder
         processes = self.processes
@@ -271,7 +269,7 @@ class Trainer:
                 return self._gradients_once(step, columns, sides)
             except Exception as error:
                 if not is_out_of_memory(error):
-                    # its classes are loaded when it is used
+                    # its classes are imported on use
                     if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                         raise
                     first, *_ = str(error).splitlines() or [type(error).__name__]
@@ -283,18 +281,18 @@ class Trainer:
             tokens = encoder.chunk_tokens // 2
             if processes.number > 1:  # no retry alone: the others are waiting for its vectors
                 raise OutOfMemoryError(
-                    f"{problem} in process {processes.index}; give all gradient-caching,"
-                    f" chunk-tokens {tokens}"
+                    f"{problem} in process {processes.index}; set gradient-caching and"
+                    f" chunk-tokens {tokens} in every process"
                 )
             if tokens < _LEAST_TOKENS:
                 raise OutOfMemoryError(
-                    f"{problem} even with {encoder.chunk_tokens} tokens a pass; take a smaller"
+                    f"{problem} even with {encoder.chunk_tokens} tokens per pass; set a smaller"
                     " batch size"
                 )
             encoder.caching = True
             encoder.backbone.compile(on=False)  # caching repeats a pass, with the same dropout
             encoder.chunk_tokens = tokens
-            note(f"{problem}: gradient caching from now on, {tokens} tokens a pass")
+            note(f"{problem}: gradient caching from now on, {tokens} tokens per pass")
 
     def _gradients_once(self, step: int, columns: Columns, sides: Sides | None) -> Tensor:
         encoder = self.encoder
@@ -320,7 +318,7 @@ class Trainer:
         # torch's own call will do: bfloat16 needs no scaled loss, a step accumulates nothing, and
         # the processes add up their gradients below
         loss.backward()  # type: ignore[no-untyped-call]
-        # every process has the complete gradient of the loss's inputs: the sum is to be one
+        # every process has the complete gradient of the loss's inputs: their sum must count it once
         for parameter in self.loss_parameters:
             if parameter.grad is not None:
                 parameter.grad /= processes.number
@@ -331,7 +329,7 @@ class Trainer:
         """Clip the gradients and take the optimiser's step; return their norm before."""
         try:
             norm = clip_grad_norm_(self.view_parameters.values(), CLIP)
-            if self.loss_parameters:  # apart, so that neither makes the other's steps smaller
+            if self.loss_parameters:  # clipped apart: neither shrinks the other's steps
                 clip_grad_norm_(list(self.loss_parameters), CLIP)
             self.optimizer.step()
         except Exception as error:
@@ -340,7 +338,7 @@ class Trainer:
             count = sum(parameter.numel() for parameter in self.parameters.values())
             raise OutOfMemoryError(
                 f"out of memory: {count:,} parameters learn, {16 * count / 1e9:.1f} GB with"
-                " gradients and moments; take a smaller backbone, or a method such as dcpcse"
+                " gradients and moments; use a smaller backbone, or a method such as dcpcse"
             ) from None
         return norm
 
@@ -351,8 +349,8 @@ class Trainer:
         return done % self.settings.eval_steps == 0
 
     def _score(self) -> None:
-        """Score the encoder on the development set, and log it; keep its weights if they are the
-        best so far (ties keep the earlier).
+        """Score the encoder on the development set and log the score; keep its weights if they are
+        the best so far (on ties, the earlier).
         """
         encoder = self.encoder
         position = self.position
@@ -399,10 +397,10 @@ class Trainer:
 
 
 def _seed_generators(seed: int, device: torch.device) -> None:
-    """Seed Python, numpy, and torch on the processor and on a device.
+    """Seed Python, numpy, and torch on the CPU and on a device.
 
-    ``torch.manual_seed`` does it for every kind of device, and keeps a record of each call for the
-    kinds that this machine lacks.
+    ``torch.manual_seed`` would seed every kind of device, and records each call for kinds that this
+    machine lacks.
     """
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - plug-ins may draw from it
@@ -421,8 +419,8 @@ def stalled(scores: Sequence[DevScore], patience: int) -> bool:
 
 
 def learning_rate(settings: TrainingSettings, step: int, steps: int, peak: float) -> float:
-    """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0 to
-    ``peak``, then constant, or a linear decay to 0.
+    """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear warm-up from 0 to
+    ``peak``, then constant, or linear decay to 0.
     """
     warm = min(settings.warmup_steps or math.ceil(settings.warmup * steps), steps)
     if step < warm:

@@ -1,4 +1,4 @@
-"""What follows a training while it runs: trackers, and the search that may stop it."""
+"""Watchers of a running training: trackers, and the search that may stop it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ class DevScore:
     loss: float | None  #: mean training loss since the last score; None at the start
     value: float  #: Spearman x 100; of queries, nDCG@10 x 100
     best: bool  #: the best so far
-    seconds: float  #: spent in steps
+    seconds: float  #: time spent in steps
     rate: float | None  #: examples per second since the last score
-    #: numbers of the loss that learn, e.g. the temperature
+    #: learned scalars of the loss, e.g. the temperature
     learned: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """A run as watchers name it: seeds and other trials of a training are runs of one group."""
+    """The names of a run for watchers: seeds and other trials of a training share a group."""
 
     group: str  #: name of the model
     name: str
@@ -32,10 +32,9 @@ class WatchedRun:
 
 
 class Watcher:
-    """Receives a training's begin, steps, scores and end, in order; its exceptions end the
-    training.
+    """Receives a training's begin, steps, scores and end, in order; an exception ends the training.
 
-    Of several processes the main one alone has a begin and scores.
+    Of several processes, only the main one reports a begin and scores.
     """
 
     def begin(self, run: WatchedRun, facts: Mapping[str, Any]) -> None:
@@ -56,9 +55,9 @@ TRACKERS: Table[Callable[[], Watcher]] = Table("trackers", {})
 
 
 def make_trackers(names: Sequence[str]) -> list[Watcher]:
-    """Return trackers, which ``report_to`` names, each once.
+    """Return the trackers named by ``report_to``, each once.
 
     Raises:
-        UsageError: One that is unknown, not installed, or forbidden by ``offline``.
+        UsageError: A tracker is unknown, not installed, or forbidden by ``offline``.
     """
     return [look_up("tracker", name, TRACKERS)() for name in dict.fromkeys(names)]

@@ -175,11 +175,11 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
     [
         (
             Recipe(transforms=("whitening:4",)),
-            "'whitening:4' has its parameters already; give whitening",
+            "'whitening:4' already has parameters; give whitening",
         ),
         (
             Recipe(transforms=("whitening", "flow")),
-            "the last transform is 'flow'; parameters are chosen for one of: ",
+            "the last transform is 'flow'; select chooses parameters for: ",
         ),
         (Recipe(), "the last transform is 'none'"),
     ],

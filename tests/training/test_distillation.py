@@ -295,7 +295,7 @@ REFUSED = {
     "ten lines": (
         lambda folder: {"data": CORPUS[:10], "teacher": "mini"},
         UsageError,
-        "10 examples are less than",
+        "10 examples are fewer than",
     ),
     "other count": (
         lambda folder: {"data": CORPUS[:40]},

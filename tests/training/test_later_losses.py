@@ -348,5 +348,5 @@ def test_an_adapter_goes_on_learning_on_graded_pairs(tiny_folder):
         "lora_B" in name for name in tensors
     )
     assert all(torch.equal(second.entry.tensors[name], tensor) for name, tensor in tensors.items())
-    with refusal("nothing that pcc-tuning trains"):
+    with refusal("nothing for pcc-tuning to train"):
         pc.train("pcc-tuning", GRADED, start="mini", **options | {"backbone": "mini-bert"})

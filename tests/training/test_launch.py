@@ -66,7 +66,7 @@ def test_a_launchers_scales_of_the_loss_change_nothing(bert_folder, monkeypatch)
 
 def test_a_process_whose_others_have_ended_says_so():
     with refusal(
-        r"another process of the 2 has ended or was never there \(connection closed", PromptcliError
+        r"another process of the 2 has ended or never started \(connection closed", PromptcliError
     ):
         with _together(2):
             raise RuntimeError("connection closed by peer")

@@ -39,7 +39,7 @@ def test_a_dry_run_reads_no_weights_and_no_network(monkeypatch, name, paper):
             continue
         given = {"paper": paper, "supervised": form is METHODS[name][1]}
         if paper and not form.paper:
-            with refusal(f"no settings of {name} are published"):
+            with refusal(f"{name} has no published settings"):
                 training_settings(name, **given)
         else:
             assert (training_settings(name, **given)["backbone"] in form.paper) is paper

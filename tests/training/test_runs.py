@@ -139,12 +139,12 @@ def test_a_run_from_mini_starts_as_mini_reads(method, data, registry):
         ("cotbert", {"template": ("[X] [MASK]",)}, "", "reads the mask, but template"),
         ("dcpcse", {"supervised": True}, "supervised", "needs pairs or triplets"),
         ("scpcse", {"supervised": True}, "", "has no supervised form"),
-        ("distill", {"paper": True}, "paper", "no settings of distill are published"),
-        ("dcpcse", {"name": "m", "resume": True, "method": ""}, "resume", "no unfinished run"),
+        ("distill", {"paper": True}, "paper", "distill has no published settings"),
+        ("dcpcse", {"name": "m", "resume": True, "method": ""}, "resume", "has no unfinished run"),
         ("defsent", {"batch_size": 2, "data": "odd.tsv"}, "", "none of the 2 words, 'zxqv' first"),
         ("simcse", {"dims": "8,x"}, "dims", "'8,x' is not allowed"),
         ("cse-sfp", {}, "", "are for causal models"),
-        ("simcse", {"data": "pairs.tsv", "batch_size": 128}, "", "4 examples are less than one"),
+        ("simcse", {"data": "pairs.tsv", "batch_size": 128}, "", "4 examples are fewer than one"),
         ("simcse", {"data": "graded.tsv"}, "", "no column"),
         ("sbert", {"data": "graded.tsv"}, "", "no column"),
     ],
@@ -182,7 +182,7 @@ def test_a_run_is_resumed_by_its_name_alone_from_any_folder(small, monkeypatch, 
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     for changes, parameter in (({"temperature": 0.1}, "temperature"), ({"on": "x"}, "on")):
-        with refusal("keeps what it began with") as error:
+        with refusal("keeps its settings") as error:
             pc.train(name="soft", resume=True, **changes)
         assert error.value.parameter == parameter
     monkeypatch.chdir(tmp_path)
@@ -201,7 +201,7 @@ def test_a_run_is_resumed_by_its_name_alone_from_any_folder(small, monkeypatch, 
     )
     assert not registry.run_folder("soft").parent.exists()
     assert pc.train(name="soft", resume=True).scores == soft.scores  # done
-    with refusal("keeps what it began with"):
+    with refusal("keeps its settings"):
         pc.train(name="soft", resume=True, temperature=0.1)
 
 
@@ -306,7 +306,7 @@ def test_what_the_data_are_like_is_said(small, notes):
     for part in (
         "4 pairs without a hard negative",
         "1 row without a label left out",
-        "1 words that are not a single token left out: guitars",
+        "1 words left out, not a single token each: guitars",
     ):
         assert part in said
 

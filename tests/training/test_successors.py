@@ -186,8 +186,8 @@ def test_a_run_asks_the_guide_that_is_named(bert_folder):
     [
         ({"hinge_weight": 10.0}, PAIRS, "hinge_weight: needs hard negatives, columns sent0, sent"),
         ({"hinge_weight": 10.0}, None, "in.tsv has none; mine finds some for pairs"),
-        ({"mask_false": "guide"}, PAIRS, "belongs to mask_false guide"),
-        ({"mask_guide": "mini"}, PAIRS, "belongs to mask_false guide"),
+        ({"mask_false": "guide"}, PAIRS, "requires mask_false=guide"),
+        ({"mask_guide": "mini"}, PAIRS, "requires mask_false=guide"),
         ({"hinge_weight": 10.0, "mine": "mini"}, PAIRS, None),
         ({"hinge_weight": 10.0}, TRIPLETS, None),
         ({"mask_false": "self"}, None, None),

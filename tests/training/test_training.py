@@ -240,10 +240,10 @@ def test_batches_are_every_example_once_an_epoch():
     assert [len(batch) for batch in first] == [4, 4, 2]
     assert first == [rows.tolist() for rows in itertools.islice(batches(settings, [4, 6]), 3)]
     assert steps_of(settings, 10) == 8
-    too_few = "batch_size: 3 examples are less than one batch of 4"
+    too_few = "batch_size: 3 examples are fewer than one batch of 4"
     with refusal(too_few):
         steps_of(settings, 3)
-    with refusal("1 example are less than one batch of 4"):
+    with refusal("1 example are fewer than one batch of 4"):
         steps_of(settings, 1)
     assert steps_of(settings.replace(drop_last=True), 10) == 5
 

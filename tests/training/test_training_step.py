@@ -112,7 +112,7 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(bert_folder, 
     monkeypatch.setattr(
         trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )
-    with refusal(r"parameters learn, .* take a smaller backbone", OutOfMemoryError):
+    with refusal(r"parameters learn, .* use a smaller backbone", OutOfMemoryError):
         trainer.apply_gradients()
 
 
@@ -359,7 +359,7 @@ def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(bert_folder):
 def test_batches_smaller_than_the_processes_are_refused():
     processes = Processes()
     processes.number = 4
-    with refusal("10 examples leave a batch of 2 for 4 processes"):
+    with refusal("10 examples leave a last batch of 2 for 4 processes"):
         processes.check(10, 8)
     processes.check(12, 8)
     processes.check(16, 8)

@@ -182,7 +182,7 @@ def adapt(
     if resume and not folder.has_begun and name in registry.names():
         ended = registry.card(name).provenance.get("adapted")
         if ended is not None:
-            note(f"done: model {name!r} is adapted already; force begins again")
+            note(f"done: model {name!r} is already adapted; force starts over")
             return Adapted(ended)
     registry.check_free(name, force=force or (resume and folder.has_begun))
     where = start if isinstance(start, Choice) else Choice(start)
@@ -220,7 +220,7 @@ def adapt(
             identity,
             resume=resume and not begins,
             name=Path(name),
-            elsewhere="force begins again, or give another name",
+            elsewhere="force to start over, or another name",
             force=force,
             settings=settings,
         )

@@ -156,7 +156,7 @@ class Runs:
                 {**facts, "space": written},
                 resume=config.resume and self.folder.has_begun,
                 name=Path(self.name),
-                elsewhere="force starts it again, or give another name",
+                elsewhere="force to start over, or another name",
                 force=config.force,
                 settings={**config.document(), **kept},
             )
@@ -273,7 +273,7 @@ class Runs:
             resume=folder.has_begun,
             force=False,
         )
-        left = f"`promptcli tune --resume {self.name}` continues, force starts again"
+        left = f"`promptcli tune --resume {self.name}` continues the run, force starts over"
         with if_stopped(left, instead=True):
             return run.train(config, processes, watchers, folder.folder)
 

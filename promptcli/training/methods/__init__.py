@@ -1,4 +1,4 @@
-"""Training methods: one paper a file, and this table.
+"""Training methods, one paper per file, and the table of all methods.
 
 Pure data; a new method is a file, its import and a row here.
 """
@@ -57,7 +57,7 @@ METHODS: Table[tuple[Method | None, Method | None]] = Table(
 
 
 def find_method(name: str, *, supervised: bool) -> Method:
-    """Return a method; some are always supervised."""
+    """Return a method by name; some methods exist only in supervised form."""
     unsupervised, other = look_up("method", name, METHODS)
     form = other if supervised or unsupervised is None else unsupervised
     if form is None:
@@ -67,7 +67,7 @@ def find_method(name: str, *, supervised: bool) -> Method:
 
 
 def forms() -> Iterator[Method]:
-    """Yield every method, unsupervised and supervised."""
+    """Yield every method in its unsupervised and supervised form."""
     yield from (form for pair in METHODS.values() for form in pair if form is not None)
 
 

@@ -1,6 +1,6 @@
 """ConSERT (Yan et al., 2021): two augmentations of the embedding layer as two views.
 
-Their loss is taken alone, or with that of NLI's classes.
+Their loss is used alone, or together with NLI classification.
 """
 
 from dataclasses import dataclass, replace
@@ -20,12 +20,15 @@ class AugmentationSettings(ContrastiveSettings):
     temperature: float = setting(0.1, "Temperature of the contrastive loss.", min=1e-4)
     augment_first: str = setting(
         "feature-cutoff",
-        f"first view: {', '.join(AUGMENTATIONS)}; with labelled pairs also {ADVERSARIAL}.",
+        f"Augmentation of the first view: {', '.join(AUGMENTATIONS)}; with labelled pairs also"
+        f" {ADVERSARIAL}.",
         choices=AUGMENTATIONS,
     )
-    augment_second: str = setting("shuffle", "second view, as the first.", choices=AUGMENTATIONS)
+    augment_second: str = setting(
+        "shuffle", "Augmentation of the second view; the same choices.", choices=AUGMENTATIONS
+    )
     cutoff_rate: float = setting(
-        0.2, "share of tokens, features or single values set to 0.", min=0, max=0.99
+        0.2, "Share of tokens, features or single values set to 0.", min=0, max=0.99
     )
 
     @property
@@ -35,21 +38,21 @@ class AugmentationSettings(ContrastiveSettings):
 
 @dataclass(frozen=True)
 class JointSettings(AugmentationSettings):
-    """Settings of its joint form, by labelled pairs."""
+    """Settings of ConSERT's joint form, with labelled pairs."""
 
     augment_first: str = setting("none", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL))
     augment_second: str = setting(
         "token-cutoff", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL)
     )
     contrastive_weight: float = setting(
-        0.15, "weight of the contrastive loss next to the classifier's.", min=0
+        0.15, "Weight of the contrastive loss beside the classifier's.", min=0
     )
-    perturbation: float = setting(1.0, "length of the adversarial step of a token.", min=0)
+    perturbation: float = setting(1.0, "Length of the adversarial step of a token.", min=0)
 
 
-#: sentence-transformers' optimiser of that time, and its early end.
+#: The optimiser and early stop of sentence-transformers at the time.
 _PROGRAM = {"optimizer": "adamw-uncorrected", "patience": 10, "weight_decay": 0.01}
-#: The best of the paper's pairs; its own dropout would be a third augmentation.
+#: The paper's best pair; backbone dropout would be a third augmentation.
 _UNSUPERVISED = AugmentationSettings(
     batch_size=96,
     learning_rate=5e-7,

@@ -1,6 +1,4 @@
-"""CoT-BERT (Zhang et al., 2024): a template of two stages read at its second mask, and a view that
-negates it.
-"""
+"""CoT-BERT (Zhang et al., 2024): a two-stage template read at its second mask; a negated view."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,9 +19,7 @@ _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 
 def _templates(sentence: str) -> Templates:
-    """Return the three templates around ``sentence``, [X] in quotes as a family's vocabulary has
-    them.
-    """
+    """Return the three templates around ``sentence``, a family's form of the quoted [X]."""
     two = "means [MASK] , so it can be summarized as [MASK] ."
     not_two = "does not mean [MASK] , so it cannot be summarized as [MASK] ."
     return (
@@ -43,7 +39,7 @@ class CoTBERTSettings(
 
     negatives_within: int = setting(
         0,
-        "negatives come from groups of N examples; 0: from the whole batch.",
+        "Size of the groups that negatives come from; 0: the whole batch.",
         min=0,
         published=128,
     )

@@ -1,5 +1,5 @@
-"""CSE-SFP (Zhang et al., 2025): the two ends of a template of two stages are the two views, from
-one pass.
+"""CSE-SFP (Zhang et al., 2025): one pass of a two-stage template gives both views, one at the end
+of each stage.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ class CSESFPSettings(LoRASettings, TemplateSettings, ContrastiveSettings):
 
 
 def _variant(first: str, second: str = "it can be summarized as") -> Variant:
-    """Return the template whose stages end in those words; a comma parts them."""
+    """Return the template whose stages end in these words, separated by a comma."""
     template = f'This sentence : "[X]" means {first}, {second}'
     return Variant((template, template), head=None)
 
 
-#: The released runs' settings; their base weights are in 4 bits, here they are float32.
+#: The released runs' settings; their base weights are in 4 bits, ours in float32.
 _RELEASED = CSESFPSettings(
     batch_size=256, learning_rate=4e-5, eval_steps=150, warmup_steps=100, dropout=0.0
 )
@@ -38,7 +38,7 @@ CSESFP = Method(
         "CSE-SFP, unsupervised: the states at both ends of a two-stage template, in a single pass"
     ),
     pooling="last/last-token",
-    training_pooling="last/avg",  # whose pass has every token's state
+    training_pooling="last/avg",  # its pass returns every token's state
     text_rule="prompteol",
     learns=("adapter",),
     variants={

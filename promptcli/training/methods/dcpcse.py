@@ -17,7 +17,7 @@ from promptcli.training.methods.method import (
 class DCPCSESettings(MaskedLMSettings, ContrastiveSettings):
     """Settings of DCPCSE."""
 
-    prefix_length: int = setting(16, "length of the prefix.", min=1)
+    prefix_length: int = setting(16, "Length of the prefix.", min=1)
 
     def prompt(self, template: str) -> str:
         return f"deep-prefix:{self.prefix_length}"
@@ -36,7 +36,7 @@ UNSUPERVISED = Method(
     learns=("prompt",),
     variants={"*": Variant(), "causal": Variant(pooling="last/last-token")},
     mlm_decay=0.95,
-    # longer prefixes, as drawn, are worse than none and do not recover in a minute
+    # longer random prefixes start worse than none and do not recover within a minute
     small=DCPCSESettings(
         batch_size=128, learning_rate=3e-2, epochs=2, eval_steps=25, prefix_length=1
     ),

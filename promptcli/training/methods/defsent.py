@@ -13,7 +13,7 @@ class DefSentSettings(TrainingSettings):
 
     pool: str = setting(
         "",
-        "avg, cls or max of the last layer; default: avg, or as the model of `start` is read.",
+        "Pooling of the last layer: avg, cls or max; default: avg, or that of the `start` model.",
         choices=("", "avg", "cls", "max"),
     )
 
@@ -23,7 +23,7 @@ class DefSentSettings(TrainingSettings):
         return own
 
 
-#: The mean, the best of the paper's for BERT-base; [CLS] at half the rate.
+#: The mean, the paper's best pooling for BERT-base; [CLS] at half the rate.
 _PAPER = DefSentSettings(
     batch_size=16, learning_rate=1.13e-5, eval_steps=500, max_length=128, warmup=0.1
 )

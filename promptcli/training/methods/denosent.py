@@ -1,4 +1,4 @@
-"""DenoSent (Wang et al., 2024): PromptBERT's reading, and a decoder that restores a sentence from
+"""DenoSent (Wang et al., 2024): PromptBERT's template, and a decoder that restores a sentence from
 its vector.
 """
 
@@ -19,16 +19,16 @@ _TEMPLATE = '"[X]" means [MASK].'
 class DenoSentSettings(TemplateSettings, ContrastiveSettings):
     """Settings of DenoSent."""
 
-    contrastive_weight: float = setting(5.0, "weight of the contrastive loss.", min=0)
-    restoring_weight: float = setting(7.0, "weight of the decoder's loss.", min=0)
-    decoder_layers: int = setting(16, "layers of the decoder, which is not kept.", min=1, max=64)
-    decoder_heads: int = setting(1, "attention heads of the decoder.", min=1, max=64)
+    contrastive_weight: float = setting(5.0, "Weight of the contrastive loss.", min=0)
+    restoring_weight: float = setting(7.0, "Weight of the decoder's loss.", min=0)
+    decoder_layers: int = setting(16, "Layers of the decoder, which is not saved.", min=1, max=64)
+    decoder_heads: int = setting(1, "Attention heads of the decoder.", min=1, max=64)
     decoder_noise: float = setting(
-        0.825, "dropout of the embeddings that the decoder sees.", min=0, max=0.99
+        0.825, "Dropout of the decoder's input embeddings.", min=0, max=0.99
     )
 
 
-#: Its data are sentences with translations there and back as positives; ours are the sentences
+#: The paper's positives are back-translations of the sentences; ours are the sentences
 #: alone.
 _PAPER = DenoSentSettings(
     batch_size=64,
@@ -44,7 +44,7 @@ DENOSENT = Method(
     source="DenoSent: InfoNCE at the mask, and a denoising decoder whose only memory is the vector",
     pooling="last/mask",
     needs_pooling="last/mask",
-    # whose pass has every token's states, the embedding layer's too
+    # its pass returns the states of all tokens and layers, embeddings included
     training_pooling="first-last/avg",
     period=False,
     learns=("backbone", "decoder"),

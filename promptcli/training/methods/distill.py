@@ -1,6 +1,4 @@
-"""Distillation: a student learns the vectors of a teacher encoder, or its similarities of
-sentences.
-"""
+"""Distillation: a student learns a teacher's vectors, or its similarities of sentences."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,30 +25,30 @@ class DistillSettings(TeacherSettings, TemplateSettings, TemperatureSettings, Mi
 
     target: str = setting(
         "vectors",
-        "target of learning: the teacher's vectors, or only its cosines of all pairs of a batch"
+        "Target of learning: the teacher's vectors, or only its cosines of all pairs of a batch"
         " (similarities).",
         choices=("vectors", "similarities"),
     )
     similarity_weight: float = setting(
-        5.0, "weight of the cosines of all pairs if the target is vectors.", min=0
+        5.0, "Weight of the cosines of all pairs if the target is vectors.", min=0
     )
     contrastive_weight: float = setting(
-        0.0, "weight of a contrastive loss if the data are pairs or triplets.", min=0
+        0.0, "Weight of a contrastive loss if the data are pairs or triplets.", min=0
     )
     guide: bool = setting(
-        True, "no negatives that the teacher finds nearer to a sentence than its positive."
+        True, "Candidates that the teacher finds nearer than the positive are not negatives."
     )
 
     target_column: int = setting(
         1,
-        "column of the data that the teacher reads, from 1, where the student reads the first one:"
+        "Column (from 1) that the teacher reads while the student reads the first:"
         " 2 for answers or translations. 1: both read every column.",
         min=1,
     )
 
     pool: str = setting(
         "",
-        "Pooling of the student, e.g. static/avg, for which only word embeddings learn; default: by"
+        "Pooling of the student, e.g. static/avg, which trains only word embeddings; default: by"
         " the template.",
     )
 
@@ -58,9 +56,7 @@ class DistillSettings(TeacherSettings, TemplateSettings, TemperatureSettings, Mi
         return self.template or own
 
     def pooling(self, own: str) -> str:
-        """Return ``pool``, else the mask's state if the template that is given has a mask; else
-        ``own``.
-        """
+        """Return ``pool``; else the mask's state if a given template has a mask; else ``own``."""
         if self.pool:
             return self.pool
         if self.template and has_mask(self.template[0]):
@@ -75,7 +71,7 @@ DISTILL = Method(
         " similarities (Tung and Mori, 2019)"
     ),
     pooling="last/avg",
-    period=False,  # the student reads at test as in training
+    period=False,  # the student's test input equals its training input
     variants={
         "*": Variant((SLOT,), head=None),
         "causal": Variant((SLOT,), head=None, pooling="last/last-token"),

@@ -1,5 +1,5 @@
-"""IS-BERT (Zhang et al., 2020): convolutions over the token states, local-global mutual
-information.
+"""IS-BERT (Zhang et al., 2020): convolutions over token states, and mutual information of sentence
+and tokens.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class ISBERTSettings(TrainingSettings):
 
     activation: str = setting(
         "relu",
-        "after the convolutions: relu, or linear as in the code.",
+        "Activation after the convolutions: relu, or linear as in the code.",
         choices=("relu", "linear"),
         published="linear",
     )

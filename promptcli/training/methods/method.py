@@ -1,9 +1,9 @@
-"""A training method as plain data: its settings, the prompts of its views, what learns, head and
+"""A training method as plain data: settings, prompts of its views, learned parts, head and
 objective.
 
-Settings come first: those that every method has, and groups of those that some methods share. A
-field's metadata is that of ``settings.setting``, and ``published``: the value behind the printed
-figures, if it differs from that of the papers' text, of their code, or of our choice.
+The settings of all methods come first, then groups of settings that some methods share. A field's
+metadata are those of ``settings.setting``, and ``published``: the value behind the printed figures,
+if it differs from the paper's text, its code, or our choice.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ Templates = tuple[str, ...]  #: templates or prompts, one for each view
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """What every method has; a method's own settings are fields of its subclass."""
+    """Settings of every method; a method's own settings are fields of its subclass."""
 
     batch_size: int = setting(64, "Examples per step.", min=2)
     learning_rate: float = setting(
         3e-5, "Peak learning rate; see also `schedule`.", min=0, max=1_000_000
     )
     epochs: float = setting(1.0, "Passes over the data; see also `steps`.", above=0, max=1_000_000)
-    steps: int = setting(0, "Steps of the run; 0: by `epochs`.", min=0)
+    steps: int = setting(0, "Steps of the run; 0: set by `epochs`.", min=0)
     eval_steps: int = setting(125, "Steps between two development scores.", min=1)
     max_length: int = setting(32, "Maximum tokens of a sentence; longer ones are cut.", min=3)
     dropout: float = setting(
@@ -40,7 +40,7 @@ class TrainingSettings:
     warmup: float = setting(
         0.0, "Share of the steps in which the learning rate rises from 0.", min=0, max=1
     )
-    warmup_steps: int = setting(0, "Warm-up in steps; 0: by `warmup`.", min=0)
+    warmup_steps: int = setting(0, "Warm-up in steps; 0: set by `warmup`.", min=0)
     schedule: str = setting(
         "linear",
         "Learning rate after the warm-up: linear (down to 0) or constant.",
@@ -55,8 +55,8 @@ class TrainingSettings:
     )
     scored: str = setting(
         "also-ends",
-        "Steps with a development score: multiples of `eval_steps`, also the first and the last, or"
-        " those alone, as in the published programs.",
+        "Steps with a development score: multiples of `eval_steps` and both ends, or the"
+        " multiples alone, as in the published programs.",
         choices=("also-ends", "multiples"),
         published="multiples",
     )
@@ -76,15 +76,15 @@ class TrainingSettings:
         choices=("mixed", "similar-lengths"),
     )
     seed: int = setting(42, "Random seed.", min=0)
-    chunk_tokens: int = setting(0, "Padded tokens per forward pass; 0: by device.", min=0)
+    chunk_tokens: int = setting(0, "Padded tokens per forward pass; 0: set by the device.", min=0)
     gradient_caching: bool = setting(
-        False, "Keep one forward pass's activations at a time, for batches beyond memory."
+        False, "Keep one forward pass's activations at a time, for batches larger than memory."
     )
     compile: bool = setting(
-        False, "Compile the backbone by torch.compile, for long runs on a GPU; slower on a CPU."
+        False, "Compile the backbone with torch.compile, for long runs on a GPU; slower on a CPU."
     )
 
-    # a setting that a method has not, at the value that leaves it out
+    # a setting that some methods lack, at its neutral value
     bias_positions = "paper"
     denoising = False
     dims = ""
@@ -110,13 +110,13 @@ class TrainingSettings:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The widths of ``dims``, largest first."""
+        """The widths in ``dims``, largest first."""
         return tuple(sorted({int(width) for width in self.dims.split(",") if width}, reverse=True))
 
     def named_models(self) -> dict[str, str]:
-        """Return the models that settings name, e.g. a teacher, by setting.
+        """Return the models named by settings, e.g. a teacher, by setting.
 
-        "" if one is needed and not named.
+        "" stands for a required model that is not named.
         """
         models = {}
         for item in dataclasses.fields(self):
@@ -126,11 +126,11 @@ class TrainingSettings:
         return models
 
     def denoise(self, place: str) -> str:
-        """Return how a recipe says that h - h_hat is taken there."""
+        """Return a recipe's notation for subtracting the bias, h - h_hat, at a place."""
         return f"{place}:code" if place != "none" and self.bias_positions == "code" else place
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with ``changes``; a value that is not allowed is a UsageError."""
+        """Return a copy with ``changes``; an invalid value raises UsageError."""
         return dataclasses.replace(self, **changes)
 
     def as_published(self) -> Self:
@@ -144,7 +144,7 @@ class TrainingSettings:
     def templates(self, own: Templates) -> Templates:
         """Return the templates of the views; ``own`` are the method's.
 
-        The first is also the test's.
+        The first one is also used at test.
         """
         return own
 
@@ -153,23 +153,23 @@ class TrainingSettings:
         return template
 
     def in_training(self, template: str) -> str:
-        """Return a template in training, and for the development score of the published code."""
+        """Return a template as used in training and for the published code's development score."""
         return template
 
     def pooling(self, own: str) -> str:
-        """Return the pooling, the method's own being ``own``."""
+        """Return the pooling; ``own`` is the method's."""
         return own
 
 
 @dataclass(frozen=True)
 class TemperatureSettings(TrainingSettings):
-    """Settings of a loss of cosines over a temperature."""
+    """Settings of losses of cosines over a temperature."""
 
     temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
     temperature_rate: float = setting(
         0.0,
-        "Peak learning rate of the temperature, which starts at `temperature`, e.g. 1e-3; 0: it"
-        " stays.",
+        "Peak learning rate of the temperature, which starts at `temperature`, e.g. 1e-3; 0:"
+        " fixed.",
         min=0,
         max=1,
     )
@@ -177,7 +177,7 @@ class TemperatureSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class MiningSettings(TrainingSettings):
-    """Settings of losses with hard negatives, which a model may choose."""
+    """Settings of losses with hard negatives, given or chosen by a model."""
 
     mine: str = setting(
         "",
@@ -187,13 +187,13 @@ class MiningSettings(TrainingSettings):
     )
     mine_guide: str = setting(
         "",
-        "Model that decides what is too near to be one. Default: `mine`.",
+        "Model that rejects false negatives as too near. Default: `mine`.",
         model=True,
         optional=True,
     )
     mine_margin: float = setting(
         0.05,
-        "Cosine by which a hard negative is farther from its sentence than the positive.",
+        "Least cosine difference between the positive and a hard negative.",
         min=0,
         max=2,
     )
@@ -201,22 +201,20 @@ class MiningSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class ContrastiveSettings(TemperatureSettings, MiningSettings):
-    """What the ``contrastive`` objective reads."""
+    """Settings of the ``contrastive`` objective."""
 
     mask_duplicates: bool = setting(
         True, "Equal sentences of a batch are not negatives.", published=False
     )
     mask_false: str = setting(
         "none",
-        "Sentences nearer to a sentence than its own positive are not negatives, by the cosines of"
-        " the model itself (self), or of `mask-guide` (guide); none: all are.",
+        "Sentences nearer than the positive are not negatives, by the cosines of"
+        " the model itself (self) or of `mask-guide` (guide); none: all are negatives.",
         choices=("none", "self", "guide"),
     )
-    mask_guide: str = setting(
-        "", "Model that decides for mask-false=guide.", model=True, optional=True
-    )
+    mask_guide: str = setting("", "Model for mask-false=guide.", model=True, optional=True)
     mask_margin: float = setting(
-        0.1, "Cosine by which they are nearer, for mask-false; GISTEmbed has 0.", min=0, max=2
+        0.1, "Cosine difference from which mask-false applies; GISTEmbed has 0.", min=0, max=2
     )
     hinge_weight: float = setting(
         0.0,
@@ -224,16 +222,16 @@ class ContrastiveSettings(TemperatureSettings, MiningSettings):
         " negatives (PromCSE: 10).",
         min=0,
     )
-    hinge_margin: float = setting(0.2, "Cosine that the hinge asks for.", min=0, max=2)
+    hinge_margin: float = setting(0.2, "Margin of the hinge, a cosine difference.", min=0, max=2)
     keep_head: bool = setting(
         False,
-        "The head stays at test time, as in the papers' supervised runs; else it is used while"
+        "Whether the head stays at test time, as in the papers' supervised runs; else it is used in"
         " training only.",
     )
     dims: str = setting(
         "",
-        "Also the loss of the first dimensions of the vectors, e.g. 256,128,64, which `dim` may cut"
-        " them to (Matryoshka).",
+        "Widths at which the loss is added, e.g. 256,128,64; `dim` may later cut vectors"
+        " to them (Matryoshka).",
     )
 
     def __post_init__(self) -> None:
@@ -246,12 +244,12 @@ class ContrastiveSettings(TemperatureSettings, MiningSettings):
 
 @dataclass(frozen=True)
 class TemplateSettings(TrainingSettings):
-    """Settings of methods with a template of words."""
+    """Settings of methods with a textual template."""
 
-    most_templates: ClassVar[int] = 2  #: that may be given
+    most_templates: ClassVar[int] = 2  #: largest number of templates
 
     template: tuple[str, ...] = setting(
-        (), "template with [X] and [MASK], or the name of one; a second one is the other view's."
+        (), "Template with [X] and [MASK], or a template's name; a second is for the other view."
     )
 
     def __post_init__(self) -> None:
@@ -266,7 +264,7 @@ class TemplateSettings(TrainingSettings):
     def templates(self, own: Templates) -> Templates:
         """Return the given templates, else the method's own.
 
-        One alone is both views of a pair of positives.
+        One template alone is used for both views.
         """
         templates = self.template or own
         return templates[0], templates[min(1, len(templates) - 1)], *(templates[2:] or own[2:])
@@ -293,11 +291,11 @@ class QuoteSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class SelectionSettings(TrainingSettings):
-    """Settings of methods whose published code does not select by the test's score."""
+    """Settings of methods whose published code selects by a score other than the test's."""
 
     selection: str = setting(
         "test",
-        "development score as at test, or as in the code.",
+        "Reading for the development score: as at test, or as in the code.",
         choices=("test", "code"),
         published="code",
     )
@@ -307,25 +305,23 @@ class SelectionSettings(TrainingSettings):
 class DenoisingSettings(TrainingSettings):
     """Settings of methods with template denoising, h - h_hat (PromptBERT)."""
 
-    denoising: bool = setting(True, "template denoising while training.")
+    denoising: bool = setting(True, "Template denoising in training.")
 
 
 @dataclass(frozen=True)
 class MovedBiasSettings(DenoisingSettings):
-    """Settings of PromptBERT's denoising, whose bias input is the template with shifted
-    positions.
-    """
+    """Settings of PromptBERT's denoising; its bias input is the template with shifted positions."""
 
     bias_positions: str = setting(
         "paper",
-        "paper, or code (off by 2 for RoBERTa).",
+        "Shift of the positions: paper, or code (off by 2 for RoBERTa).",
         choices=("paper", "code"),
         published="code",
     )
     moved_bias = True
 
 
-_EQUAL_WEIGHT = 0.5  # weight of both teachers
+_EQUAL_WEIGHT = 0.5  # weight of each teacher
 
 
 @dataclass(frozen=True)
@@ -334,36 +330,34 @@ class TeacherSettings(TrainingSettings):
 
     teacher: str = setting(
         "",
-        "model that is learned from: a name, a folder, a hub id, or the .npy file that `embed`"
+        "Teacher model: a name, a folder, a hub id, or the .npy file that `embed`"
         " wrote of the data.",
         model=True,
     )
     second_teacher: str = setting(
         "",
-        "Another model that is learned from, in the same forms: the cosine of two sentences is then"
+        "Second teacher, in the same forms: the cosine of two sentences is then"
         " the weighted mean of both teachers'.",
         model=True,
         optional=True,
     )
     second_weight: float = setting(
-        _EQUAL_WEIGHT, "Weight of `second-teacher`; that of `teacher` is 1 less this.", min=0, max=1
+        _EQUAL_WEIGHT, "Weight of `second-teacher`; `teacher` has 1 minus it.", min=0, max=1
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.second_weight != _EQUAL_WEIGHT and not self.second_teacher:
-            raise UsageError(
-                "needs second_teacher, another model; give both", parameter="second_weight"
-            )
+            raise UsageError("needs second_teacher; give both", parameter="second_weight")
 
 
 @dataclass(frozen=True)
 class LoRASettings(TrainingSettings):
     """Settings of methods that learn a low-rank adapter of a frozen backbone."""
 
-    lora_rank: int = setting(64, "rank r of the adapter.", min=1)
-    lora_alpha: int = setting(16, "weight alpha / r of the adapter.", min=1)
-    lora_dropout: float = setting(0.05, "of the adapter's input.", min=0, max=0.9)
+    lora_rank: int = setting(64, "Rank r of the adapter.", min=1)
+    lora_alpha: int = setting(16, "Alpha of the adapter's scale, alpha / r.", min=1)
+    lora_dropout: float = setting(0.05, "Dropout of the adapter's input.", min=0, max=0.9)
 
 
 @dataclass(frozen=True)
@@ -371,29 +365,31 @@ class MaskedLMSettings(TrainingSettings):
     """Settings of methods with an optional masked-LM loss (DCPCSE 3.3; SimCSE)."""
 
     mlm_weight: float = setting(
-        0.0, "weight of a masked-LM loss, at the start; 0 for none.", min=0, max=1
+        0.0, "Initial weight of a masked-LM loss; 0: no such loss.", min=0, max=1
     )
     mlm_head: str = setting(
-        "trained", "trained (the code) or frozen (the paper).", choices=("trained", "frozen")
+        "trained",
+        "Masked-LM head: trained (the code) or frozen (the paper).",
+        choices=("trained", "frozen"),
     )
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What a method does for one family of backbones."""
+    """A method's templates and head for one family of backbones."""
 
-    templates: Templates = (SLOT, SLOT)  #: one for each view; the first is also the test's
+    templates: Templates = (SLOT, SLOT)  #: one per view; the first is also used at test
     head: str | None = (
-        "tanh"  #: projection while training (``tanh``, ``mlm``); None: the vectors themselves
+        "tanh"  #: projection in training (``tanh``, ``mlm``); None: the vectors themselves
     )
     #: Where h - h_hat is taken in the encoder that keeps the head: before it (``hidden``), after it
     #: (``head``), or nowhere (``none``).
     denoising_place: str = "none"
-    pooling: str | None = None  #: of the sentence vector, if it differs from the method's
+    pooling: str | None = None  #: pooling of the sentence vector, if it differs from the method's
 
 
 def _with_first(templates: Templates, prompt: str) -> Templates:
-    """Return templates whose first is ``prompt``; two that are different stay so."""
+    """Return templates whose first is ``prompt``; two different templates stay different."""
     first = templates[0]
     exchanged = {first: prompt, prompt: first}
     return tuple(exchanged.get(template, template) for template in templates)
@@ -405,35 +401,35 @@ class Method:
 
     name: str  #: as typed
     source: str  #: paper and section
-    pooling: str  #: of the sentence vector at test
+    pooling: str  #: pooling of the sentence vector at test
     #: ``backbone`` if it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are
     #: named only: as a head they always learn.
     learns: tuple[str, ...] = ("backbone",)
     #: settings for ``mini-bert``, found on development pairs (``training.config``)
     small: TrainingSettings
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
-    variants: Mapping[str, Variant]  #: by family; ``causal``, and ``*`` for all that are not named
+    variants: Mapping[str, Variant]  #: by family; ``causal``, and ``*`` for all others
     #: settings of the published program that differ
     program: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
     #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
     counts_specials: bool = True
-    text_rule: str | None = None  #: of the sentence's characters at test
-    training_text_rule: str | None = None  #: the same in training
+    text_rule: str | None = None  #: rule for the sentence's characters at test
+    training_text_rule: str | None = None  #: the rule in training
     #: whether a missing period is added at test; None: the recipe's default
     period: bool | None = None
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
-    training_pooling: str | None = None  #: of the sentence vector in training, if it differs
-    untrained_pooling: str | None = None  #: of the untrained encoder, if pooling itself is learned
-    #: the only pooling that its objective can train, if there is one only
+    training_pooling: str | None = None  #: pooling in training, if it differs
+    untrained_pooling: str | None = None  #: pooling of the untrained encoder, if pooling is learned
+    #: the only pooling that its objective can train, if any
     needs_pooling: str | None = None
 
     @property
     def base(self) -> str:
-        """The backbone whose published settings hold for backbones without published ones.
+        """The backbone whose published settings apply to backbones without published ones.
 
-        It is empty if no settings are published.
+        Empty if no settings are published.
         """
         return _BASE if _BASE in self.paper else next(iter(self.paper), "")
 
@@ -444,16 +440,14 @@ class Method:
         return self.paper[backbone].as_published().replace(**self.program)
 
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
-        """Return the recipe of transfer tasks if it differs from ``recipe``, the trained
-        encoder's.
-        """
+        """Return the recipe of transfer tasks if it differs from the trained ``recipe``."""
         read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
         return None if read == recipe else read
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a method reads sentences, by its settings and on a backbone."""
+    """How a method with its settings reads sentences on a backbone."""
 
     method: Method
     settings: TrainingSettings
@@ -462,7 +456,7 @@ class Reading:
 
     @property
     def variant(self) -> Variant:
-        """What the method does for the family."""
+        """The method's variant for the family."""
         family = self.family
         variants = self.method.variants
         kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
@@ -475,15 +469,15 @@ class Reading:
 
     @property
     def head(self) -> str | None:
-        """The head while training.
+        """The head in training.
 
-        None that would be dropped if the first dimensions of vectors have a loss.
+        None if a head would be dropped although the first dimensions of the vectors have a loss.
         """
         head = self.variant.head
         return head if self.settings.keep_head or not self.settings.dims else None
 
     def prompts(self, *, training: bool = False) -> Templates:
-        """Return the prompts of the views, which the published code may write in another way in
+        """Return the prompts of the views; the published code may write them differently in
         training.
         """
         settings = self.settings
@@ -515,7 +509,7 @@ class Reading:
 
     @property
     def development_recipe(self) -> Recipe:
-        """The recipe of the development score: the test's, or the code's, denoised and without
+        """The recipe of the development score: the test's, or the code's, which denoises and has no
         period rule.
         """
         settings = self.settings
@@ -530,7 +524,7 @@ class Reading:
 
     @property
     def untrained_recipe(self) -> Recipe:
-        """The recipe that a run is measured against: the same without anything learned."""
+        """The untrained reference: the same recipe without learned parts."""
         method = self.method
         return Recipe(
             backbone=self.backbone,
@@ -541,12 +535,12 @@ class Reading:
         )
 
     def like(self, start: Recipe) -> "Reading":
-        """Return the same with the template and pooling of the model that a run starts from, so
+        """Return this reading with the template and pooling of the model that a run starts from, so
         that nothing is unlearned.
 
-        A template that the settings give wins. So do the method's own if it trains an adapter,
-        whose papers start from another template, or if its objective cannot train the model's
-        pooling.
+        A template in the settings has priority. The method's own template is kept if the method
+        trains an adapter, whose papers start from another template, or if its objective cannot
+        train the model's pooling.
         """
         method = self.method
         trainable = method.needs_pooling in (None, start.pooling)

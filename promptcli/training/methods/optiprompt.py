@@ -1,5 +1,5 @@
-"""OptiPrompt (PromptBERT, section 4.2) and SCPCSE (DCPCSE, ablation): a template's words as learned
-vectors.
+"""OptiPrompt (PromptBERT, section 4.2) and SCPCSE (DCPCSE, ablation): learned vectors in place of a
+template's words.
 """
 
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ from promptcli.training.methods.method import (
 
 _TEMPLATE = 'This sentence : "[X]" means [MASK] .'
 _READ_AT_THE_END = RECIPES["prompteol"]
-#: No paper has it so; learned tokens behind the text of a frozen causal model are those of
-#: LLM2Vec-Gen (arXiv 2603.10913) and of soft prompts for text encoders (RepL4NLP 2025).
+#: Not from a paper; learned tokens after the text of a frozen causal model are known from
+#: LLM2Vec-Gen (arXiv 2603.10913) and from soft prompts for text encoders (RepL4NLP 2025).
 _CAUSAL = Variant(
     (_READ_AT_THE_END.prompt, _READ_AT_THE_END.prompt),
     head=None,
@@ -39,7 +39,7 @@ class OptiPromptSettings(SelectionSettings, SCPCSESettings):
 
     slots: str = setting(
         "position",
-        "place of the learned vectors: position, or lookup of the words in the input, as in the"
+        "Place of the learned vectors: position, or lookup of the words in the input, as in the"
         " code.",
         choices=("position", "lookup"),
         published="lookup",

@@ -1,5 +1,5 @@
-"""Pcc-tuning (Zhang and Li, 2024): a trained PromptEOL continued on graded pairs, by Pearson's
-correlation.
+"""Pcc-tuning (Zhang and Li, 2024): a trained PromptEOL continues on graded pairs, with Pearson's
+correlation as loss.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,9 @@ class PccSettings(LoRASettings, TemplateSettings, GradedSettings):
     """Settings of Pcc-tuning."""
 
     loss: str = setting(
-        "pearson", "as of sbert-regression.", choices=("squared", "cosent", "angle", "pearson")
+        "pearson",
+        "Loss of the cosines, see sbert-regression.",
+        choices=("squared", "cosent", "angle", "pearson"),
     )
 
 

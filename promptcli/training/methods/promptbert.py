@@ -36,7 +36,7 @@ class SupervisedPromptBERTSettings(
 class PromptBERTSettings(SupervisedPromptBERTSettings):
     """Settings of unsupervised PromptBERT."""
 
-    two_templates: bool = setting(True, "one template for each view (table 8).")
+    two_templates: bool = setting(True, "Whether each view has its own template (table 8).")
 
     def templates(self, own: Templates) -> Templates:
         first, second, *_ = super().templates(own)

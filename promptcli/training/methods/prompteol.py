@@ -1,5 +1,5 @@
-"""PromptEOL trained (Jiang et al., 2023, section 3.3): SimCSE's losses at the last token, learned
-by LoRA.
+"""Trained PromptEOL (Jiang et al., 2023, section 3.3): SimCSE's losses at the last token, with
+LoRA.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class PromptEOLSettings(LoRASettings, TemplateSettings, ContrastiveSettings):
 _RELEASED = PromptEOLSettings(
     batch_size=256, learning_rate=5e-4, epochs=1, eval_steps=50, warmup_steps=100
 )
-#: The released runs' settings; their base weights are in 4 bits, here they are float32. Llama's
+#: The released runs' settings; their base weights are in 4 bits, ours in float32. Llama's
 #: attention has no dropout there.
 _PAPER = {
     "facebook/opt-1.3b": _RELEASED,

@@ -1,5 +1,5 @@
-"""RankCSE (Liu et al., 2023): SimCSE whose rankings of the batch agree between its views, and with
-a teacher's.
+"""RankCSE (Liu et al., 2023): SimCSE, with rankings of the batch that agree between both views and
+with a teacher.
 """
 
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ class RankCSESettings(TeacherSettings, ContrastiveSettings):
 
     ranking: str = setting(
         "listmle",
-        "loss against the teacher's ranking: listmle or listnet.",
+        "Loss against the teacher's ranking: listmle or listnet.",
         choices=("listmle", "listnet"),
     )
     consistency_weight: float = setting(
-        1.0, "weight of the divergence of both views' rankings.", min=0
+        1.0, "Weight of the divergence between both views' rankings.", min=0
     )
-    ranking_weight: float = setting(1.0, "weight of the loss against the teacher's ranking.", min=0)
+    ranking_weight: float = setting(1.0, "Weight of the loss against the teacher's ranking.", min=0)
     teacher_temperature: float = setting(
-        0.025, "temperature of the teacher's cosines for listnet.", min=1e-4
+        0.025, "Temperature of the teacher's cosines for listnet.", min=1e-4
     )
 
 

@@ -1,5 +1,5 @@
-"""SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over
-[u; v; |u - v|]; cosines of graded pairs.
+"""SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over [u; v; |u - v|], and
+cosines of graded pairs.
 """
 
 from dataclasses import dataclass, replace
@@ -13,19 +13,19 @@ class GradedSettings(TrainingSettings):
 
     loss: str = setting(
         "squared",
-        "of the cosines: squared (error), cosent (their order), angle (the order by angles, AnglE)"
+        "Loss of the cosines: squared (error), cosent (their order), angle (order by angles, AnglE)"
         " or pearson.",
         choices=("squared", "cosent", "angle", "pearson"),
     )
-    scale: float = setting(20.0, "tau of cosent and angle.", above=0)
+    scale: float = setting(20.0, "Scale tau of cosent and angle.", above=0)
     in_batch_weight: float = setting(
         30.0,
-        "weight of in-batch negatives of angle; pairs of the highest score are the positives.",
+        "Weight of angle's in-batch negatives; pairs with the highest score are the positives.",
         min=0,
     )
     top_score: float = setting(
         0.0,
-        "the end of the scores' scale, by which they are divided; 0: the score farthest from 0.",
+        "Divisor of the scores, the end of their scale; 0: the score farthest from 0.",
         min=0,
     )
 
@@ -49,7 +49,7 @@ SBERT = Method(
     learns=("backbone", "classifier"),
     variants={"*": Variant(head=None)},
     objective="pair-classifier",
-    # not searched: a larger rate, as for the other methods that tune a narrow backbone
+    # a larger rate, not searched, as for other methods that tune a narrow backbone
     small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=100),
     paper=dict.fromkeys(_BACKBONES, _PAPER),
 )

@@ -1,4 +1,4 @@
-"""SimCSE (Gao, Yao and Chen, 2021): the baseline that every figure is compared with."""
+"""SimCSE (Gao, Yao and Chen, 2021): the baseline of all figures."""
 
 from dataclasses import dataclass, replace
 

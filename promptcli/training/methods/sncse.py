@@ -1,5 +1,5 @@
-"""SNCSE (Wang and Dou, 2022): PromptBERT's two templates, and the negated sentence, which may be
-near, but not as near as the positive.
+"""SNCSE (Wang and Dou, 2022): PromptBERT's two templates, and the negated sentence, kept near but
+farther than the positive.
 """
 
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ _VIEWS = ('This sentence : " [X] " means [MASK] .', 'This sentence of " [X] " me
 class SNCSESettings(TemplateSettings, ContrastiveSettings):
     """Settings of SNCSE."""
 
-    soft_weight: float = setting(1e-3, "weight of the bounds on the negated sentence.", min=0)
+    soft_weight: float = setting(1e-3, "Weight of the bounds on the negated sentence.", min=0)
     soft_alpha: float = setting(
-        0.1, "cosine by which the negated sentence is farther than the positive, at least.", min=0
+        0.1, "Least cosine difference between the positive and the negated sentence.", min=0
     )
     soft_beta: float = setting(
-        0.3, "cosine by which the negated sentence is farther than the positive, at most.", min=0
+        0.3, "Largest cosine difference between the positive and the negated sentence.", min=0
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hinge_weight or self.mine:
             raise UsageError(
-                "needs hard negatives, and the third sentence of sncse is a soft one; leave it out,"
-                " or take promcse",
+                "needs hard negatives, but sncse's third sentence is a soft negative; leave it out,"
+                " or use promcse",
                 parameter="hinge_weight" if self.hinge_weight else "mine",
             )
 
@@ -48,7 +48,7 @@ SNCSE = Method(
     pooling="last/mask",
     variants={"*": Variant(_VIEWS)},
     objective="soft-negative",
-    # of the published program, in training and at test
+    # the published program's rule, in training and at test
     text_rule="full-stop",
     training_text_rule="full-stop",
     period=False,

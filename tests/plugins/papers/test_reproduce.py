@@ -770,7 +770,7 @@ def test_trained_rows_need_fitting_examples_and_data(context, examples, tmp_path
         }
 
     short, supervised = sorted(why(), key=lambda reason: "triplets" in reason)
-    assert "40 examples are less than one batch" in short and "triplets need a file" in supervised
+    assert "40 examples are fewer than one batch" in short and "triplets need a file" in supervised
     assert any("examples.txt is plain text" in reason for reason in why(triplets=examples))
     nowhere = tmp_path / "empty"
     (nowhere / "STS").mkdir(parents=True)
