@@ -1,5 +1,5 @@
-"""Indexes of sentences, search by meaning and by words, and near-duplicates.
+"""Sentence indexes, search by meaning and by words, and near-duplicates.
 
-``SentenceIndex`` is the one interface of an index; ``search`` needs none that is kept. This is the
-only package that imports FAISS.
+``SentenceIndex`` is the only interface to an index; ``search`` needs no stored index. Only this
+package imports FAISS.
 """

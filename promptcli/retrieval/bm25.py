@@ -1,7 +1,7 @@
-"""BM25 over texts: it finds the names and codes that vectors miss.
+"""BM25 over texts, which finds names and codes that vectors miss.
 
-The counts of stems are kept in a file; the texts of rows that are newer are counted in memory.
-Scores are those of all rows together, as if they had been counted at once.
+The stem counts of indexed texts are stored in a file; newer texts are counted in memory. Scores
+equal those of a single count over all rows.
 """
 
 import re
@@ -24,15 +24,15 @@ from promptcli.retrieval.ranking import DEPTH, Match, Ranking, best
 from promptcli.retrieval.store import Keys
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
 
-#: The version of the rule that parts texts into words, and words into stems.
+#: Version of the rules that split texts into words and reduce words to stems.
 WORD_RULE = 5
-#: What a row gains for a query's word that it has as it is written, and not only its stem, as a
+#: Gain of a row with a query's exact word, beyond its stem, as a
 #: share of the word's ``idf``; and for the whole query, if it has signs: C++.
 WRITTEN = 0.1
-#: How soon a repeated word stops counting more, and how much long texts count less.
+#: BM25's saturation of repeated words (k1), and its penalty on long texts (b).
 K1, B = 1.5, 0.75
 
-#: Sums of numbers with 24 bits differ by less, whatever their order.
+#: Upper bound of the rounding error of float32 sums in any order.
 _ROUNDING = 1e-4
 _SIGNS = re.compile(r"\w[^\w\s]+\w|[^\w\s]\w|\w[#+*]")
 
@@ -41,7 +41,7 @@ TextsOf = Callable[[Keys], Sequence[str]]
 
 
 class _Stems(dict[str, int]):
-    """A word -> the number of its stem; each word's stem is looked for once."""
+    """Word -> the number of its stem; each word is stemmed once."""
 
     def __init__(self, language: str) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ class _Stems(dict[str, int]):
 
 @dataclass(frozen=True)
 class WordCounts:
-    """How often each of v stems is in each of m texts, by stem (compressed sparse columns)."""
+    """The counts of v stems in m texts, by stem (compressed sparse columns)."""
 
     lengths: NDArray[np.int32]  #: (m,) words of each text
     stems: NDArray[np.uint64]  #: (v,) hashes, ascending
-    starts: NDArray[np.int64]  #: (v + 1,) where the rows of each stem begin
+    starts: NDArray[np.int64]  #: (v + 1,) the start of each stem's rows
     places: NDArray[np.int32]  #: rows with the stem, ascending
-    counts: Floats  #: of the stem in each
-    about: dict[str, Any]  #: the language of the stems, and what the counts were made of
+    counts: Floats  #: the stem's count in each row
+    about: dict[str, Any]  #: the language of the stems, and the source of the counts
 
     @classmethod
     def of_texts(
@@ -97,7 +97,7 @@ class WordCounts:
         )
 
     def rows_with(self, stem: str) -> tuple[NDArray[np.int32], Floats]:
-        """Return the places of the texts with a stem, and how often each has it."""
+        """Return the places of the texts with a stem, and its count in each."""
         wanted = np.uint64(_hash(stem))
         place = self.stems.searchsorted(wanted)
         if place == len(self.stems) or self.stems[place] != wanted:
@@ -119,23 +119,23 @@ class WordCounts:
         """
         about, arrays = read_derived(path)
         if about["rule"] != WORD_RULE:
-            raise CheckFailedError(f"{path} is of another version")
+            raise CheckFailedError(f"{path} has another version")
         return cls(**arrays, about=about)
 
 
 def _hash(stem: str) -> int:
-    """Return 64 bits: among a million stems no two are expected to have the same."""
+    """Return a 64-bit hash; no collision is expected among a million stems."""
     return int.from_bytes(blake2b(stem.encode("utf-8", "replace"), digest_size=8).digest(), "big")
 
 
 class Bm25:
-    """BM25 (Lucene's, with ``K1`` and ``B``) of rows.
+    """BM25 (Lucene's, with ``K1`` and ``B``) over rows.
 
     Args:
-        parts: The counts of their words, part after part; of one language. The key of a row is its
+        parts: The word counts of the rows, part after part, in one language. A row's key is its
             place in them.
         texts_of: Returns the texts of rows.
-        is_live: (n,) which rows count; None: all.
+        is_live: (n,) whether each row counts; None: all.
     """
 
     def __init__(self, parts: Sequence[WordCounts], texts_of: TextsOf, is_live: Any = None) -> None:
@@ -159,7 +159,7 @@ class Bm25:
         return WordScores(self, query)
 
     def rows_with(self, stem: str) -> tuple[NDArray[np.int32], Floats]:
-        """Return the keys of the rows with a stem, ascending, and how often each has it."""
+        """Return the keys of the rows with a stem, ascending, and its count in each."""
         if len(self._parts) == 1:
             return self._parts[0].rows_with(stem)
         start, keys, counts = 0, [np.empty(0, np.int32)], [np.empty(0, np.float32)]
@@ -172,12 +172,12 @@ class Bm25:
 
 
 class Stem:
-    """A stem of a query, and what it adds to the scores of rows: at most ``weight``."""
+    """A stem of a query, and its contribution to the scores of rows: at most ``weight``."""
 
     def __init__(self, bm25: Bm25, name: str, times: int) -> None:
         self._norm = bm25.norm
         self._keys, self._counts = bm25.rows_with(name)
-        #: how many rows have it
+        #: number of rows with the stem
         self.count = len(self._keys)
         if bm25.count < len(bm25.is_live):
             self.count = int(np.count_nonzero(bm25.is_live[self._keys]))
@@ -185,7 +185,7 @@ class Stem:
         self.weight = times * self.rarity
 
     def add(self, scores: Floats) -> None:
-        """Add to the scores (n,) of all rows."""
+        """Add the contributions to the scores (n,) of all rows."""
         gains = self.weight * self._counts / (self._counts + self._norm.take(self._keys))
         np.add.at(scores, self._keys, gains)  # twice as fast as += by index
 
@@ -207,7 +207,7 @@ class Stem:
 
 
 class WordScores:
-    """The scores of rows for one query: BM25 of stems, and ``WRITTEN`` for words as written."""
+    """The scores of rows for one query: BM25 of stems, plus ``WRITTEN`` for exact words."""
 
     def __init__(self, bm25: Bm25, query: str) -> None:
         self._bm25 = bm25
@@ -219,19 +219,19 @@ class WordScores:
         self._literal = query.strip().casefold() if _SIGNS.search(query) else None
 
     def rank(self, k: int, allowed: Keys | None = None) -> Ranking:
-        """Return the rows of the k highest scores above 0, best first; equal ones by key.
+        """Return the rows of the k highest scores above 0, best first; ties by key.
 
-        As they are written, words are looked for in the best ``DEPTH`` rows by stems.
+        Exact words are looked for only in the best ``DEPTH`` rows by stems.
         """
         most = max(k, DEPTH)
         keys, _ = best(*self._highest(most, allowed), most)
         return best(keys, self.scores_of(keys), k)
 
     def _highest(self, k: int, allowed: Keys | None) -> Ranking:
-        """Return the keys and scores by stems of the k best rows, and of few others.
+        """Return the keys and stem scores of the k best rows, and of a few others.
 
-        Rare words decide which rows they may be, and common ones are looked up in these alone
-        (MaxScore: Turtle and Flood, 1995, "Query Evaluation: Strategies and Optimizations").
+        Rare words decide the candidate rows; common words are looked up in these alone (MaxScore:
+        Turtle and Flood, 1995, "Query Evaluation: Strategies and Optimizations").
         """
         counts = self._bm25.is_live
         if allowed is not None:
@@ -245,7 +245,7 @@ class WordScores:
             if keys is None and k <= added < stem.count:
                 found = np.flatnonzero((scores > 0) & counts)
                 if _kth_highest(scores[found], k) > most:
-                    keys = found  # a row with none of the words so far cannot be among the best
+                    keys = found  # a row without any word so far cannot be among the best
             if keys is None:
                 stem.add(scores)
                 added += stem.count
@@ -282,10 +282,10 @@ class WordScores:
 
 
 def _kth_highest(scores: Floats, k: int) -> float:
-    """Return the k-th highest score, and a little less for rounding; 0 of fewer scores."""
+    """Return the k-th highest score, less a margin for rounding; 0 if there are fewer scores."""
     return float(np.partition(scores, -k)[-k]) * (1 - _ROUNDING) if len(scores) > k else 0.0
 
 
 def idf(texts_with: int, texts: int) -> float:
-    """Return the inverse document frequency of a word as BM25 has it: how rare it is."""
+    """Return BM25's inverse document frequency of a word."""
     return float(np.log1p((texts - texts_with + 0.5) / (texts_with + 0.5)))

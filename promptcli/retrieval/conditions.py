@@ -1,7 +1,7 @@
 """Conditions on the columns of rows: the expression after WHERE in SQLite's SQL.
 
-SQLite's authorizer lets a condition read the columns of rows and call harmless functions; its
-progress handler ends one that takes too long.
+SQLite's authorizer restricts a condition to the columns of rows and harmless functions; its
+progress handler ends a slow condition.
 """
 
 import re
@@ -16,9 +16,9 @@ from promptcli.data.layouts import ID, TEXT
 from promptcli.errors import UsageError
 from promptcli.retrieval.store import Keys, Store, quoted
 
-SECONDS = 10.0  #: that a condition may take
+SECONDS = 10.0  #: time limit of a condition
 _LONGEST_CONDITION = 10_000  # characters of a condition
-_STEPS = 10_000  # of SQLite's machine between two looks at the clock
+_STEPS = 10_000  # SQLite instructions between two checks of the clock
 _FUNCTIONS = frozenset(
     "like lower upper length abs round coalesce ifnull instr substr trim ltrim rtrim min max year"
     " month day starts_with contains".split()
@@ -27,14 +27,14 @@ _READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
 _TABLES = ("rows", "columns")
 _TEXT_ID = "r.id || CASE r.part WHEN 0 THEN '' ELSE '#' || r.part END"
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`")
-_TEXT = re.compile(r"'(?!\s*[-+]?\.?\d[\d.eE+-]*\s*')(?:[^']|'')*'")  # that is not a number
+_TEXT = re.compile(r"'(?!\s*[-+]?\.?\d[\d.eE+-]*\s*')(?:[^']|'')*'")  # not a quoted number
 _OTHER_SQL = re.compile(
     r"\b(select|values|with|collate|glob|regexp|match)\b|;|--|/\*|[?@$\[\x00]", re.I
 )
 _OPERATOR = r"\s*(?:=|==|!=|<>|<=?|>=?|(?:not\s+)?between|(?:not\s+)?in\s*\()\s*"
 _ORDER = r"\s*(?:<=?|>=?|(?:not\s+)?between)\s*"
 _REST_OF_DATE = {4: "-01-01", 7: "-01"}
-#: What a column of each type is compared with: a form that it is not, and what to give instead.
+#: For each column type: a pattern of wrong comparison values, and the allowed form.
 _WRONG = {
     "text": (
         r"[-+]?\.?\d",
@@ -58,7 +58,7 @@ class Condition:
         self._sql = _QUOTED.sub(_literal, text)
         other = _OTHER_SQL.search(_QUOTED.sub("''", text))
         if other is not None:
-            raise self._refusal(f"{other[0]!r} is not part of the language of conditions")
+            raise self._refusal(f"{other[0]!r} is not allowed in a condition")
 
     def _refusal(self, reason: str) -> UsageError:
         return UsageError(f"{self._text[:80]!r}: {reason}", parameter="where")
@@ -66,7 +66,7 @@ class Condition:
     def keys(self, store: Store, go_on: Callable[[], None] = lambda: None) -> Keys:
         """Return the keys of the rows that fulfil the condition, ascending.
 
-        ``go_on`` is called from time to time and may raise.
+        ``go_on`` is called at intervals and may raise.
         """
         self._check_types(store)
         own = self._own_columns(store)
@@ -110,18 +110,18 @@ class Condition:
     def _own_columns(self, store: Store) -> dict[str, tuple[str, str]]:
         """Return the types and the SQL of text and id.
 
-        In files that are searched, ``id`` is the column of a table if one has it.
+        In searched files, ``id`` is the table's column if it has one.
         """
         own = {TEXT: ("text", "r.text")}
         if ID in store.types and store.one("SELECT source FROM rows LIMIT 1"):
             return own
         texts = "SELECT EXISTS(SELECT 1 FROM rows WHERE typeof(id)='text' OR part)"
-        # an integer is compared with a quoted number, too
+        # an integer also equals a quoted number
         number = ("number", "CAST(r.id AS INTEGER)")
         return {ID: ("text", _TEXT_ID) if store.one(texts) else number, **own}
 
     def _check_types(self, store: Store) -> None:
-        """Refuse a comparison with a value of another type, which SQLite would answer somehow."""
+        """Refuse a comparison with a value of another type, which SQLite would silently accept."""
         shape = _TEXT.sub("'a'", self._sql)  # no column is named inside a text
         own = {name: kind for name, (kind, _) in self._own_columns(store).items()}
         for name, kind in {**store.types, **own}.items():
@@ -135,7 +135,7 @@ class Condition:
 
 
 def _literal(quoted: "re.Match[str]") -> str:
-    """Return a text in double quotes as SQL has it, in single ones."""
+    """Return a double-quoted text as a single-quoted SQL literal."""
     text = quoted[0]
     if text[0] != '"':
         return text
@@ -174,7 +174,7 @@ def _contains(text: Any, part: Any) -> bool | None:
 
 
 def _compare_dates(one: str, other: str) -> int:
-    """Compare dates; a year or a month is its beginning."""
+    """Compare dates; a year or a month means its beginning."""
     first = one + _REST_OF_DATE.get(len(one), "")
     second = other + _REST_OF_DATE.get(len(other), "")
     return (first > second) - (first < second)
@@ -185,5 +185,5 @@ def _reason(error: str, store: Store) -> str:
         names = ", ".join(dict.fromkeys([ID, TEXT, *store.types]))
         return f"{error}; columns: {names[:400]}; texts are in quotes"
     if "prohibited" in error or "not authorized" in error:
-        return "a condition reads the columns of rows and calls few functions"
+        return "a condition may only read columns and call a few functions"
     return error

@@ -1,7 +1,7 @@
-"""Files that are made from the rows of an index and can be made again: arrays and a description.
+"""Files derived from the rows of an index, which can be rebuilt: arrays and a description.
 
-The arrays may follow the bytes of another library. Each file is written whole, and names the file
-of vectors whose first rows it was made from.
+The arrays may follow another library's data. Each file is written whole, and names the vector file
+whose first rows it derives from.
 """
 
 import json
@@ -17,7 +17,7 @@ from promptcli.errors import CheckFailedError
 from promptcli.storage.files import atomic_path
 
 VECTORS, WORDS = "vectors.faiss", "words.counts"  #: names of the files
-EXACT = "Flat"  #: FAISS's name of an index in which every vector is compared
+EXACT = "Flat"  #: FAISS's name for exhaustive search
 _MAGIC = b"promptcli derived 4\n"
 _ALIGNED = 64
 
@@ -28,7 +28,7 @@ def write_derived(
     arrays: Mapping[str, NDArray[Any]],
     begin: Callable[[BinaryIO], None] = lambda file: None,
 ) -> None:
-    """Write a file; ``begin`` writes what comes before the arrays."""
+    """Write a file; ``begin`` writes the data before the arrays."""
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         begin(file)
         places = {}

@@ -1,4 +1,4 @@
-"""Search without an index that is kept: of texts, files and folders."""
+"""Search in texts, files and folders without a stored index."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,31 +41,31 @@ def search(
     verbose: bool = False,
     explain: bool = False,
 ) -> list[Hit]:
-    """Return the texts, or the passages of files, that are nearest to a query, best first.
+    """Return the texts, or the passages of files, nearest to a query, best first.
 
-    No index is kept.
+    No index is stored.
 
     Args:
         query: What to look for.
         texts: A list of texts, or a column of a DataFrame; or a file, folder or glob, and a list of
             paths: texts, and tables (``FILE:COLUMN`` names the column).
-        k: Most answers.
+        k: Maximum number of answers.
         model: Encoder; None: ``mini-multi``.
         by: See ``SentenceIndex.search``.
         min_score: Least score of an answer.
         where: Condition on the columns of tables, and on file, line, end_line, heading and front
             matter of texts.
-        rows: What is compared in a text file: ``passages``, ``lines``, or by its look: ``auto``.
+        rows: Unit of a text file: ``passages``, ``lines``, or ``auto``, by its layout.
         split: Whether rows longer than the model's window are split.
-        ignore: Whether ``.gitignore`` and ``.ignore`` are heeded in folders.
+        ignore: Whether folders obey ``.gitignore`` and ``.ignore``.
         exclude: Further patterns of files to leave out.
         csv: How tables are written, see ``embed``.
-        skip_bad: Leave out the rows that cannot be read, and say how many and why.
-        verbose: Whether every file that is left out is named.
-        explain: Whether each answer keeps why it was found, see ``Hit.explain``.
+        skip_bad: Leave out unreadable rows, and say how many and why.
+        verbose: Whether to name every file that is left out.
+        explain: Whether each answer keeps its explanation, see ``Hit.explain``.
 
     Returns:
-        Hits; the ``id`` of one is the number of the text, or in files FILE:LINES.
+        Hits; the ``id`` is the text's number, or FILE:LINES for files.
 
     Raises:
         NotFoundError: No such file.
@@ -110,13 +110,13 @@ def search(
 
 
 def place_of(hit: Hit) -> tuple[int, int]:
-    """Return the first and the last line of a hit in its file, or twice the number of a row."""
+    """Return a hit's first and last line in its file, or its row number twice."""
     place = LINES.search(str(hit.id))
     assert place is not None
     return int(place[1]), int(place[2] or place[1])
 
 
 def texts_of(file: str, csv: dict[str, str] | None, *, skip_bad: bool) -> list[str]:
-    """Return all lines of a text, or the texts of a table."""
+    """Return all lines of a text file, or the texts of a table."""
     with open_rows(file, ColumnChoice(remedy=""), csv=csv, skip_bad=skip_bad) as source:
         return list(source.texts())

@@ -1,7 +1,6 @@
-"""The rows of files as a search and an index take them: passages or lines of texts, rows of
-tables.
+"""The rows of files for searches and indexes: passages or lines of texts, rows of tables.
 
-This is the only module of the package that opens files of sentences or of vectors.
+Only this module of the package opens files of sentences or vectors.
 """
 
 import contextlib
@@ -32,9 +31,9 @@ from promptcli.retrieval.store import NewRows
 if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
 
-#: The lines of a row at the end of its id, and its part.
+#: The lines of a row, and its part, at the end of its id.
 LINES = re.compile(r":(\d+)(?:-(\d+))?(?:#\d+)*$")
-#: Our own columns; the front matter of a file does not change them.
+#: Our own columns; a file's front matter cannot change them.
 _PLACE = {"file": "text", "line": "number", "end_line": "number", "heading": "text"}
 _BATCH = 4096  # passages in a block
 
@@ -43,7 +42,7 @@ _BATCH = 4096  # passages in a block
 class Reading:
     """How files become rows; the same for all files of an index."""
 
-    rows: str = AUTO  #: How texts are read, one of ``passages.WAYS``.
+    rows: str = AUTO  #: How texts are split, one of ``passages.WAYS``.
     text_field: str | None = None  #: Column of the sentence in tables.
     #: Column of the id; ``-`` for row numbers; None: ``id``, if there is one.
     id_field: str | None = None
@@ -74,7 +73,7 @@ def open_given(
     fields: ColumnChoice | None = None,
     skip_bad: bool = False,
 ) -> Iterator[SentenceFile]:
-    """Open a list of sentences with their ids and columns, a file of them, or a stream."""
+    """Open a list of sentences with their ids and columns, a file, or a stream."""
     if is_list(sentences):
         rows = _given_rows(sentences, ids, columns)
         if reading.split:
@@ -99,7 +98,7 @@ def _given_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
     """Return the texts of a list as rows."""
     texts = check_texts(sentences)
     if not texts:
-        raise UsageError("no sentences are given; give at least one")
+        raise UsageError("no sentence was given; give at least one")
     names = range(len(texts)) if ids is None else check_ids(ids)
     table = {} if columns is None else {str(name): _plain(columns[name]) for name in columns}
     for name, given in {"ids": names, **table}.items():
@@ -113,14 +112,14 @@ def _given_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
 
 
 def _plain(values: Iterable[Any]) -> list[Any]:
-    """Return values of NumPy and pandas as Python's."""
+    """Convert NumPy and pandas values to Python's."""
     return [value.item() if hasattr(value, "item") else value for value in values]
 
 
 def _typed(
     columns: Mapping[str, Sequence[Any]], *, are_texts: bool
 ) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Return columns with the values that their cells mean, and their types."""
+    """Return columns with the parsed values of their cells, and their types."""
     reader = CellReader(CsvOptions(), are_texts=are_texts)
     types, values = dict[str, str](), dict[str, list[Any]]()
     for name, cells in columns.items():
@@ -143,13 +142,13 @@ def open_sentences(
     """Open a file of sentences, or a stream.
 
     Args:
-        file: Its name, ``FILE:COLUMN``, or the stream.
-        reading: How it becomes rows.
+        file: Name of the file, ``FILE:COLUMN``, or the stream.
+        reading: How the file becomes rows.
         fields: The columns; None: those of ``reading``.
         skip_bad: Leave out the rows that cannot be read.
-        of_files: Whether it is one of several files: rows have the ids FILE:LINE, and blank ones
-            are left out.
-        keep_ids: Whether these rows have the ids of a table as its column ``id``.
+        of_files: Whether the file is one of several: ids are then FILE:LINE, and blank rows are
+            left out.
+        keep_ids: Whether these rows keep a table's ids as their column ``id``.
     """
     fields = fields or ColumnChoice(reading.text_field, reading.id_field)
     fields = replace(fields, cells=True, remedy="" if of_files else None)
@@ -198,7 +197,7 @@ def read_file(
     *,
     keep_ids: bool = False,
 ) -> list[NewRows]:
-    """Return the rows of one of several files, as an index of files has them, in blocks.
+    """Return the rows of one of several files, as in an index of files, in blocks.
 
     ``keep_ids``: see ``open_sentences``.
     """
@@ -220,10 +219,10 @@ def _lines(texts: Iterable[str]) -> Iterator[Passage]:
 def _placed_rows(
     file: str, passages: Iterator[Passage], *, are_lines: bool = False
 ) -> Iterator[NewRows]:
-    """Yield passages of a file, or lines, as rows: their ids are ``FILE:FIRST-LAST``, and the
-    columns their places and the front matter.
+    """Yield passages or lines of a file as rows, with the ids ``FILE:FIRST-LAST`` and columns for
+    their places and the front matter.
 
-    If several are on the same lines, the id of the second ends in #2.
+    If several are on the same lines, the second id ends in #2.
     """
     shown = escape_name(file)
     seen: dict[str, int] = {}
@@ -256,7 +255,7 @@ def _placed_rows(
 def queries_of(file: str | BinaryIO, text_field: str | None) -> Iterator[list[str]]:
     """Yield the sentences of a file of queries, in blocks."""
     if are_vectors(file):
-        raise UsageError(f"{file} holds vectors, and queries are sentences")
+        raise UsageError(f"{file} holds vectors; queries must be sentences")
     with open_rows(file, ColumnChoice(text_field)) as source:
         for batch in source:
             yield list(batch[TEXT])
@@ -276,8 +275,8 @@ def are_vectors(file: Any) -> bool:
 
 
 def open_vectors(path: Path) -> tuple[Iterator[NewRows], Manifest | None, int]:
-    """Return the rows of a file of vectors in blocks, without blank ones, who made them if that is
-    known, and their width.
+    """Return the non-blank rows of a vector file in blocks, the manifest of their encoder if known,
+    and their width.
     """
     manifest: Manifest | None = None
     if path.is_dir():
@@ -320,7 +319,7 @@ def _vector_rows(blocks: Iterable[Block]) -> Iterator[NewRows]:
 
 
 def unit_rows(vectors: Any, name: str = "rows") -> Any:
-    """Return vectors (n, d) scaled to length 1; zero vectors stay so."""
+    """Return vectors (n, d) scaled to length 1; zero vectors stay zero."""
     floats = as_floats(np.asarray(vectors))
     wrong = np.flatnonzero(~np.isfinite(floats).all(axis=1))
     if len(wrong):

@@ -1,8 +1,8 @@
-"""The files of names, folders and globs; each is read once, and each one left out has a reason.
+"""The files that names, folders and globs refer to, each once; each file left out has a reason.
 
-In a folder, hidden files are left out, and what ``.gitignore`` and ``.ignore`` name. A link to a
-file is read unless the file is, and a link to a folder is not followed. What is named is always
-read.
+In a folder, hidden files and those matched by ``.gitignore`` and ``.ignore`` are left out. A link
+to a file is read unless the file itself is; a link to a folder is not followed. Files named
+explicitly are always read.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from promptcli.notes import note
 from promptcli.retrieval.store import DATABASE
 from promptcli.storage.files import real_path
 
-_IGNORE_FILES = (".gitignore", ".ignore")  # the later ones win
+_IGNORE_FILES = (".gitignore", ".ignore")  # later rules win
 #: Reason -> noun of a note.
 _REASONS = {
     "a link to a folder, which is not followed": ("link to a folder", "links to folders"),
@@ -49,17 +49,17 @@ class LeftOut:
 
 @dataclass
 class FoundFiles:
-    """Files in order, and those that are left out."""
+    """The found files in order, and those left out."""
 
-    #: whether each was found in a folder or by a glob, so that it may be left out
+    #: whether each was found in a folder or by a glob, and so may be left out
     files: dict[str, bool] = field(default_factory=dict)
     skipped: list[LeftOut] = field(default_factory=list)
-    #: by the names that messages have
+    #: by the names used in messages
     unreadable: dict[str, UsageError] = field(default_factory=dict)
 
     @property
     def left_out(self) -> list[LeftOut]:
-        """All that is not read, with the reasons."""
+        """All files left out, with the reasons."""
         refused = []
         for name, error in self.unreadable.items():
             refused.append(LeftOut(name, error.message.removeprefix(f"{name}: ")))
@@ -71,7 +71,7 @@ class FoundFiles:
 
     @contextlib.contextmanager
     def reading(self, file: str) -> Iterator[None]:
-        """Read one of the files; one that was found is left out if it cannot be read."""
+        """Read one of the files; a found file is left out if it cannot be read."""
         try:
             yield
         except (UsageError, OSError) as error:
@@ -82,7 +82,9 @@ class FoundFiles:
             self.unreadable[escape_name(file)] = error
 
     def note(self, *, verbose: bool) -> str:
-        """Return what is left out, as the end of a line; with ``verbose`` say each on a line."""
+        """Return a summary of the files left out, as the end of a line; with ``verbose`` note each
+        one.
+        """
         if verbose:
             for each in self.left_out:
                 note(f"left out: {each.file}: {each.reason}")
@@ -99,11 +101,11 @@ class FoundFiles:
 def find_files(
     names: Sequence[str], *, ignore: bool = True, exclude: Sequence[str] = ()
 ) -> FoundFiles:
-    """Return the files that are meant.
+    """Return the files that names refer to.
 
     Args:
         names: Files, ``FILE:COLUMN``, folders and globs.
-        ignore: Whether ``.gitignore`` and ``.ignore`` are heeded in folders.
+        ignore: Whether folders obey ``.gitignore`` and ``.ignore``.
         exclude: Further patterns of the same form.
     """
     found = FoundFiles()
@@ -118,7 +120,7 @@ def find_files(
             paths += sorted(_in_folder(name, found, ignore, exclude))
         elif name not in named:
             paths += sorted(filter(os.path.isfile, _matching_paths(name)))
-    # what is named is read by that name, and of the others a file before links to it
+    # explicit names come first; among the others a file comes before links to it
     seen = {_real_name(name, split_columns(name)[0]): name for name in reversed(named)}
     for path in sorted(paths, key=os.path.islink):
         if seen.setdefault(_real_name(path, path), path) != path and os.path.islink(path):
@@ -137,7 +139,7 @@ def _real_name(name: str, path: str) -> str:
 
 
 def _in_folder(name: str, found: FoundFiles, ignore: bool, exclude: Sequence[str]) -> Iterator[str]:
-    """Yield the files in a folder, without hidden and ignored ones, and those of indexes."""
+    """Yield a folder's files, without hidden and ignored ones and those of indexes."""
     top = Path(name)
     if (top / DATABASE).is_file():
         raise UsageError(
@@ -179,7 +181,7 @@ def _rules_in(folder: Path) -> Rules:
 
 
 def _rules_above(folder: Path) -> Rules:
-    """Return the rules of the folders above, up to that of the repository."""
+    """Return the rules of the parent folders, up to the repository's root."""
     above: Rules = []
     for parent in real_path(folder).parents:
         above = [*_rules_in(parent), *above]
@@ -189,7 +191,7 @@ def _rules_above(folder: Path) -> Rules:
 
 
 def _is_ignored(path: Path, rules: Rules, end: str = "") -> bool:
-    """Return whether the last rule that a path matches leaves it out."""
+    """Return whether the last matching rule leaves a path out."""
     ignored = False
     for folder, spec in rules:
         start = path if path.is_relative_to(folder) else real_path(path)

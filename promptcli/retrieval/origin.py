@@ -1,4 +1,4 @@
-"""The encoder of an index: remembered at the build, made again for a search."""
+"""The encoder of an index: recorded at the build, opened again for a search."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -23,19 +23,17 @@ class Origin:
 
     fingerprint: str  #: Two encoders are the same if and only if their fingerprints are equal.
     recipe: dict[str, Any]
-    #: The registry's model that holds its fitted tensors; None if the recipe is enough.
+    #: The registry's model with the fitted tensors; None if the recipe is enough.
     model: str | None
-    provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
-    prompts: LeadingTexts = field(default_factory=LeadingTexts)  #: The model's.
-    #: Name of the prompt that its rows begin with; None: the model's default.
+    provenance: dict[str, Any]  #: Source of the backbone, and its precision.
+    prompts: LeadingTexts = field(default_factory=LeadingTexts)  #: The model's prompts.
+    #: Name of the prompt before its rows; None: the model's default.
     prompt: str | None = None
     name: str = ""  #: The name by which the model was opened.
 
     @classmethod
     def of(cls, encoder: "Encoder", documents: "Encoder", model: "Model | None" = None) -> "Origin":
-        """Return what an index remembers of a model, which ``model`` named, and of its encoder in
-        the role of the rows.
-        """
+        """Return the origin of a model opened as ``model``, with its encoder for documents."""
         word = model.model if isinstance(model, Choice) else model
         entry = None
         if isinstance(word, str) and encoder.tensors():  # the registry holds its fitted tensors
@@ -52,7 +50,7 @@ class Origin:
 
     @classmethod
     def of_vectors(cls, manifest: Manifest) -> "Origin":
-        """Return the encoder of vectors that ``embed`` wrote."""
+        """Return the origin of vectors that ``embed`` wrote."""
         recipe = portable(Recipe.from_dict(manifest.recipe)).to_dict()
         return cls(
             manifest.fingerprint, recipe, None, manifest.model, manifest.prompts, name=manifest.name
@@ -65,11 +63,11 @@ class Origin:
 
     @property
     def text(self) -> str:
-        """The prompt that its rows begin with, for messages."""
+        """The prompt before the rows, for messages."""
         return f"{self.prompt!r}: {self.prompts.texts.get(self.prompt or '', '')!r}"
 
     def documents(self, encoder: "Encoder", *, report: bool = False) -> "Encoder":
-        """Return a model in the role of the rows."""
+        """Return a model's encoder for documents."""
         return encoder if self.prompt is None else encoder.in_role("document", report=report)
 
     def is_made_by(self, encoder: "Encoder") -> bool:
@@ -77,7 +75,7 @@ class Origin:
         return self.documents(encoder).fingerprint == self.fingerprint
 
     def note_missing_prompt(self, path: Path) -> None:
-        """Say that vectors were made without the model's prompt for documents."""
+        """Note that vectors were made without the model's prompt for documents."""
         text = self.prompts.texts.get(self.prompts.name_for("document") or "")
         if self.prompt is None and text and text != self.prompts.default_text:
             note(
@@ -86,12 +84,12 @@ class Origin:
             )
 
     def check_same(self, other: "Origin", name: str, hint: str = "") -> None:
-        """Refuse vectors, or an index, of this encoder beside those of another.
+        """Refuse to mix vectors or an index of this encoder with those of another.
 
         Args:
-            other: The other one.
-            name: What this one made.
-            hint: What to do.
+            other: The other encoder.
+            name: Vectors or index of this encoder.
+            hint: The remedy.
         """
         if self.fingerprint != other.fingerprint:
             made_by, given = names_apart(
@@ -101,10 +99,10 @@ class Origin:
             raise UsageError(message, parameter="model" if hint else "")
 
     def open(self, model: "Model | None" = None) -> "Encoder":
-        """Return the encoder: ``model`` if it is named, else made again from what is remembered.
+        """Return the encoder: ``model`` if given, else the recorded one.
 
         Raises:
-            PromptcliError: The model was removed, moved or has changed.
+            PromptcliError: The model was removed or moved, or has changed.
             UsageError: ``model`` is not the one that made the index.
         """
         dtype = str(self.provenance.get("dtype", "auto"))
@@ -120,8 +118,8 @@ class Origin:
                 encoder = loading.open_encoder(entry, device=device, dtype=dtype)
                 if self.is_made_by(encoder):
                     return encoder
-        except NotFoundError as error:  # it was removed or moved
-            hint = "say where the model of the index is"
+        except NotFoundError as error:  # the model was removed or moved
+            hint = "name the model of the index"
             raise NotFoundError(f"{error.message}; {hint}", parameter="model") from None
         made_by = self.name or f"the model on {self.recipe['backbone']}"
         raise CheckFailedError(
@@ -129,7 +127,7 @@ class Origin:
         )
 
     def _entries(self) -> Iterator[Entry]:
-        """Yield the models that may be the one: the registry's of its name, and its recipe."""
+        """Yield the candidate models: the registry's of that name, then the recipe."""
         registry = loading.open_registry()
         recipe = Recipe.from_dict(self.recipe)
         name = self.model or self.name

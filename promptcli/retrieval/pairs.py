@@ -1,7 +1,7 @@
 """Pairs of near rows: within a set, in groups, and between two sets.
 
-All rows are compared, block by block, so that none is missed. Equal rows have the cosine 1; at the
-threshold 1 texts are compared.
+All rows are compared, block by block, so no pair is missed. Equal rows have the cosine 1; a
+threshold of 1 compares texts instead.
 """
 
 import csv
@@ -42,25 +42,25 @@ from promptcli.storage.files import atomic_path
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
-#: How a row occurs in another set: with the same text; with the same normalised text; near a row.
+#: How a row occurs in another set: same text; same normalised text; near another row.
 Kind = Literal["exact", "normalised", "near"]
 KINDS: tuple[Kind, ...] = ("exact", "normalised", "near")
 Links = Literal["complete", "chain"]
-#: Layouts whose sentences are compared.
+#: Supported layouts; all their sentences are compared.
 _LAYOUTS = (TRIPLETS, PAIRS, LABELLED_PAIRS, GRADED_PAIRS, SENTENCES)
-_ROWS_AT_ONCE = 2048  # rows that are compared with as many others at once
+_ROWS_AT_ONCE = 2048  # rows per block; two blocks are compared at once
 _MOST_PAIRS = 20_000_000
-_FORMAT = "Cf"  # the category of characters without width, such as a byte order mark
+_FORMAT = "Cf"  # Unicode category of invisible characters, such as a byte order mark
 
 Numbers = NDArray[np.int64]
 
 
 class DuplicateGroup(list[Hit]):
-    """Rows that repeat each other, the earliest first; their scores are cosines to it."""
+    """Rows that repeat each other, earliest first; scores are cosines to the first."""
 
     def __init__(self, hits: Iterable[Hit], lowest: float) -> None:
         super().__init__(hits)
-        self.lowest = lowest  #: the lowest cosine of two rows of the group
+        self.lowest = lowest  #: lowest cosine between two rows of the group
 
 
 def _check_threshold(threshold: float) -> None:
@@ -84,19 +84,19 @@ def find_dups(
     links: Links = "complete",
     differ: str | None = None,
 ) -> list[DuplicateGroup]:
-    """Return the groups of two or more near-duplicates, the largest first.
+    """Return the groups of near-duplicates (two or more rows), largest first.
 
     Args:
         index: Rows to compare.
         threshold: Cosine from which two rows are near-duplicates, above 0 and at most 1; cosines
             are compared to six decimals. 1: the texts are equal.
-        links: ``complete``: every two rows of a group are near-duplicates; the nearest come
-            together first. ``chain``: each row of a group is a near-duplicate of another row of
-            it; two of them may be far apart.
+        links: ``complete``: every two rows of a group are near-duplicates; the nearest are joined
+            first. ``chain``: each row is a near-duplicate of some row in its group; two rows may be
+            far apart.
         differ: ``numbers``: rows whose numbers differ are not duplicates.
 
     Raises:
-        UsageError: Another threshold, or one that too many pairs reach.
+        UsageError: An invalid threshold, or too many pairs reach it.
     """
     _check_threshold(threshold)
     if links not in ("complete", "chain"):
@@ -105,7 +105,7 @@ def find_dups(
         raise unknown("differ", differ, ("numbers",))
     rows = _Set.of_index(index)
     units = rows.units
-    # rows with the same text, at the threshold 1, or else the same vector, are one
+    # merge rows with the same text (threshold 1), or else with the same vector
     same: Sequence[Any] = [unit.tobytes() for unit in units + np.float32(0)]  # no -0.0
     if threshold == 1 and rows.has_texts:
         same = rows.texts
@@ -122,7 +122,7 @@ def find_dups(
         near = ((one, other) for one, other in near if numbers[one] == numbers[other])
         _link(label, near, complete=links == "complete")
     label = label[copies]
-    label[~units.any(axis=1)] = -1  # a row without a known token is like no other
+    label[~units.any(axis=1)] = -1  # a row without a known token has no duplicates
     members: dict[int, list[int]] = defaultdict(list)
     for place, group in enumerate(label.tolist()):
         if group >= 0:
@@ -133,7 +133,7 @@ def find_dups(
 
 
 def _near_pairs(units: Floats, least: float) -> list[tuple[int, int]]:
-    """Return the pairs of rows whose cosine is at least ``least``, the nearest first."""
+    """Return the pairs of rows with a cosine of at least ``least``, nearest first."""
     found = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
     count = 0
     with stage("dups", len(units)) as advance:
@@ -157,14 +157,14 @@ def _near_pairs(units: Floats, least: float) -> list[tuple[int, int]]:
 
 
 def _link(label: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -> None:
-    """Give the rows of a group the label of one of them.
+    """Give all rows of a group one row's label.
 
-    By complete links (agglomerative clustering with complete linkage, cut at a threshold) two
-    clusters merge once all pairs of their rows have come; by chains at the first.
+    With complete links (agglomerative clustering with complete linkage, cut at a threshold) two
+    clusters merge once all pairs of their rows have come; with chains, at the first pair.
 
     Args:
-        label: (n,) the rows' own numbers, which are changed.
-        pairs: Near rows, the nearest first.
+        label: (n,) the rows' own numbers, changed in place.
+        pairs: Near rows, nearest first.
         complete: Whether every two rows of a group are near.
     """
     members = {int(row): [int(row)] for row in label}
@@ -203,7 +203,7 @@ def _group(rows: "_Set", places: Numbers, *, are_equal: bool) -> DuplicateGroup:
 def write_without_duplicates(
     index: SentenceIndex, groups: Iterable[Sequence[Hit]], keep: str, target: Path
 ) -> int:
-    """Write the rows of an index to a CSV file, one of each group; return how many were left out.
+    """Write an index to a CSV file with one row per group; return how many rows were left out.
 
     Args:
         index: The rows.
@@ -234,7 +234,7 @@ def write_without_duplicates(
     id_field, text_field = index.reading.id_field, index.reading.text_field
     if id_field in (None, NONE):
         id_field = ID
-    if text_field is None or "," in text_field:  # columns that were joined are among the others
+    if text_field is None or "," in text_field:  # joined columns are already among the others
         text_field = TEXT
     with atomic_path(target) as path, path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -258,36 +258,36 @@ class Leak(NamedTuple):
     kind: Kind
     id: int | str
     text: str | None
-    #: the first row with that text, or the nearest; the score of one by text is 1
+    #: the first row with that text, score 1, or the nearest row
     source: Hit
 
 
 @dataclass(frozen=True)
 class Leaks:
-    """The rows of a set that also occur in another, in their order."""
+    """The rows of a set that also occur in another set, in order."""
 
     found: list[Leak]
-    rows: int  #: that were compared, without blank ones
-    source_rows: int  #: of the other set, without blank ones
+    rows: int  #: number of non-blank rows compared
+    source_rows: int  #: number of non-blank rows in the other set
     threshold: float | None  #: cosine from which a row is near; None if only texts were compared
 
     @property
     def counts(self) -> dict[Kind, int]:
-        """How many rows occur in the other set, by kind."""
+        """The number of leaked rows, by kind."""
         counts = Counter(leak.kind for leak in self.found)
         return {kind: counts[kind] for kind in KINDS}
 
     @property
     def share(self) -> float:
-        """The share of the rows that occur in the other set."""
+        """The share of leaked rows."""
         return len(self.found) / self.rows if self.rows else 0.0
 
 
 def normalise(text: str) -> str:
     """Return a text without differences of form, case and spaces.
 
-    It is Unicode's NFKC with case folded; without characters that have no width (soft hyphens, byte
-    order marks), runs of white space are one space.
+    The result is in Unicode's NFKC with case folded; invisible characters (soft hyphens, byte order
+    marks) are removed, and runs of white space become one space.
 
     Example:
         >>> normalise(" Ｃａｆｅ\u0301  CLOSED ")
@@ -304,7 +304,7 @@ def normalise(text: str) -> str:
 
 @dataclass
 class _Set:
-    """The rows of a set: ids, texts or None, vectors once they are known."""
+    """The rows of a set: ids, texts or None, and vectors once they are known."""
 
     ids: Sequence[Any]
     texts: Sequence[Any]
@@ -316,7 +316,7 @@ class _Set:
     def of(
         cls, given: Any, like: SentenceIndex | None, model: "Model | None", options: Any
     ) -> "_Set":
-        """Return the rows of an index or a file, which is read as the rows of ``like`` were."""
+        """Return the rows of an index or a file; a file is read like the rows of ``like``."""
         if isinstance(given, str | Path) and (Path(given) / DATABASE).is_file():
             given = SentenceIndex.open(given, model)
         if isinstance(given, SentenceIndex):
@@ -345,8 +345,8 @@ class _Set:
 
     @classmethod
     def of_file(cls, file: Any, *, csv: Mapping[str, Any] | None, skip_bad: bool) -> "_Set":
-        """Return the sentences of a file, those of pairs and triplets too."""
-        layouts = (SENTENCES,) if hasattr(file, "read") else _LAYOUTS  # a stream is text
+        """Return the sentences of a file, also from pairs and triplets."""
+        layouts = (SENTENCES,) if hasattr(file, "read") else _LAYOUTS  # streams hold text
         fields = ColumnChoice(layouts=layouts, remedy="")
         with open_rows(file, fields, csv=csv, skip_bad=skip_bad) as source:
             rows = [(name, text) for name, text in sentences_of(source) if text.strip()]
@@ -382,20 +382,20 @@ def find_leaks(
     skip_bad: bool = False,
 ) -> Leaks:
     """Find the rows of a file that also occur in another, such as those of a test set in the
-    training data: with the same text, the same but for case, spaces and forms of characters, or
-    near it by cosine.
+    training data: with the same text, the same up to case, spaces and forms of characters, or near
+    it by cosine.
 
     Every sentence of pairs and triplets is a row, with the id ROW:COLUMN; rows are counted from 0.
-    Either one may be an index. What is compared with an index may be vectors of its encoder, and
-    becomes rows as it does when it is added to the index.
+    Either argument may be an index. The data compared with an index may be vectors of its encoder;
+    they are read as if added to the index.
 
     Args:
         file: Sentences, pairs or triplets, e.g. the training data; a file, a stream or an index.
-        against: What is looked for in ``file``, e.g. the test set.
-        threshold: Cosine from which a row is near; 1: texts alone are compared, without a model.
-        model: Encoder; None: that of an index, or ``mini-multi``.
+        against: Sentences to look for in ``file``, e.g. the test set.
+        threshold: Cosine from which a row is near; 1: only texts are compared, without a model.
+        model: Encoder; None: the index's, or ``mini-multi``.
         csv: How tables are written, see ``embed``.
-        skip_bad: Leave out the rows that cannot be read, and say how many and why.
+        skip_bad: Leave out unreadable rows, and say how many and why.
 
     Raises:
         NotFoundError: No such file.
@@ -426,7 +426,7 @@ def find_leaks(
 
 
 def _encode(sets: Sequence[_Set], index: SentenceIndex | None, model: "Model | None") -> None:
-    """Encode the rows of sets by the encoder of an index, or by a model."""
+    """Encode the rows of sets with the encoder of an index, or with a model."""
     rows = sum(len(each.ids) for each in sets)
     if not rows:
         return
@@ -441,7 +441,7 @@ def _encode(sets: Sequence[_Set], index: SentenceIndex | None, model: "Model | N
 
 
 def _by_text(source: _Set, other: _Set) -> dict[int, Leak]:
-    """Return the rows whose text is in a set, by their places."""
+    """Return the rows whose text is in a set, by place."""
     exact: dict[str, int] = {}
     alike: dict[str, int] = {}
     if source.has_texts and other.has_texts:

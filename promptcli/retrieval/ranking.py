@@ -1,4 +1,4 @@
-"""Rankings of rows by cosine and by words (BM25), joined to one; and the answers of a search."""
+"""Rankings of rows by cosine and by words (BM25), their fusion, and the answers of a search."""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal, NamedTuple
@@ -14,22 +14,22 @@ from promptcli.retrieval.store import Keys
 Way = Literal["both", "meaning", "words"]
 Ranking = tuple[Keys, Floats]  #: keys of rows and their scores, best first
 
-#: The weight of words in a joined ranking if one row has all words of the query, and, if it has
-#: none of them, at most; that of the cosine is the rest. See ``weight_of_words``.
+#: Weight of words in a joined ranking if one row has all words of the query, and its maximum if
+#: no row has all; the cosine has the rest. See ``weight_of_words``.
 COVERED_WEIGHT, PARTIAL_WEIGHT = 0.8, 0.5
-#: What words lose if vectors have found rows that stand out further than this, see ``stand_out``.
+#: Words lose weight if the nearest rows stand out further than this, see ``stand_out``.
 STANDING_OUT, LOST_WEIGHT = 0.5, 3
-#: Rows of each ranking that are joined, at least.
+#: Fewest rows of each ranking to join.
 DEPTH = 100
 #: Scores that differ by less may be equal.
 EQUAL = 1e-6
 #: Scores are compared to six decimals, like the printed ones.
 ROUNDING = 5e-7
-#: Cosine from which two rows repeat each other, if none is given.
+#: Default cosine from which two rows are near-duplicates.
 NEAR = 0.95
-_PRODUCTS = 1 << 24  # of vectors that are held at once
-_FEWEST = 8192  # rows of a block of them, at least
-#: Of a hit that both ways ranked: what found it, its BM25, and its ranks by cosine and by words.
+_PRODUCTS = 1 << 24  # products of vectors held at once
+_FEWEST = 8192  # fewest rows per block
+#: Of a hit ranked by both: the way that found it, its BM25, and its ranks by cosine and by words.
 WAY_FIELDS = ("found_by", "bm25", "cosine_rank", "bm25_rank")
 #: Name -> a function of an index, a query, its hits and the way in which they were ranked. It
 #: returns an ``Explanation`` for each hit; None if it has none.
@@ -48,7 +48,7 @@ class Hit(NamedTuple):
     """One answer: rank from 1, the row's id and text (None in an index without texts), its score,
     and other columns.
 
-    The score is the cosine, or by words alone BM25. What found a hit is known if both ranked.
+    The score is the cosine, or BM25 in a search by words alone. ``found_by`` is set if both ranked.
     """
 
     rank: int
@@ -56,21 +56,21 @@ class Hit(NamedTuple):
     text: str | None
     score: float
     columns: dict[str, Any] | None = None  #: None in an index without further columns
-    #: ``meaning`` or ``words``: the one ranking that has it among its first k; ``both``: else
+    #: ``meaning`` or ``words`` if only this ranking has the row among its first k; else ``both``
     found_by: str | None = None
     bm25: float | None = None
-    cosine_rank: int | None = None  #: by cosine alone; None beyond those that were compared
+    cosine_rank: int | None = None  #: by cosine alone; None if the row was not compared
     bm25_rank: int | None = None  #: by words alone
-    file: str | None = None  #: that the row was read from, in an index of files
-    #: ``changed`` or ``gone``: the state of its file since; None: unchanged
+    file: str | None = None  #: source of the row, in an index of files
+    #: current state of its file: ``changed`` or ``gone``; None: unchanged
     stale: str | None = None
     explanation: dict[str, Explanation] | None = None  #: see ``explain``
 
     def explain(self) -> dict[str, Explanation]:
-        """Return why it was found, by the names of ``EXPLAINERS``.
+        """Return the reasons for the hit, by the names of ``EXPLAINERS``.
 
         Raises:
-            UsageError: The search was not asked for it.
+            UsageError: The search did not ask for explanations.
         """
         if self.explanation is None:
             raise UsageError(
@@ -79,33 +79,33 @@ class Hit(NamedTuple):
         return self.explanation
 
     def way(self) -> dict[str, Any]:
-        """Return which of two rankings found it, and its scores and ranks there; nothing if one
-        ranked.
+        """Return which of two rankings found the hit, and its scores and ranks there; empty if only
+        one ranked.
         """
         return {} if self.found_by is None else {name: getattr(self, name) for name in WAY_FIELDS}
 
 
 class Match(NamedTuple):
-    """How well the best row by words answers a query."""
+    """How well the best row by words matches a query."""
 
-    covered: float  #: how much of the query's words it has: the share of their rarity
-    strength: float  #: its score beside the highest ``idf``, at most 1
+    covered: float  #: the row's share of the query's words, weighted by rarity
+    strength: float  #: the row's score divided by the highest ``idf``, at most 1
 
 
 class JoinedRanking(NamedTuple):
-    """k rows that were ranked by cosine and by BM25 together, best first; all of shape (k,)."""
+    """k rows ranked jointly by cosine and BM25, best first; all arrays have shape (k,)."""
 
     keys: Keys
     cosines: Floats
     bm25: Floats
-    cosine_ranks: NDArray[np.int64]  #: among the rows that vectors found, from 1; 0: not one
-    bm25_ranks: NDArray[np.int64]  #: among the rows that words found, from 1; 0: not one
+    cosine_ranks: NDArray[np.int64]  #: rank among the rows that vectors found, from 1; 0: not found
+    bm25_ranks: NDArray[np.int64]  #: rank among the rows that words found, from 1; 0: not found
 
     def ways(self) -> Iterator[dict[str, Any]]:
-        """Yield what found each row, its BM25, and its ranks by cosine and by words, as ``Hit``
-        names them.
+        """Yield for each row the way that found it, its BM25, and its ranks by cosine and by words,
+        with the names of ``Hit``.
 
-        What found it is the one way that has it among its first k, else ``both``.
+        The way is the only ranking with the row among its first k, else ``both``.
         """
         k = len(self.keys)
         columns = self.bm25, self.cosine_ranks, self.bm25_ranks
@@ -119,14 +119,16 @@ class JoinedRanking(NamedTuple):
 
 
 def exact_scores(vectors: Floats, unit: Floats) -> Floats:
-    """Return the cosines (m,) of unit vectors (m, d) with one, (d,); each by itself."""
+    """Return the cosines (m,) of unit vectors (m, d) with one unit vector (d,), each computed
+    separately.
+    """
     products = vectors.astype(np.float64) * unit.astype(np.float64)
     scores: Floats = np.minimum(products.sum(axis=1), 1).astype(np.float32)
     return scores
 
 
 def best(keys: Keys, scores: Floats, k: int) -> Ranking:
-    """Return the k highest scores and their keys, best first; equal ones by key."""
+    """Return the k highest scores and their keys, best first; ties by key."""
     order = np.lexsort((keys, -scores))[:k]
     return keys[order], scores[order]
 
@@ -134,13 +136,13 @@ def best(keys: Keys, scores: Floats, k: int) -> Ranking:
 def nearest_of(
     vectors: Floats, units: Floats, k: int, allowed: NDArray[np.bool_] | None = None
 ) -> list[Ranking]:
-    """Return the k nearest of n rows to each unit vector (q, d), best first; equal ones by row.
+    """Return the k nearest of n rows to each unit vector (q, d), best first; ties by row.
 
     Args:
         vectors: (n, d) of the rows.
         units: (q, d) the queries.
         k: Rows of each query.
-        allowed: (n,) which rows may be answers; None: all.
+        allowed: (n,) whether each row may be an answer; None: all.
     """
     answers: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(units)
     size = max(_FEWEST, _PRODUCTS // max(len(units), 1))
@@ -153,7 +155,7 @@ def nearest_of(
             near = np.flatnonzero(products[query] >= least - EQUAL)
             if allowed is not None:
                 near = near[allowed[start + near]]
-            if len(near) > k:  # the exact scores of those alone that may be among them
+            if len(near) > k:  # exact scores only for possible answers
                 highest = products[query, near]
                 near = near[highest >= np.partition(highest, -k)[-k] - EQUAL]
             scores = np.concatenate([scores, exact_scores(block[near], unit)])
@@ -174,18 +176,18 @@ def join_rankings(
     cosines_of: Callable[[Keys], Floats],
     bm25_of: Callable[[Keys], Floats],
 ) -> JoinedRanking:
-    """Return the k best of the rows that vectors or words found, best first; equal ones by key.
+    """Return the k best of the rows that vectors or words found, best first; ties by key.
 
-    Each row has its cosine and its BM25, whichever found it. The lowest and highest cosine of
-    these rows become 0 and 1, and BM25 is divided by the highest; the joined score is their
+    Each row has its cosine and its BM25, whichever ranking found it. Cosines are scaled from 0 (the
+    lowest) to 1 (the highest), and BM25 is divided by its highest. The joined score is their
     weighted mean (a convex combination: Bruch et al., 2023, "An Analysis of Fusion Functions for
-    Hybrid Retrieval"); see ``weight_of_words``. The scale of a model's cosines does not matter.
+    Hybrid Retrieval"); see ``weight_of_words``. The scale of a model's cosines has no effect.
 
     Args:
         by_vectors: Rows and cosines, best first.
         by_words: Rows and BM25, best first.
-        k: Most rows to return.
-        match: Of the best row by BM25.
+        k: Maximum number of rows.
+        match: Match of the best row by BM25.
         cosines_of: Returns the cosines of rows that only words found.
         bm25_of: Returns BM25 of rows that only vectors found.
     """
@@ -207,15 +209,15 @@ def join_rankings(
 
 
 def weight_of_words(cosines: Floats, match: Match) -> float:
-    """Return how much words count beside vectors, from 0 to ``COVERED_WEIGHT``.
+    """Return the weight of words beside vectors, from 0 to ``COVERED_WEIGHT``.
 
-    A row with all words of a query answers it, one with some common words may not. Then words count
-    by their strength, and vectors are trusted if the scores of the rows that they found are
-    outliers: paraphrases share few words, and are far nearer than the other rows.
+    A row with all words of a query answers it; a row with some common words may not. In the second
+    case, words count by their strength, and vectors prevail if their best scores are outliers:
+    paraphrases share few words, and are far nearer than the other rows.
 
     Args:
-        cosines: Those of the nearest rows, highest first.
-        match: Of the best row by words.
+        cosines: Cosines of the nearest rows, highest first.
+        match: Match of the best row by words.
     """
     doubt = LOST_WEIGHT * max(0.0, stand_out(cosines[:DEPTH]) - STANDING_OUT)
     partial = PARTIAL_WEIGHT * match.strength**2 - doubt
@@ -223,8 +225,8 @@ def weight_of_words(cosines: Floats, match: Match) -> float:
 
 
 def stand_out(cosines: Floats) -> float:
-    """Return how far the nearest row is from the nearest tenth's last one, as a part of the way to
-    the last of all.
+    """Return the gap from the nearest row to the last of the nearest tenth, as a share of its gap
+    to the last row.
     """
     if len(cosines) < 2 or cosines[0] == cosines[-1]:
         return 0.0
@@ -234,7 +236,7 @@ def stand_out(cosines: Floats) -> float:
 def _filled(
     keys: Keys, ranking: Ranking, others: Callable[[Keys], Floats]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the scores of rows, those that a ranking lacks by ``others``, and their ranks."""
+    """Return the scores of rows, with missing ones from ``others``, and their ranks."""
     ranks = np.zeros(len(keys), np.int64)
     places = np.searchsorted(keys, ranking[0])
     ranks[places] = np.arange(1, 1 + len(places))

@@ -1,6 +1,4 @@
-"""SentenceIndex: sentences, their vectors and the encoder that made them, for search by meaning and
-by words.
-"""
+"""SentenceIndex: sentences, their vectors and their encoder, for search by meaning and by words."""
 
 import contextlib
 import dataclasses
@@ -59,7 +57,7 @@ if TYPE_CHECKING:
     from promptcli.retrieval.sync import Synced
 
 WAYS = ("both", "meaning", "words")
-_PARTS = 4  # parts that are ranked for each row that is asked for, first
+_PARTS = 4  # parts ranked at first for each requested row
 
 Go = Callable[[], None]
 SentenceInput = Sequence[str] | str | Path | BinaryIO
@@ -67,28 +65,28 @@ SentenceInput = Sequence[str] | str | Path | BinaryIO
 
 @dataclasses.dataclass(frozen=True)
 class IndexInfo:
-    """What an index holds."""
+    """A description of an index."""
 
     rows: int
     dim: int
-    texts: bool  #: whether it has the texts of its rows
-    lexical: bool  #: whether it is searched by words, too
-    factory: str  #: FAISS's description of the index
-    recall: dict[str, Any] | None  #: recall@10 as measured; None: every row is compared
+    texts: bool  #: whether the texts of its rows are stored
+    lexical: bool  #: whether it can be searched by words
+    factory: str  #: FAISS's factory string
+    recall: dict[str, Any] | None  #: measured recall@10; None: every row is compared
     columns: dict[str, str]  #: further columns and their types
-    files: int  #: that it is kept equal to
-    name: str  #: of the model
+    files: int  #: number of files that it mirrors
+    name: str  #: name of the model
     fingerprint: str
     recipe: dict[str, Any]
-    prompt: str | None  #: what its rows begin with, for messages
+    prompt: str | None  #: prompt before its rows, for messages
     created: str
-    generation: int  #: how often it was changed
+    generation: int  #: number of changes so far
 
 
 class SentenceIndex:
     """n sentences and their vectors, searched by meaning and by words.
 
-    An index is in a folder or in memory. An open one shows each change that another process makes.
+    An index is in a folder or in memory. An open index sees every change by other processes.
 
     Example:
         >>> index = SentenceIndex.build(["A cat sleeps.", "The market opens at nine."])
@@ -125,32 +123,32 @@ class SentenceIndex:
     ) -> "SentenceIndex":
         """Index sentences, or vectors that ``embed`` wrote; blank rows are left out.
 
-        A text file becomes passages, with their headings and the ids FILE:LINES; one with a
-        sentence a line becomes its lines, with numbers. Its other columns, and the place of a
-        passage, are kept for conditions.
+        A text file becomes passages, with their headings and the ids FILE:LINES; a file with one
+        sentence per line becomes its lines, with numbers. Its other columns, and the place of a
+        passage, are stored for conditions.
 
         Args:
             sentences: A list of texts; a file of sentences or of vectors; a stream.
-            model: An encoder, or what ``load`` takes; None: ``mini-multi``, or the one that made
-                the vectors.
-            ids: n, one for each text of a list; None: their numbers from 0.
-            output: Folder of the index; None: it is kept in memory.
+            model: An encoder, or an argument of ``load``; None: ``mini-multi``, or the vectors'
+                encoder.
+            ids: n ids, one for each text of a list; None: numbers from 0.
+            output: Folder of the index; None: in memory.
             columns: Further columns of a list, n values each: a dictionary, or a DataFrame.
-            rows: What a row of a text file is: ``passages``, ``lines``, or by its look: ``auto``.
+            rows: Unit of a text file: ``passages``, ``lines``, or ``auto``, by its layout.
             text_field: Column of the sentence in a table.
             id_field: Column of the id in a table; ``-``: row numbers; None: ``id`` if there is one.
-            split: Whether rows longer than the model's window are split; answers have the best
-                part of each.
-            lexical: Whether words are counted, too (BM25).
+            split: Whether to split rows longer than the model's window; an answer shows the
+                best part of a row.
+            lexical: Whether to count words as well (BM25).
             factory: FAISS's factory string, e.g. ``HNSW32``; None: chosen by the number of rows.
-            target_recall: recall@10 that an approximate index is tuned for; 1: exact.
-            force: Whether an index in the folder is replaced.
+            target_recall: recall@10 to tune an approximate index for; 1: exact.
+            force: Whether to replace an index in the folder.
             csv: How tables are written, see ``embed``.
-            skip_bad: Leave out the rows that cannot be read, and say how many and why.
+            skip_bad: Leave out unreadable rows, and say how many and why.
 
         Raises:
-            UsageError: What cannot be read, vectors of another or an unknown encoder, or an index
-                that exists.
+            UsageError: Unreadable data, vectors of another or an unknown encoder, or an existing
+                index.
         """
         if not 0 < target_recall <= 1:
             raise UsageError(
@@ -198,7 +196,7 @@ class SentenceIndex:
         return index
 
     def begin(self, origin: Origin, reading: Reading, width: int, **settings: Any) -> None:
-        """Write the settings of a new index; those that are not given have their defaults."""
+        """Write the settings of a new index; missing ones get their defaults."""
         defaults = {"factory": None, "target_recall": 0.95, "lexical": True, "synced": None}
         self.store.keep(
             **{**defaults, **settings},
@@ -210,7 +208,7 @@ class SentenceIndex:
         )
 
     def begin_with(self, model: "Model | None", reading: Reading, **settings: Any) -> "Encoder":
-        """Begin a new index of the vectors of a model; return it in the role of the rows."""
+        """Begin a new index of a model's vectors; return the model's encoder for documents."""
         self._model = loading.or_search_model(model)
         self._encoder = loading.open_encoder(self._model, dtype="auto")
         documents = self._encoder.in_role("document", report=True)
@@ -221,7 +219,7 @@ class SentenceIndex:
     def _maker_of(
         self, path: Path, width: int, manifest: "Manifest | None", model: "Model | None"
     ) -> Origin:
-        """Return who made vectors, by their manifest or as the user says."""
+        """Return the encoder of vectors, from their manifest or the user's ``model``."""
         made_by = None if manifest is None else Origin.of_vectors(manifest)
         if model is not None and is_named(model):
             encoder = loading.open_encoder(model, dtype="auto")
@@ -233,7 +231,7 @@ class SentenceIndex:
                 made_by.check_same(origin, str(path))
             if width != encoder.width:
                 raise UsageError(
-                    f"{path}: vectors of width {width}, but the model's is {encoder.width}"
+                    f"{path}: the vectors have width {width}, the model's have {encoder.width}"
                 )
             self._model, self._encoder, made_by = model, encoder, origin
         if made_by is None:
@@ -275,9 +273,9 @@ class SentenceIndex:
         """Open the index of a folder.
 
         Args:
-            folder: Where ``build`` or ``sync`` put it.
-            model: The encoder that made it, or what ``load`` takes; None: made again from what the
-                index remembers.
+            folder: Folder given to ``build`` or ``sync``.
+            model: The encoder of the index, or an argument of ``load``; None: the recorded
+                encoder.
 
         Raises:
             NotFoundError: No such index.
@@ -288,7 +286,7 @@ class SentenceIndex:
 
     @property
     def origin(self) -> Origin:
-        """What the index remembers of its encoder."""
+        """The recorded encoder."""
         with self.store.reading():
             return Origin.from_dict(self.store.settings["origin"])
 
@@ -300,7 +298,7 @@ class SentenceIndex:
 
     @property
     def synced(self) -> dict[str, Any] | None:
-        """What an index of files was made from."""
+        """The files of an index of files, and how they were found."""
         with self.store.reading():
             synced: dict[str, Any] | None = self.store.settings.get("synced")
             return synced
@@ -313,7 +311,7 @@ class SentenceIndex:
     def _encoder_of(self, origin: Origin) -> "Encoder":
         if self._encoder is None:
             self._encoder = origin.open(self._model)
-        elif not origin.is_made_by(self._encoder):  # another process has migrated the index
+        elif not origin.is_made_by(self._encoder):  # another process migrated the index
             self._encoder = origin.open()
         return self._encoder
 
@@ -326,7 +324,7 @@ class SentenceIndex:
         return f"SentenceIndex({self.store.folder or 'memory'})"
 
     def info(self) -> IndexInfo:
-        """Return what the index holds."""
+        """Return a description of the index."""
         with self.store.reading():
             settings = self.store.settings
             file = self._derived.get(VECTORS)
@@ -350,7 +348,7 @@ class SentenceIndex:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the index has the texts of its rows; so has one without rows."""
+        """Whether the index has the texts of its rows; true without rows."""
         return not self.store.one("SELECT text IS NULL FROM rows LIMIT 1")
 
     def add(
@@ -366,25 +364,25 @@ class SentenceIndex:
         csv: Mapping[str, Any] | None = None,
         skip_bad: bool = False,
     ) -> int:
-        """Add sentences, or vectors of the same encoder; return how many rows were replaced.
+        """Add sentences, or vectors of the same encoder; return the number of replaced rows.
 
-        Row numbers as ids go on from the last one.
+        Row numbers used as ids continue from the last one.
 
         Args:
             sentences: See ``build``.
             ids: See ``build``.
             columns: See ``build``.
-            replace: Whether rows replace those with the same ids.
-            allow_duplicates: Whether a row is added whose text the index has under another id;
-                None: of a list, not of a file.
-            text_field: Column of the sentence; None: that of the index.
-            id_field: Column of the id, or ``-``; None: that of the index.
+            replace: Whether new rows replace rows with the same ids.
+            allow_duplicates: Whether to add a row whose text the index has under another id; None:
+                yes for a list, no for a file.
+            text_field: Column of the sentence; None: the index's.
+            id_field: Column of the id, or ``-``; None: the index's.
             csv: See ``build``.
             skip_bad: See ``build``.
 
         Raises:
-            UsageError: Vectors of another encoder, an id that the index has, rows without ids to
-                replace by, or texts that the index has.
+            UsageError: Vectors of another encoder, an existing id, replacement rows without ids, or
+                existing texts.
         """
         if allow_duplicates is None:
             allow_duplicates = is_list(sentences)
@@ -415,7 +413,7 @@ class SentenceIndex:
         replaced: set[str] = set()
         with self.store.changing():
             if self.store.settings["origin"]["fingerprint"] != fingerprint:
-                raise UsageError("the index has another model in the meantime; try again")
+                raise UsageError("the index now has another model; try again")
             first = numbered = self.store.settings["numbered"]
             for rows, count in blocks:
                 if rows.are_numbered:
@@ -432,18 +430,18 @@ class SentenceIndex:
     def _check_new(
         self, blocks: Iterable[tuple[NewRows, int]], *, replace: bool, allow_duplicates: bool
     ) -> None:
-        """Refuse rows that are not as ``add`` takes them, before they are encoded."""
+        """Refuse rows that ``add`` does not accept, before they are encoded."""
         names: list[str] = []
         texts: list[Any] = []
         for rows, _ in blocks:
             if replace and rows.are_numbered:
-                raise UsageError("the rows have no ids to replace by", parameter="id_field")
+                raise UsageError("the rows have no ids to match", parameter="id_field")
             names += [""] * len(rows) if rows.are_numbered else map(str, rows.ids)
             texts += rows.texts
         with self.store.reading():
             if texts and len(self.store) and (texts[0] is None) == self.has_texts:
                 raise UsageError(
-                    "one of the index and the new rows has texts, the other none; build it again"
+                    "only one of the index and the new rows has texts; build the index again"
                 )
             known = self.store.keys_of(filter(None, names))
             if known and not replace:
@@ -479,9 +477,9 @@ class SentenceIndex:
         skip_bad: bool,
         adding: bool = False,
     ) -> "Iterator[tuple[Encoder, Iterator[tuple[NewRows, int]]]]":
-        """Open sentences as those of the index were read, except for what is given.
+        """Open sentences with the settings of the index, except for the given ones.
 
-        It yields the encoder and the prepared rows.
+        Yields the encoder and the prepared rows.
         """
         before = self.reading
         documents = self.origin.documents(self.encoder, report=adding)
@@ -490,7 +488,7 @@ class SentenceIndex:
         )
         reading = dataclasses.replace(
             before,
-            split=before.split and adding,  # rows that are only compared may have any ids
+            split=before.split and adding,  # rows for comparison may have any ids
             csv=stored_options(csv) or before.csv,
         )
         with open_given(sentences, ids, columns, reading, fields, skip_bad) as opened:
@@ -499,7 +497,7 @@ class SentenceIndex:
     def read_like(
         self, file: Any, csv: Mapping[str, Any] | None, *, skip_bad: bool
     ) -> tuple[list[Any], list[str]]:
-        """Return ids and texts of the rows that a file would add."""
+        """Return ids and texts of the rows that adding a file would create."""
         ids: list[Any] = []
         texts: list[str] = []
         with self._open_like(file, csv=csv, skip_bad=skip_bad) as (_, blocks):
@@ -515,10 +513,10 @@ class SentenceIndex:
         Origin.of_vectors(manifest).check_same(self.origin, str(path))
 
     def delete(self, ids: Collection[int | str]) -> int:
-        """Delete the sentences with these ids, and return how many they were.
+        """Delete the sentences with these ids, and return their number.
 
         Raises:
-            UsageError: An id that is not in the index; then nothing is deleted.
+            UsageError: An id is not in the index; nothing is deleted then.
         """
         names = list(dict.fromkeys(map(str, check_ids(ids))))
         with self.store.changing():
@@ -534,14 +532,14 @@ class SentenceIndex:
         return len(known)
 
     def compact(self, *, lexical: bool | None = None) -> None:
-        """Free the space of deleted sentences, and make all derived files again.
+        """Free the space of deleted sentences, and rebuild all derived files.
 
         Args:
-            lexical: Count words from now on, or keep none; None: unchanged.
+            lexical: Whether to count words from now on; None: unchanged.
         """
         with self.store.changing():
             if lexical and not self.has_texts:
-                raise UsageError("the index has no texts to count words of", parameter="lexical")
+                raise UsageError("the index has no texts to count words in", parameter="lexical")
             if lexical is not None:
                 self.store.keep(lexical=lexical)
         self._derived.update(always=True)
@@ -549,10 +547,10 @@ class SentenceIndex:
             self.store.sql.execute("VACUUM")
 
     def migrate(self, model: "Model") -> None:
-        """Give the index the vectors of another model, from its texts, with the same ids.
+        """Re-encode the texts of the index with another model, keeping the ids.
 
-        The old vectors answer until the new ones are whole. If it is interrupted, the same call
-        goes on from there.
+        The old vectors serve searches until the new ones are complete. The same call continues
+        after an interruption.
         """
         if not self.has_texts:
             raise UsageError("the index has no texts to encode; build it again from vectors")
@@ -601,10 +599,10 @@ class SentenceIndex:
         return sync(folder, files, **options)
 
     def stale_files(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """Return the files of an index of files that are ``changed`` or ``gone`` since.
+        """Return the files of an index that have since ``changed`` or ``gone``.
 
         Args:
-            names: Those that are looked at; None: all.
+            names: Files to check; None: all.
         """
         with self.store.reading():
             synced = self.store.settings["synced"]
@@ -632,7 +630,7 @@ class SentenceIndex:
         min_score: float | None = None,
         explain: bool = False,
     ) -> list[Hit] | list[list[Hit]]:
-        """Return the k best sentences, best first; for a list of queries one such list each.
+        """Return the k best sentences, best first; for a list of queries, a list of such lists.
 
         Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and its ``score``, the
         cosine, -1 to 1.
@@ -640,14 +638,14 @@ class SentenceIndex:
         Args:
             query: A sentence, or a list of them.
             k: At least 1.
-            where: Condition on the further columns, e.g. ``year > 2020 and lang = "en"``.
-            by: How sentences are ranked: ``meaning`` by cosine, ``words`` by BM25, which is then
-                the score, or ``both`` together. None: both; meaning for an index without words.
+            where: Condition on the other columns, e.g. ``year > 2020 and lang = "en"``.
+            by: Ranking: ``meaning`` by cosine, ``words`` by BM25, which is then the score, or
+                ``both`` together. None: both, or meaning in an index without words.
             min_score: Least score of a hit.
-            explain: Whether each hit keeps why it was found, see ``Hit.explain``.
+            explain: Whether each hit keeps its explanation, see ``Hit.explain``.
 
         Raises:
-            UsageError: ``k`` below 1, a condition that does not fit, or no words in the index.
+            UsageError: ``k`` below 1, an invalid condition, or no words in the index.
         """
         texts = check_texts(query)
         if not all(map(str.strip, texts)):
@@ -658,7 +656,7 @@ class SentenceIndex:
         return found[0] if isinstance(query, str) else found
 
     def way(self, by: str | None = None) -> Way:
-        """Return how rows are ranked; refuse words that the index does not have."""
+        """Return the way of ranking; refuse words if the index has none."""
         if by == "meaning":
             return "meaning"
         with self.store.reading():
@@ -676,7 +674,7 @@ class SentenceIndex:
 
     @property
     def queries(self) -> "Encoder":
-        """The encoder in the role of the queries."""
+        """The encoder for queries."""
         return self.encoder.in_role("query")
 
     def answers(
@@ -691,17 +689,17 @@ class SentenceIndex:
         explain: bool = False,
         go_on: Go = lambda: None,
     ) -> Iterator[list[Hit]]:
-        """Yield the k best rows for each of q queries, see ``search``; none for a blank one.
+        """Yield the k best rows for each of q queries, see ``search``; none for a blank query.
 
         Args:
             texts: The queries.
             k: At least 1.
-            vectors: (q, d) of the queries; None: they are encoded.
+            vectors: (q, d) of the queries; None: the queries are encoded.
             where: See ``search``.
             by: See ``search``.
             min_score: See ``search``.
             explain: See ``search``.
-            go_on: Called from time to time, and may raise to end the work.
+            go_on: Called at intervals, and may raise to end the work.
         """
         if not isinstance(k, Integral) or k < 1:
             raise UsageError(f"must be a whole number from 1, got {k!r}", parameter="k")
@@ -756,7 +754,7 @@ class SentenceIndex:
         return explained
 
     def snapshot(self) -> Snapshot:
-        """Return what a search needs of the present generation, inside ``store.reading``."""
+        """Return a search's view of the present generation; call inside ``store.reading``."""
         if self._snapshot is None or self._snapshot.state != self.store.state:
             self._snapshot = Snapshot(self.store, self._derived)
         return self._snapshot
@@ -825,7 +823,7 @@ class SentenceIndex:
 def prepared(
     documents: "Encoder", blocks: Iterable[NewRows], split: bool
 ) -> Iterator[tuple[NewRows, int]]:
-    """Yield rows in windows, without blank ones, split if they are long, and how many they were."""
+    """Yield non-blank rows in windows, long rows split, each with the number of rows read."""
     blank = total = given = 0
     for block in blocks:
         for start in range(0, len(block), WINDOW):
@@ -842,7 +840,7 @@ def prepared(
 
 
 def highest_number(ids: Iterable[int | str]) -> int:
-    """Return the highest id that is a number, or -1."""
+    """Return the highest numeric id, or -1."""
     names = map(str, ids)
     return max((int(name) for name in names if name.isdecimal() and len(name) < 19), default=-1)
 
@@ -860,7 +858,7 @@ def split_rows(rows: NewRows, documents: "Encoder") -> NewRows:
 
 
 def _state(root: Path, name: str, size: int, changed: int, before: str) -> str | None:
-    """Return ``gone`` or ``changed`` for a file that has changed since it was read."""
+    """Return ``gone`` or ``changed`` for a file that differs from its last reading."""
     path = root / split_columns(name)[0]
     try:
         state = path.stat()

@@ -1,7 +1,7 @@
-"""What a search needs of one generation of an index: its vectors, and derived files.
+"""A search's view of one generation of an index: its vectors and derived files.
 
-Rows that are newer than a derived file are compared exactly, rows that are gone are left out.
-Beyond a tenth of new rows the derived files are made again, beyond a tenth of gone ones all files.
+Rows newer than a derived file are compared exactly; removed rows are left out. If more than a tenth
+of the rows are new, derived files are rebuilt; if more than a tenth are removed, all files.
 """
 
 import contextlib
@@ -31,10 +31,10 @@ from promptcli.retrieval.ranking import (
 from promptcli.retrieval.store import Keys, Store
 from promptcli.storage.files import is_writable
 
-_MOST = 100_000  # rows that are all compared if nothing else is asked for
-#: Changed rows from which derived files are made, and made again beyond this share of their rows.
+_MOST = 100_000  # up to this number, all rows are compared by default
+#: Number of rows from which derived files are built, and share of changed rows that rebuilds them.
 FEW, SHARE = 1000, 0.1
-#: Up to this number of rows that a filter allows are compared one by one, in any index.
+#: Up to this number of filtered rows are compared one by one, in any index.
 _FEW_ALLOWED = 20_000
 
 
@@ -44,23 +44,24 @@ class Derived:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._folder = store.folder
-        self._made: dict[str, Any] = {}  # by the names of the files
+        self._made: dict[str, Any] = {}  # by file name
 
     def get(self, name: str) -> Any:
-        """Return what a derived file holds, inside ``store.reading``; None if rows are few.
+        """Return the content of a derived file; None if rows are few. Call inside
+        ``store.reading``.
 
-        One that is damaged, missing or of other vectors is made again.
+        A damaged, missing or outdated file is rebuilt.
         """
         self._read(name)
         if name not in self._made and self._folder is not None and self._wants(name):
             path = self._folder / name
-            note(f"{path} is missing, damaged or of another state of the index; it is made again")
+            note(f"{path} is missing, damaged or outdated; it is rebuilt")
             self._make(name)
         return self._made.get(name)
 
     def _read(self, name: str) -> bool:
-        """Read a file that is newer than the one that was read, and return whether there is one of
-        this index that lacks few rows.
+        """Read a file newer than the last read one; return whether a file of this index exists that
+        lacks few rows.
         """
         if self._lacks_few(name):
             return True
@@ -80,7 +81,7 @@ class Derived:
 
     @property
     def _most(self) -> float:
-        """How many rows may be newer than a derived file, or gone."""
+        """The largest number of rows that may be newer than a derived file, or removed."""
         return max(FEW, SHARE * len(self._store))
 
     def _open(self, path: Path) -> Any:
@@ -99,10 +100,10 @@ class Derived:
         return rows > 0 and settings["factory"] != EXACT
 
     def update(self, *, always: bool = False) -> None:
-        """Make the files again that lack too many changes, or all."""
+        """Rebuild the files that lack too many changes, or all."""
         store = self._store
         with store.reading():
-            # half as long where an index is approximate by itself
+            # takes half as long if the index itself is approximate
             is_halved = store.settings["factory"] is None and self._wants(VECTORS)
             kind = "float16" if is_halved else "float32"
             gone = store.places - len(store)
@@ -144,7 +145,7 @@ class Snapshot:
         self.state = store.state
         self.origin = Origin.from_dict(store.settings["origin"])
         self.rows = len(store)
-        self.index = derived.get(VECTORS)  #: of FAISS; None: every row is compared
+        self.index = derived.get(VECTORS)  #: FAISS's index; None: every row is compared
         self._units = store.units
         self._is_live = store.is_live
         self._indexed = 0 if self.index is None else self.index.rows
@@ -186,8 +187,8 @@ class Snapshot:
     def nearest(self, units: Floats, k: int, allowed: Keys | None = None) -> list[Ranking]:
         """Return the k nearest rows of each unit vector (q, d), best first; all if k is larger.
 
-        Equal scores are ordered by row. If an approximate search finds fewer than k rows though
-        there are more, it looks further.
+        Ties are ordered by row. If an approximate search finds fewer than k of the existing rows,
+        it is widened.
         """
         if allowed is not None and len(allowed) <= _FEW_ALLOWED:
             found = nearest_of(self._units[allowed], units, k)

@@ -1,9 +1,8 @@
-"""The rows of an index in SQLite: their texts and columns, and the settings of the index; and their
-vectors, in a file.
+"""The rows of an index in SQLite (texts, columns, settings), and their vectors in a file.
 
-A change is one transaction, which ends with a higher generation. The key of a row is the place,
-from 0, of its vector in the file. It is not given again before the file is written anew: until then
-the keys of rows that are gone are in the table ``gone``.
+A change is one transaction, which increments the generation. A row's key is the place, from 0, of
+its vector in the file. Keys are not reused until the file is rewritten; until then the table
+``gone`` holds the keys of removed rows.
 """
 
 import contextlib
@@ -26,9 +25,9 @@ from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, Us
 from promptcli.retrieval.vector_file import NAME, VectorFile, damaged
 from promptcli.storage.files import check_name, is_writable, sync, temporary_folder
 
-DATABASE = "index.sqlite"  #: in the folder of an index
+DATABASE = "index.sqlite"  #: database in the folder of an index
 FORMAT = 3
-#: Type of a column's values -> its declared type.
+#: Type of a column's values -> SQL type.
 _DECLARED = {"number": "NUMERIC", "truth": "INT", "date": "TEXT", "text": "TEXT"}
 _BUSY = 60.0  # seconds to wait for another process
 _ROWS_AT_ONCE = 8192
@@ -46,16 +45,16 @@ Keys = NDArray[np.int64]
 
 @dataclass
 class NewRows:
-    """m rows for an index, with their vectors (m, d) of length 1 once they are encoded."""
+    """m rows for an index, with unit vectors (m, d) once they are encoded."""
 
     ids: Sequence[int | str]
-    texts: Sequence[Any]  #: None for each row of which only the vector is known
-    parts: Sequence[int] = ()  #: number of a part of a row, from 1; 0 for a whole one
+    texts: Sequence[Any]  #: None for each row with only a vector
+    parts: Sequence[int] = ()  #: number of the part of a row, from 1; 0 for a whole row
     source: str | None = None  #: the file
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)  #: number, truth, date or text
     vectors: Floats | None = None
-    are_numbered: bool = False  #: whether the ids are numbers of rows, which go on in an index
+    are_numbered: bool = False  #: whether the ids are row numbers, which continue in an index
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -89,7 +88,7 @@ class Store:
         self.lock = threading.RLock()
         self.settings: dict[str, Any] = {}
         self.file = VectorFile.new(None, "float32")  #: the vectors
-        self._version: int | None = None  # of the database that the settings were read from
+        self._version: int | None = None  # database version at the last read of the settings
         self._connect()
 
     @classmethod
@@ -150,7 +149,7 @@ class Store:
                 self.file.sync()
                 self.sql.execute("COMMIT")
             except BaseException:
-                if self.sql.in_transaction:  # not if it was interrupted right after its end
+                if self.sql.in_transaction:  # false if interrupted right after its end
                     self.sql.execute("ROLLBACK")
                     if self.file is not before:
                         self.file.delete()
@@ -160,13 +159,13 @@ class Store:
                 before.delete()
 
     def _begin(self, kind: str) -> None:
-        """Begin a transaction in the file that has the name now, and read the settings."""
+        """Begin a transaction in the current file of that name, and read the settings."""
         if self.path is not None and self.path.stat().st_ino != self._inode:  # built again
             self.sql.close()
             self._connect()
             self._version = None
         self.sql.execute(f"BEGIN {kind}")
-        version = self.one("PRAGMA data_version")  # a new number after another connection's change
+        version = self.one("PRAGMA data_version")  # differs after another connection's change
         if version != self._version:
             rows = self.sql.execute("SELECT name, value FROM settings")
             try:
@@ -182,32 +181,32 @@ class Store:
         values = [(name, json.dumps(value)) for name, value in settings.items()]
         self.sql.executemany("REPLACE INTO settings VALUES(?, ?)", values)
         self.settings |= settings
-        self._version = None  # they are read again, since this may be undone
+        self._version = None  # settings are read again, since this may be undone
 
     def __len__(self) -> int:
         return self.places - int(self.one("SELECT count(*) FROM gone"))
 
     @property
     def generation(self) -> int:
-        """How often the index was changed."""
+        """The number of changes to the index."""
         return int(self.settings["generation"])
 
     @property
     def state(self) -> tuple[str, int]:
-        """The name of the file of vectors, and the generation of the index."""
+        """The vector file's name, and the generation of the index."""
         return self.settings["vectors"], self.generation
 
     @property
     def types(self) -> dict[str, str]:
-        """The further columns and their types."""
+        """The other columns and their types."""
         return dict(self.settings["types"])
 
     def one(self, query: str, *values: Any) -> Any:
-        """Return the first value of a query; None without a row."""
+        """Return the first value of a query; None if no row matches."""
         return (self.sql.execute(query, values).fetchone() or [None])[0]
 
     def append(self, rows: NewRows) -> None:
-        """Write rows, in order, behind all others."""
+        """Append rows, in order."""
         keys = range(self.places, self.places + len(rows))
         parts = rows.parts or [0] * len(rows)
         sources = [rows.source] * len(rows)
@@ -229,7 +228,7 @@ class Store:
         )
 
     def _declare(self, rows: NewRows) -> dict[str, Sequence[Any]]:
-        """Declare new columns, and return the values of each as its declared type has them.
+        """Declare new columns, and return each column's values converted to its declared type.
 
         A column with values of another type becomes text.
         """
@@ -240,7 +239,7 @@ class Store:
             kind = rows.types.get(given, "text")
             name = known.setdefault(given.casefold(), given)
             if name in columns:
-                raise UsageError(f"two columns are called {name!r} but for their case; rename one")
+                raise UsageError(f"two columns are called {name!r} up to case; rename one")
             if name not in types:
                 self.sql.execute(f"ALTER TABLE columns ADD {quoted(name)} {_DECLARED[kind]}")
                 types[name] = kind
@@ -270,7 +269,7 @@ class Store:
         self.sql.executemany("REPLACE INTO gone VALUES(?)", records)
 
     def keys_of(self, ids: Iterable[int | str]) -> dict[str, list[int]]:
-        """Return the keys of rows by their ids as text, of each the parts in order."""
+        """Return the keys of rows by their ids as text, each id's parts in order."""
         found: dict[str, list[int]] = {}
         for name in dict.fromkeys(map(str, ids)):
             query = "SELECT key FROM rows WHERE CAST(id AS TEXT)=? ORDER BY part"
@@ -280,12 +279,12 @@ class Store:
 
     @property
     def places(self) -> int:
-        """How many vectors the file has, those of rows that are gone too."""
+        """The number of vectors in the file, including those of removed rows."""
         return int(self.settings["places"])
 
     @property
     def is_live(self) -> NDArray[np.bool_] | None:
-        """Which of the keys up to the last are of rows that are not gone, (n,); None: all."""
+        """Whether each key up to the last is a live row, (n,); None: all are."""
         gone = [key for (key,) in self.sql.execute("SELECT key FROM gone")]
         if not gone:
             return None
@@ -295,7 +294,7 @@ class Store:
 
     @property
     def units(self) -> Floats:
-        """The vectors (n, d) of the file, memory-mapped, by the keys of the rows."""
+        """The vectors (n, d) of the file, memory-mapped, indexed by key."""
         return self.file.read(self.places, self.settings["width"])
 
     def vectors(self, keys: Sequence[int] | Keys) -> Floats:
@@ -311,7 +310,7 @@ class Store:
         return self._of_keys("SELECT key, id, part, text, source FROM rows", keys)
 
     def columns(self, keys: Sequence[int] | Keys) -> list[dict[str, Any]]:
-        """Return the columns of rows, without empty ones."""
+        """Return the columns of rows, without empty cells."""
         types = self.types
         names = "".join(f", {quoted(name)}" for name in types)
         rows = []
@@ -336,7 +335,7 @@ class Store:
         return [found[key] for key in wanted]
 
     def text_blocks(self, first: int, stop: int) -> Iterator[list[str]]:
-        """Yield the texts of rows in blocks, by their keys; that of a row that is gone is empty.
+        """Yield the texts of rows in blocks, by key; a removed row's is empty.
 
         Each block is its own transaction, so that none lasts long.
         """
@@ -348,10 +347,10 @@ class Store:
             yield [texts.get(key, "") for key in keys]
 
     def rewrite(self, kind: str) -> None:
-        """Give the rows that are left keys from 0, and a new file of vectors, in a change.
+        """Renumber the remaining rows from 0 and write a new vector file; call inside ``changing``.
 
         Args:
-            kind: Of the vectors: ``float32`` or ``float16``.
+            kind: Type of the vectors: ``float32`` or ``float16``.
         """
         keys = [key for (key,) in self.sql.execute("SELECT key FROM rows ORDER BY key")]
         units = self.units
@@ -366,7 +365,7 @@ class Store:
         self.keep(vectors=self.file.name, places=len(keys), migrating=None)
 
     def delete_leftovers(self) -> None:
-        """Delete the files of vectors that killed processes left, in a change."""
+        """Delete vector files that killed processes left; call inside ``changing``."""
         used = (self.file.name, self.settings["vectors"])
         if self.folder is not None:
             for path in self.folder.iterdir():
@@ -374,7 +373,7 @@ class Store:
                     path.unlink()
 
     def make_lookups(self) -> None:
-        """Make SQLite's indexes of ids and files; refuse an id that is given twice."""
+        """Create SQLite's indexes of ids and files; refuse a repeated id."""
         try:
             self.sql.execute(
                 "CREATE UNIQUE INDEX IF NOT EXISTS ids ON rows(CAST(id AS TEXT), part)"
@@ -398,19 +397,19 @@ def row_name(name: int | str, part: int) -> int | str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as a column of texts has it."""
+    """Return a value as a text column holds it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def quoted(name: str) -> str:
-    """Return a name of a column as SQL has it."""
+    """Return a column name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @contextlib.contextmanager
 def creating(folder: Path | None = None, *, force: bool = False) -> Iterator[Store]:
-    """Yield an empty store, in memory or for a folder, in which it gets its place if the block ends
-    well.
+    """Yield an empty store, in memory or for a folder; it is moved into the folder if the block
+    succeeds.
 
     Raises:
         UsageError: The folder holds an index, unless ``force``, or other files.
@@ -439,7 +438,7 @@ def creating(folder: Path | None = None, *, force: bool = False) -> Iterator[Sto
 @contextlib.contextmanager
 def _filling(store: Store) -> Iterator[None]:
     with _refusals(store.path):
-        if store.path is not None:  # an unfinished file is deleted
+        if store.path is not None:  # deletes an unfinished file
             store.sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
         store.sql.executescript(f"BEGIN; {_SCHEMA}")
         store.file = VectorFile.new(store.folder, "float32")
@@ -455,10 +454,10 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _put(path: Path, target: Path, vectors: str, *, force: bool) -> None:
-    """Give a new database and its file of vectors their place.
+    """Move a new database and its vector file into place.
 
-    An existing database is changed in one transaction, since other processes may have opened
-    it, and would read the journals of a file of the same name.
+    An existing database is changed in one transaction, since other processes may have opened it,
+    and would read the journals of a file of the same name.
     """
     new_vectors, placed = path.with_name(vectors), target.with_name(vectors)
     sync(new_vectors)
@@ -469,10 +468,10 @@ def _put(path: Path, target: Path, vectors: str, *, force: bool) -> None:
             new, old = sqlite3.connect(path), sqlite3.connect(target, _BUSY)
             with contextlib.closing(new), contextlib.closing(old):
                 new.backup(old)
-            if not placed.exists():  # another process took it for a leftover before the backup
+            if not placed.exists():  # before the backup, another process removed it as a leftover
                 os.link(new_vectors, placed)
             return
-        target.unlink()  # it was damaged
+        target.unlink()  # the old file was damaged
     sync(path)
     try:
         os.link(path, target)
@@ -500,7 +499,7 @@ def _check_target(folder: Path, *, force: bool) -> None:
 
 @contextlib.contextmanager
 def _refusals(path: Path | None) -> Iterator[None]:
-    """Raise SQLite's errors as ours."""
+    """Translate SQLite's errors into ours."""
     try:
         yield
     except sqlite3.IntegrityError:

@@ -1,5 +1,5 @@
-"""An index that mirrors files: only new and changed texts are encoded, and rows that the files lack
-are removed.
+"""An index that mirrors files: only new and changed texts are encoded, and rows that no longer
+occur are removed.
 """
 
 import contextlib
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
-#: A file that changed less than this long ago may change again without another time.
+#: A file changed within this time may change again without a new timestamp.
 _SETTLED_NS = 2_000_000_000
 
-#: A new row: its block, and its place in it.
+#: A new row: its block and its place in the block.
 _New = tuple[NewRows, int]
 
 
 class MostRowsError(UsageError):
-    """More than half of the rows of an index would be removed, and the user has not agreed."""
+    """More than half of an index would be removed, and the user has not agreed."""
 
     def __init__(self, question: str) -> None:
         super().__init__(f"{question}; agree with `promptcli index sync DIR --yes`")
@@ -53,28 +53,28 @@ class MostRowsError(UsageError):
 
 @dataclass
 class Counts:
-    """How many rows or files are in the index now that were not before, and so on."""
+    """Numbers of rows or files that were added, removed, changed or renamed."""
 
     added: int = 0
-    changed: int = 0  #: rows: another text or other columns under the same id
-    renamed: int = 0  #: rows: the same text under another id, or with other columns
+    changed: int = 0  #: rows with another text or other columns under the same id
+    renamed: int = 0  #: rows with the same text under another id, or with other columns
     removed: int = 0
     unchanged: int = 0
 
 
 @dataclass
 class Synced:
-    """What a sync changed."""
+    """The changes of a sync."""
 
     index: SentenceIndex
     rows: Counts = field(default_factory=Counts)
-    files: Counts = field(default_factory=Counts)  #: a renamed one has the bytes of one gone
+    files: Counts = field(default_factory=Counts)  #: a renamed file has the bytes of a removed one
     left_out: list[LeftOut] = field(default_factory=list)  #: files that were not read
     added: list[tuple[str, str]] = field(default_factory=list)  #: ids and texts of new rows
     removed: list[tuple[str, str]] = field(default_factory=list)
 
     def report(self) -> dict[str, object]:
-        """Return the counts as a document."""
+        """Return the counts, JSON-ready."""
         return {
             "rows": len(self.index),
             **asdict(self.rows),
@@ -104,30 +104,30 @@ def sync(
     """Make an index equal to files: passages of texts and rows of tables, and no others, under the
     ids FILE:LINES.
 
-    Only new and changed texts are encoded. With another model all is encoded again.
+    Only new and changed texts are encoded; another model re-encodes all.
 
     Args:
-        folder: Of the index, which is made if it is missing.
-        files: Texts, tables (``FILE:COLUMN``), globs and folders; None: those of the last time.
-        model: An encoder, or what ``load`` takes; None: that of the index.
-        rows: What a row of a text is, see ``SentenceIndex.build``; None: as in the index.
-        text_field: Column of the sentence in tables; None: that of the index.
-        id_field: Column of the id in tables, or ``-`` for FILE:ROW; None: that of the index.
-        split: Whether longer rows are split; an index of parts stays one.
-        lexical: Whether words are counted; None: as in the index.
-        ignore: Whether ``.gitignore`` and ``.ignore`` are heeded in folders.
+        folder: Folder of the index; created if missing.
+        files: Texts, tables (``FILE:COLUMN``), globs and folders; None: those of the last sync.
+        model: An encoder, or an argument of ``load``; None: the index's.
+        rows: Unit of a text, see ``SentenceIndex.build``; None: as in the index.
+        text_field: Column of the sentence in tables; None: the index's.
+        id_field: Column of the id in tables, or ``-`` for FILE:ROW; None: the index's.
+        split: Whether to split longer rows; an index with split rows keeps splitting.
+        lexical: Whether to count words; None: as in the index.
+        ignore: Whether folders obey ``.gitignore`` and ``.ignore``.
         exclude: Further patterns of files to leave out.
         yes: Whether more than half of the index may be removed.
-        dry_run: Whether only the changes are returned.
+        dry_run: Whether to return the changes without making them.
         csv: How tables are written, see ``embed``.
-        skip_bad: Leave out the rows that cannot be read, and say how many and why.
-        verbose: Whether every file that is left out is named.
+        skip_bad: Leave out unreadable rows, and say how many and why.
+        verbose: Whether to name every file that is left out.
 
     Raises:
         NotFoundError: No such file.
         MostRowsError: More than half of the index would be removed.
         PromptcliError: A file that is being written to, or an index that changes while it runs.
-        UsageError: An index of other rows.
+        UsageError: The index was not made by ``sync``.
     """
     folder = Path(folder)
     is_new = not (folder / DATABASE).exists()
@@ -142,7 +142,7 @@ def sync(
             before = index.reading
             if index.synced is None:
                 raise UsageError(
-                    "the index holds rows that `index sync` did not put there; give another folder"
+                    "the index has rows that do not come from `index sync`; give another folder"
                 )
         about = _sources(index.synced, files, ignore, exclude)
         reading = Reading(
@@ -176,7 +176,7 @@ def sync(
             work.apply()
         elif work.is_changed:
             with index.store.changing():
-                if index.store.generation != work.generation + 1:  # of this change
+                if index.store.generation != work.generation + 1:  # this change adds 1
                     raise PromptcliError(
                         f"{folder}: another process changed it while it ran; sync it again"
                     )
@@ -190,17 +190,19 @@ def sync(
 def _sources(
     before: dict[str, Any] | None, files: Any, ignore: bool, exclude: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the names of the files to read, and how they are found, as before if none is given."""
+    """Return the names of the files to read, and how they are found; by default as at the last
+    sync.
+    """
     if files is None and before is not None:
         if before["root"] != os.getcwd():
-            raise UsageError(f"the index was made in {before['root']}; sync it there")
+            raise UsageError(f"the index was made in {before['root']}; run sync there")
         return before
     names = list_of_names(files)
     return {"root": os.getcwd(), "names": names, "ignore": ignore, "exclude": list(exclude)}
 
 
 class _Sync:
-    """The rows of the files beside those of the index."""
+    """The rows of the files, compared with those of the index."""
 
     def __init__(
         self,
@@ -213,21 +215,21 @@ class _Sync:
     ) -> None:
         self.index, self.store = index, index.store
         self.result = Synced(index)
-        self._settings = settings  # of the index now
+        self._settings = settings  # present settings of the index
         self._reading, self._read_all, self._skip_bad = reading, read_all, skip_bad
         with self.store.reading():
-            self.generation = self.store.generation  #: that the files are compared with
+            self.generation = self.store.generation  #: generation that the files are compared with
             records = self.store.sql.execute("SELECT * FROM files").fetchall()
         self._known = {name: tuple(state) for name, *state in records}
         self._files: dict[str, tuple[int, int, str]] = {}  # the states of the files now
         self._new: dict[str, list[NewRows]] = {}  # the rows of new and changed files
         self._fresh: list[_New] = []  # rows to encode
-        self._moved: list[tuple[int, _New]] = []  # keys, and rows that have their texts
+        self._moved: list[tuple[int, _New]] = []  # old keys, and new rows with the same texts
         self._left: dict[int, tuple[str, str]] = {}  # keys to remove, their ids and texts
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is anything to write."""
+        """Whether any change must be written."""
         lexical = self.store.settings["lexical"]
         other_words = self._settings.get("lexical", lexical) != lexical
         return self._files != self._known or self._read_all or other_words
@@ -236,7 +238,7 @@ class _Sync:
         return self.index.origin.documents(self.index.encoder)
 
     def read(self, found: FoundFiles) -> None:
-        """Read the files that have changed."""
+        """Read the changed files."""
         for file in found.files:
             with found.reading(file):
                 self._read_one(file)
@@ -250,7 +252,7 @@ class _Sync:
         counts.unchanged = len(self._files) - come.total() - counts.changed
 
     def _read_one(self, file: str) -> None:
-        if not is_unicode(file):  # an id is text
+        if not is_unicode(file):  # ids must be text
             raise UsageError(f"{escape_name(file)}: its name is not UTF-8; rename it")
         path = Path(split_columns(file)[0])
         state = path.stat()
@@ -275,7 +277,7 @@ class _Sync:
         self._files[file] = now
 
     def _old_rows(self) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
-        """Yield key, id, text and columns of the rows of files that are new, changed or gone."""
+        """Yield key, id, text and columns of the rows of new, changed or removed files."""
         query = "SELECT key, id, part, text FROM rows WHERE source=? ORDER BY key"
         for file in self._known:
             if file in self._files and file not in self._new:
@@ -286,7 +288,7 @@ class _Sync:
                 yield key, str(row_name(name, part)), text, cells
 
     def compare(self) -> None:
-        """Sort the rows of changed files into those that stay, move, come and go."""
+        """Sort the rows of changed files into unchanged, moved, new and removed."""
         with self.store.reading():
             old = list(self._old_rows())
             kept = len(self.store) - len(old)
@@ -333,7 +335,7 @@ class _Sync:
             )
 
     def note_changes(self) -> None:
-        """Say how many rows change."""
+        """Note the number of changed rows."""
         counts = self.result.rows
         parts = []
         if counts.renamed:
@@ -347,7 +349,7 @@ class _Sync:
     def check_going(self, folder: Path) -> None:
         """Refuse to remove more than half of an index.
 
-        A text that is replaced by another of its file does not go.
+        A text replaced by another in its file does not count as removed.
         """
         gone = Counter(LINES.sub("", name) for name, _ in self._left.values())
         come = Counter(LINES.sub("", name) for name, _ in self.result.added)

@@ -1,7 +1,7 @@
-"""The vectors of an index, one after the other in a file that only grows, or in memory.
+"""The vectors of an index, in an append-only file or in memory.
 
-A change writes its vectors behind all others, before its transaction ends. What a killed process
-left there is cut off by the next change.
+A change appends its vectors before its transaction ends. The next change cuts off vectors that a
+killed process left.
 """
 
 import mmap
@@ -21,7 +21,7 @@ NAME = re.compile(r"vectors-[0-9a-f]{8}\.(float32|float16)")  #: ends with the t
 
 
 def damaged(path: Path | None, why: str = "") -> CheckFailedError:
-    """Return the error for a file of an index that cannot be read."""
+    """Return the error for an unreadable file of an index."""
     return CheckFailedError(f"{path} is damaged{why}; build the index again")
 
 
@@ -29,8 +29,8 @@ class VectorFile:
     """Vectors (n, d) of rows, by their places from 0.
 
     Args:
-        name: Of the file.
-        folder: Of the index; None: the vectors are kept in memory.
+        name: Name of the file.
+        folder: Folder of the index; None: the vectors are in memory.
     """
 
     def __init__(self, name: str, folder: Path | None) -> None:
@@ -48,7 +48,7 @@ class VectorFile:
         return cls(name, folder)
 
     def write(self, place: int, vectors: Floats) -> None:
-        """Write vectors (m, d) from a place on, and cut off the rest of the file.
+        """Write vectors (m, d) from a place on, and truncate the rest of the file.
 
         Raises:
             CheckFailedError: The file is missing, or it ends before the place.
@@ -57,7 +57,7 @@ class VectorFile:
         if self.path is None:
             stop = place + len(vectors)
             held = vectors[:0] if self._rows is None else self._rows
-            if len(held) < stop:  # room for as many again: rows of many files come one by one
+            if len(held) < stop:  # room for twice as many: rows of many files come one by one
                 room = np.empty((max(stop, 2 * place), vectors.shape[1]), self.kind)
                 room[:place] = held[:place]
                 held = room
@@ -66,7 +66,7 @@ class VectorFile:
             return
         with self._open(self.path, "ab") as file:
             start = place * vectors.shape[1] * vectors.itemsize
-            if file.seek(0, os.SEEK_END) < start:  # zeros would fill the gap
+            if file.seek(0, os.SEEK_END) < start:  # else zeros would fill the gap
                 raise damaged(self.path)
             file.truncate(start)
             file.write(vectors.data)
@@ -75,7 +75,7 @@ class VectorFile:
         """Return the first vectors (count, d), memory-mapped.
 
         Raises:
-            CheckFailedError: The file is missing, or it has fewer.
+            CheckFailedError: The file is missing, or has fewer vectors.
         """
         if count == 0:
             return np.empty((0, width), np.float32)
@@ -91,7 +91,7 @@ class VectorFile:
         return self._rows[:count]
 
     def _open(self, path: Path, mode: str) -> BinaryIO:
-        """Open the file; a stranger's index may not name another file."""
+        """Open the file; a foreign index must not refer to a file outside its folder."""
         if not NAME.fullmatch(self.name) or not path.is_file() or path.is_symlink():
             raise CheckFailedError(f"{path} is missing; build the index again")
         return path.open(mode)  # type: ignore[return-value]
@@ -108,6 +108,6 @@ class VectorFile:
             sync(self.path.parent)
 
     def delete(self) -> None:
-        """Delete the file; who has mapped it still reads it."""
+        """Delete the file; processes that have mapped it can still read it."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)

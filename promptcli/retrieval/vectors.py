@@ -1,7 +1,7 @@
-"""The FAISS index of the vectors: chosen by their number, tuned to a recall, kept in a file.
+"""The FAISS index of the vectors: chosen by their number, tuned to a recall, stored in a file.
 
-This is the only module that imports FAISS. It finds candidates; their scores are computed from the
-vectors themselves, see ``nearest``.
+Only this module imports FAISS. FAISS finds candidates; their scores are computed from the vectors
+themselves, see ``nearest``.
 """
 
 import math
@@ -22,32 +22,32 @@ from promptcli.notes import note, stage
 from promptcli.retrieval.derived import EXACT, read_derived, write_derived
 from promptcli.retrieval.ranking import EQUAL, Ranking, best, exact_scores, nearest_of
 
-faiss: Any = _faiss  # its annotations do not know what it takes from NumPy
-if sys.platform == "darwin":  # two OpenMP runtimes that both start threads end the process
+faiss: Any = _faiss  # its annotations lack NumPy arguments
+if sys.platform == "darwin":  # two OpenMP runtimes with threads crash the process
     faiss.omp_set_num_threads(1)
 
-#: Points that k-means needs for each centroid; below, FAISS complains on stderr and clusters badly.
+#: Points that k-means needs per centroid; with fewer, FAISS warns on stderr and clusters badly.
 _POINTS = 39
-#: Bytes of fast-scan codes, which FAISS cannot memory-map, that may be read when an index is
-#: opened.
+#: Largest size in bytes of fast-scan codes, which FAISS cannot memory-map: it reads them when an
+#: index is opened.
 _IN_MEMORY = 256 << 20
-_MAPPED = 1 << 20  # bytes of a file from which it is memory-mapped
-#: Rows that are used as queries: at most, at least; the comparisons with all rows decide between
+_MAPPED = 1 << 20  # size in bytes from which a file is memory-mapped
+#: Most and fewest rows used as queries; the comparisons with all rows decide between
 #: them.
 _MOST, _FEWEST, _COMPARISONS = 1000, 200, 1_000_000_000
-_NEIGHBOURS = 10  # that recall counts
+_NEIGHBOURS = 10  # neighbours that recall counts
 #: Neighbours of a query whose exact scores are kept: any of several equal neighbours is right.
 _KNOWN = 100
 _MARGIN = 16  # candidates beyond k: FAISS rounds their scores
-#: How thoroughly an index is searched, from little to much: how many candidates are compared again.
-#: A graph (HNSW) looks for as many, and half as many lists of an inverted file (IVF) are read.
+#: Levels of search effort, ascending: the number of candidates that are compared again.
+#: A graph (HNSW) searches for that number; an inverted file (IVF) reads half that number of lists.
 _EFFORTS = [32 << step for step in range(9)]
-_WORTHWHILE = 0.1  # the effort grows while it adds this share of the recall that is missing
-_ROWS_AT_ONCE = 8192  # that are added
+_WORTHWHILE = 0.1  # effort grows while it adds this share of the missing recall
+_ROWS_AT_ONCE = 8192  # rows added at once
 
 
 def set_search_threads(count: int) -> None:
-    """Let searches of the calling thread use ``count`` processor threads."""
+    """Set the number of CPU threads for searches of the calling thread."""
     faiss.omp_set_num_threads(count)
 
 
@@ -56,11 +56,11 @@ class FaissIndex:
     """A FAISS index of the first m vectors of a store's file."""
 
     index: Any
-    about: dict[str, Any]  #: factory, effort, recall, and the rows it was made from
+    about: dict[str, Any]  #: factory, effort, recall, and the source rows
 
     @property
     def rows(self) -> int:
-        """How many vectors it has."""
+        """The number of vectors."""
         return int(self.index.ntotal)
 
     def nearest(
@@ -72,7 +72,7 @@ class FaissIndex:
             units: (q, d) of length 1.
             k: Rows of each query.
             vectors: (n, d) of all rows.
-            allowed: (m,) which rows may be answers; None: all.
+            allowed: (m,) whether each row may be an answer; None: all.
         """
         wanted = min(k, self.rows if allowed is None else int(np.count_nonzero(allowed)))
         answers = []
@@ -92,7 +92,7 @@ class FaissIndex:
         effort: int,
         allowed: NDArray[np.bool_] | None = None,
     ) -> list[NDArray[np.int64]]:
-        """Return the places of rows that may be the k nearest of each query.
+        """Return the places of candidates for the k nearest rows of each query.
 
         ``effort`` is one of ``_EFFORTS``, or more.
         """
@@ -104,7 +104,7 @@ class FaissIndex:
         try:
             _, rows = self.index.search(units, count, params=options)
         except (RuntimeError, MemoryError) as error:
-            raise PromptcliError(f"FAISS cannot search so: {one_line(error)}") from None
+            raise PromptcliError(f"FAISS cannot search this index: {one_line(error)}") from None
         return [found[found >= 0] for found in rows]
 
     def write(self, path: Path) -> None:
@@ -123,7 +123,7 @@ class FaissIndex:
             CheckFailedError: The file is damaged.
         """
         about, _ = read_derived(path)
-        # IO_FLAG_MMAP, alone or added to this flag, ends in a crash for some indexes (FAISS 1.15.1)
+        # IO_FLAG_MMAP, alone or with this flag, crashes for some indexes (FAISS 1.15.1)
         flag = faiss.IO_FLAG_MMAP_IFC if path.stat().st_size > _MAPPED else 0
         try:
             index = faiss.read_index(str(path), flag)
@@ -135,13 +135,13 @@ class FaissIndex:
 def make_faiss_index(
     vectors: Floats, factory: str | None, target: float, /, **about: Any
 ) -> FaissIndex:
-    """Return FAISS's index of unit vectors (n, d); an empty one if they are too few for a factory.
+    """Return FAISS's index of unit vectors (n, d); empty if they are too few for the factory.
 
     Args:
         vectors: (n, d).
-        factory: FAISS's description; None: chosen by their number.
+        factory: FAISS's factory string; None: chosen by the number of vectors.
         target: recall@10 to reach.
-        about: What is kept with it.
+        about: Description stored with the index.
     """
     rows, width = vectors.shape
     why = ""
@@ -169,7 +169,7 @@ def make_faiss_index(
 
 
 def _sample(vectors: Floats, count: int) -> Floats:
-    """Return some vectors, the same in each call."""
+    """Return a sample of vectors, the same in each call."""
     rows = len(vectors)
     chosen = np.random.default_rng(0).choice(rows, min(count, rows), replace=False)
     return vectors[np.sort(chosen)].astype(np.float32)
@@ -200,7 +200,7 @@ def make_index(factory: str, width: int) -> Any:
     else:
         try:
             index = _own_class(faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT))
-            if isinstance(index, faiss.IndexRefine):  # the vectors themselves do it
+            if isinstance(index, faiss.IndexRefine):  # the stored vectors do the refinement
                 index = _own_class(index.base_index)
             if index.metric_type == faiss.METRIC_INNER_PRODUCT:
                 return index
@@ -216,7 +216,7 @@ def make_index(factory: str, width: int) -> Any:
 def training_size(factory: str, rows: int) -> int:
     """Return the number of vectors to train an index on.
 
-    Fewer are refused before FAISS warns on stderr.
+    Too few are refused before FAISS warns on stderr.
     """
     # bits, by default 8
     codes = re.findall(r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory)
@@ -225,14 +225,14 @@ def training_size(factory: str, rows: int) -> int:
     if rows < _POINTS * centroids:
         raise UsageError(
             f"{factory!r} needs {_POINTS * centroids} vectors to train on, {_POINTS} for each of"
-            f" {centroids} centroids; there are {rows}: take a smaller one, or Flat",
+            f" {centroids} centroids; there are {rows}: use a smaller factory, or Flat",
             parameter="factory",
         )
     return max(256, _POINTS * centroids)
 
 
 def _own_class(index: Any) -> Any:
-    """Return an index as an object of its real class, which keeps it alive."""
+    """Return an index cast to its real class; the cast keeps the original alive."""
     own = faiss.downcast_index(index)
     own.referenced_objects = [index]
     return own
@@ -252,7 +252,7 @@ def _parameters(index: Any, effort: int, selector: Any) -> Any:
     return faiss.SearchParameters(**options) if options else None
 
 
-# Recall, and the effort that reaches it. The queries are rows of the index, and their own row does
+# Recall, and the effort that reaches it. The queries are rows of the index; a query's own row does
 # not count.
 
 
@@ -261,7 +261,7 @@ def _tune(made: FaissIndex, vectors: Floats, target: float) -> dict[str, Any]:
 
     Args:
         made: The index.
-        vectors: (n, d) its rows.
+        vectors: (n, d) of its rows.
         target: The recall.
     """
     rows = len(vectors)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = r"\w\p{M}"
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
-#: A name such as C# and C++: one more word beside its letters.
+#: A name such as C# or C++, which is a word in addition to its letters.
 _SIGNED_WORD = re.compile(r"\w+[#+]+(?!\w)")
-#: A byte of a text in ASCII -> its letter in lower case, or a space if it is of no word; the upper
+#: ASCII byte -> lower-case letter, or a space if it is not part of a word; the upper
 #: half does not occur.
 _ASCII_LETTERS = bytes(
     ord(chr(code).lower()) if _ASCII_WORD.match(chr(code)) else ord(" ") for code in range(128)
@@ -24,14 +24,14 @@ _ASCII_LETTERS = bytes(
 #: Texts of Latin letters without combining marks, and of common punctuation.
 _LATIN_TEXT = re.compile("[\0-\u02ff\u2010-\u205e\u20a0-\u20bf]*")
 _LATIN_WORD = re.compile(r"\w+")
-#: Signs inside a word that writers may leave out: soft hyphens, joiners, Arabic's long strokes, and
+#: Optional signs inside a word: soft hyphens, joiners, Arabic's long strokes, and
 #: the points of Hebrew and Arabic vowels.
 _LEFT_OUT = re.compile(
     r"[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f\u0640\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u0652\u0670]"
 )
-#: Letters with marks, which words lose; Russian ё is written as е, but й is another letter than и.
+#: Letters that lose their marks; Russian ё is also written е, but й is a different letter from и.
 _MARKED = re.compile("([a-z\u0370-\u03ff])[\u0300-\u036f]+|(\u0435)\u0308")
-#: Latin letters that Unicode does not take for others with marks.
+#: Latin letters that Unicode does not decompose into a letter and marks.
 _PLAIN = str.maketrans(
     {
         "ø": "o",
@@ -45,7 +45,7 @@ _PLAIN = str.maketrans(
         "þ": "th",
     }
 )
-#: A language of ``models.language`` in Latin letters -> Snowball's stemmer of it.
+#: Latin-script language of ``models.language`` -> its Snowball stemmer.
 _LATIN = {
     "German": "german",
     "French": "french",
@@ -63,17 +63,17 @@ _LATIN = {
     "Hungarian": "hungarian",
     "Indonesian or Malay": "indonesian",
 }
-#: Script, as Unicode's names of letters begin -> the stemmer of its words in texts of any language.
+#: Script (first word of its letters' Unicode names) -> its stemmer in texts of any language.
 _SCRIPTS = {"CYRILLIC": "russian", "GREEK": "greek"}
-#: The endings by which Snowball knows Portuguese nouns, without their marks.
+#: Endings by which Snowball recognises Portuguese nouns, without their marks.
 _PORTUGUESE = re.compile("cao$|coes$")
-_STEMS = 1 << 17  # words whose stems are remembered
+_STEMS = 1 << 17  # words with cached stems
 
 
 @functools.cache
 def _patterns() -> tuple[Any, Any]:
     """Return the patterns of a run of characters of one kind, and of a character with its marks."""
-    import regex  # which takes 0.05 s, and texts in Latin letters do without it
+    import regex  # takes 0.05 s; texts in Latin letters do not need it
 
     run = (
         rf"(?V1)(?P<spaceless>[{_SPACELESS}][{_SPACELESS}ー\p{{M}}]*)"
@@ -83,11 +83,11 @@ def _patterns() -> tuple[Any, Any]:
 
 
 def words(text: str, *, query: bool = False) -> list[str]:
-    """Return the words of a text: runs of letters, digits and underscores, in any Unicode form and
-    case, and without accents.
+    """Return the words of a text: runs of letters, digits and underscores, without case, accents or
+    differences of Unicode form.
 
-    In scripts without spaces they are single characters and pairs of neighbours; of a query the
-    pairs alone, and single characters.
+    In scripts without spaces, words are single characters and pairs of neighbours; for a query only
+    the pairs, and isolated characters.
 
     Example:
         >>> words("Le CAFÉ, 2 fois"), words("猫在"), words("猫在", query=True)
@@ -118,8 +118,8 @@ def _signed_words(text: str) -> list[str]:
 
 
 def words_of_each(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the words of m texts, one text after the other, and the text, from 0, that each is
-    of.
+    """Return the words of m texts, one text after the other, and each word's text number, from
+    0.
     """
     found = [words(text) for text in texts]
     rows = np.repeat(np.arange(len(texts)), list(map(len, found)))
@@ -128,10 +128,10 @@ def words_of_each(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
 
 @functools.cache
 def stemmer_of(language: str) -> Callable[[str], str]:
-    """Return the function from a word to its stem, which the forms of a word have in common.
+    """Return the function that maps a word to its stem, shared by the forms of a word.
 
-    Words with digits or underscores are codes, and remain unchanged. A word in Latin letters has
-    the stem of the given language, one of ``models.language``, or English.
+    Words with digits or underscores are codes and stay unchanged. A word in Latin letters is
+    stemmed by the given language, one of ``models.language``, or by English.
 
     Example:
         >>> stem = stemmer_of("German")
@@ -163,9 +163,7 @@ def stemmer_of(language: str) -> Callable[[str], str]:
 
 
 def _normalise(text: str) -> str:
-    """Return a text without the signs that may be left out, in one Unicode form (NFKC), without
-    case and without accents.
-    """
+    """Return a text without optional signs, case and accents, in one Unicode form (NFKC)."""
     plain = _LEFT_OUT.sub("", unicodedata.normalize("NFKC", text))
     return _without_marks(unicodedata.normalize("NFKC", plain.casefold()))
 

@@ -52,7 +52,7 @@ class Cache:
             self._execute(insert, *row)
         except (OSError, sqlite3.OperationalError) as error:  # read-only, or a full disk
             self._is_kept = False
-            note(f"{self.folder} cannot be written ({error}): computed values are not stored")
+            note(f"{self.folder} cannot be written ({error}): computed values are not kept")
         except sqlite3.DatabaseError:  # the file is damaged
             delete(self._values)
             self._execute(insert, *row)

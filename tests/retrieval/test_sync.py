@@ -167,7 +167,7 @@ def test_another_model_and_other_rows(folder):
     with pytest.raises(pc.NotFoundError):
         sync("none")
     os.chdir("notes")
-    with refusal("sync it there"):
+    with refusal("run sync there"):
         sync("../i")
 
 

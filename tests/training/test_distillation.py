@@ -285,7 +285,7 @@ REFUSED = {
     "second teacher of others": (
         lambda folder: {"second_teacher": of_other_sentences(folder)},
         UsageError,
-        "others.npy is of other sentences than",
+        "others.npy holds vectors of other sentences than",
     ),
     "nan": (
         lambda folder: {"teacher": with_nan(folder)},
@@ -300,12 +300,12 @@ REFUSED = {
     "other count": (
         lambda folder: {"data": CORPUS[:40]},
         UsageError,
-        "has 48 vectors, list 40 sentences",
+        "has 48 vectors, but list has 40 sentences",
     ),
     "others": (
         lambda folder: {"data": CORPUS[::-1]},
         UsageError,
-        "is of other sentences than list",
+        "holds vectors of other sentences than list",
     ),
     "pairs": (
         lambda folder: {"data": list(zip(CORPUS, CORPUS, strict=True))},

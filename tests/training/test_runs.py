@@ -101,7 +101,7 @@ def test_a_run_goes_on_from_a_model(small, registry):
         assert start == pytest.approx(before, abs=0.01)
     pc.train("dcpcse", name="prefix", **small)
     for method, options, said in (
-        ("dcpcse", {"start": "sbert"}, "nothing that dcpcse trains"),
+        ("dcpcse", {"start": "sbert"}, "nothing for dcpcse to train"),
         ("simcse", {"start": "sbert", "backbone": "mini-bert"}, "leave out backbone"),
         ("simcse", {"start": "prefix"}, "nothing that simcse trains"),
     ):
@@ -265,7 +265,7 @@ def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(
         if force:
             pc.train("simcse", name="t", force=True, **small)
         else:
-            with refusal("'t' appeared"):
+            with refusal("'t' was created"):
                 pc.train("simcse", name="t", **small)
             assert registry.load("t").recipe == entry.recipe
     if not force:

@@ -327,5 +327,5 @@ def test_sentences_are_negated_by_a_list_of_words(sentence, expected):
 
 @pytest.mark.parametrize(("setting", "value"), [("hinge_weight", 10.0), ("mine", "mini")])
 def test_sncse_refuses_what_needs_hard_negatives(setting, value):
-    with refusal(f"{setting}: needs hard negatives, .* take promcse"):
+    with refusal(f"{setting}: needs hard negatives, .* use promcse"):
         find_method("sncse", supervised=True).small.replace(**{setting: value})
