@@ -70,7 +70,7 @@ def test_a_condition_chooses_rows(index, where, ids):
     [
         ("", "where"),
         ("year >", "where"),
-        ("year > 2020; delete from rows", "language"),
+        ("year > 2020; delete from rows", "not allowed in a condition"),
         ("1) union select 1 --", "language"),
         ("(select count(*) from rows) > 0", "language"),
         ("exists(SELECT 1)", "language"),
