@@ -200,7 +200,7 @@ def test_what_is_derived_is_made_again(tmp_path, derive_all, notes, factory):
                 (folder / name).write_bytes(damaged)
             again = pc.SentenceIndex.open(folder)
             assert again.search("snow", 5) == wanted
-            assert (folder / name).is_file() and "made again" in notes.text
+            assert (folder / name).is_file() and "rebuilt" in notes.text
     built(tmp_path / "j", [*TEXTS[::-1]] * 3, factory=factory)
     for name in names:  # of another index
         (folder / name).write_bytes((tmp_path / "j" / name).read_bytes())

@@ -162,7 +162,7 @@ def test_another_model_and_other_rows(folder):
     assert pc.SentenceIndex.open("i").info().name == "mini"
     assert counts(sync("i", rows="lines", yes=True))[0] > 0
     pc.SentenceIndex.build(["A cat."], "mini-static", output="built")
-    with refusal("did not put"):
+    with refusal("do not come from"):
         sync("built", ["notes"])
     with pytest.raises(pc.NotFoundError):
         sync("none")

@@ -103,7 +103,7 @@ def test_a_run_goes_on_from_a_model(small, registry):
     for method, options, said in (
         ("dcpcse", {"start": "sbert"}, "nothing for dcpcse to train"),
         ("simcse", {"start": "sbert", "backbone": "mini-bert"}, "leave out backbone"),
-        ("simcse", {"start": "prefix"}, "nothing that simcse trains"),
+        ("simcse", {"start": "prefix"}, "nothing for simcse to train"),
     ):
         with refusal(said):
             pc.train(method, "text.txt", **SMALL, **options)
