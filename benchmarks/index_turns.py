@@ -3,8 +3,9 @@ disk, memory, opening, searching, adding.
 
     python benchmarks/index_turns.py LINES FOLDER --rows 1000000 --python BEFORE --python AFTER
 
-BEFORE and AFTER are the Python interpreters of two environments. LINES has a sentence a line; they
-are taken again and again, each with its number. Each step is a process of its own, so that its peak
+BEFORE and AFTER are the Python interpreters of two environments. Start it outside a checkout, since
+Python takes the package of the current folder first. LINES has a sentence a line; they are taken
+again and again, each with its number. Each step is a process of its own, so that its peak
 memory is its own. Queries are the first eight words of 100 rows, k is 10. Every result is printed
 as a JSON line. ``--keep`` leaves an index that is there.
 """
