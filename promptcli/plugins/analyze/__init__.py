@@ -1,6 +1,6 @@
-"""The public interface of analysis: ways to look inside models, and the function that runs one.
+"""Public interface of the analyses, and the function that runs one.
 
-It imports nothing heavy, since the command line reads the table; an analysis imports its module
+It imports nothing heavy, since the command line reads the table; each analysis imports its module
 when it runs.
 """
 
@@ -25,9 +25,9 @@ Setting = str | int | bool | Sequence[str]
 
 @dataclass(frozen=True)
 class Analysis:
-    """One way of looking at models."""
+    """One analysis of models."""
 
-    help: str  #: its result, with its place in the papers
+    help: str  #: the result, with its place in the papers
     #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks),
     #: ``nothing``
     takes: str
@@ -36,7 +36,7 @@ class Analysis:
     #: takes one backbone and ignores the recipe; else all encoders, a result for each
     of_backbone: bool = False
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
-    #: draws sentences: takes a column beside them, and a model that reads their language
+    #: draws sentences; accepts a further column, and a model for their language
     is_map: bool = False
 
 
@@ -113,27 +113,28 @@ def analyze(
     skip_unfit: bool = False,
     **settings: Setting,
 ) -> Any:
-    """Look inside models: how their vectors lie, what their tokens and heads do.
+    """Look inside models: the geometry of their vectors, their tokens and attention heads.
 
     Args:
         name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``map``,
             ``mask-tokens``, ``impact``, ``impact-tfidf``, ``attention``: a row of ``ANALYSES``.
-        model: Models, recipes, folders, hub ids or encoders. Default: the backbone; of a map the
-            model that reads the language of the sentences, see ``similarity``.
+        model: Models, recipes, folders, hub ids or encoders. Default: the backbone; for a map the
+            model for the language of the sentences, see ``similarity``.
         on: A sentence (``impact``, ``attention``); tasks or files of graded pairs
             (``uniformity``); else sentences, or their name: ``demo`` (default), a task, a file.
         data_dir: SentEval folder of the tasks.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
         color: Column of the file that colours a map.
-        skip_unfit: Of several models, note those that do not fit their backbone, leave them out.
-        **settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of
-            anisotropy, ``states`` of token-bias, ``method``, ``first`` and ``seed`` of map, ``top``
-            of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of attention.
+        skip_unfit: Leave out, with a note, models of several that do not fit their backbone.
+        **settings: Its settings: ``first``, ``sample``, ``seed``, ``lower``, ``words`` for
+            anisotropy, ``states`` for token-bias, ``method``, ``first`` and ``seed`` for map,
+            ``top`` for mask-tokens, ``corpus`` and ``first`` for impact-tfidf, ``head`` for
+            attention.
 
     Returns:
         The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``,
-        ``SentenceMap``, list of ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; of a
-        list of models a result by label.
+        ``SentenceMap``, list of ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; for a
+            list of models, the results by label.
 
     Raises:
         UsageError: An unknown analysis or setting, or a model that does not fit it.
@@ -154,7 +155,7 @@ def analyze(
         if setting not in analysis.settings:
             raise errors.unknown(f"setting of {name}", setting, analysis.settings)
     if color is not None and not analysis.is_map:
-        raise UsageError(f"is of map, not of {name}; leave it out", parameter="color")
+        raise UsageError(f"applies to map, not to {name}; leave it out", parameter="color")
     on = BARE.corpus if on is None else on
     values: dict[str, Any] = {**analysis.settings, **settings}
     with senteval.tasks_from(data_dir):
@@ -190,7 +191,7 @@ def analyze(
 def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any:
     """Return the input of an analysis.
 
-    Tasks by their names, all splits of one by ``STS-B:all``, or files of pairs.
+    Tasks are given by name, all splits of a task as ``STS-B:all``, or as files of pairs.
     """
     from promptcli.data import senteval, sources
     from promptcli.data.tasks import load_tasks

@@ -1,4 +1,4 @@
-"""``promptcli analyze``: looks inside models; each analysis with its JSON, tables and picture."""
+"""``promptcli analyze``: looks inside models; each analysis has JSON, tables and a picture."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _SENTENCE = "A baker opens her shop before sunrise and lights the oven."
 _ALL_STS_B = ["STS-B:train", "STS-B:dev", "STS-B"]
 #: Names of the states of token embeddings.
 _EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
-#: What an analysis takes -> how it is written, and what is taken if it is not: in words, and as the
+#: Kind of input -> its form on the command line, and its default: in words, and as the
 #: library takes it.
 _TAKES: dict[str, tuple[str, str, str | list[str] | None]] = {
     "sentence": ("[SENTENCE]", f"the sentence {_SENTENCE!r}", _SENTENCE),
@@ -38,7 +38,7 @@ _TAKES: dict[str, tuple[str, str, str | list[str] | None]] = {
 
 
 def _about(name: str, analysis: Analysis) -> str:
-    """Return what an analysis is typed with, what it finds, and its settings."""
+    """Return the input, the result and the settings of an analysis, as help text."""
     settings = [f"{key}={typed_value(usual)}" for key, usual in analysis.settings.items()]
     changed = f" (--set {', '.join(settings)})" if settings else ""
     typed = f"{name} {_TAKES[analysis.takes][0]}".strip()
@@ -46,7 +46,7 @@ def _about(name: str, analysis: Analysis) -> str:
 
 
 _WHAT = "\n\n".join(_about(name, analysis) for name, analysis in ANALYSES.items())
-#: The rows of Ditto's table 5 and figure 4; one forward pass serves all.
+#: The rows of Ditto's table 5 and figure 4; all share one forward pass.
 _ROWS = (
     "static-avg",
     "static-ditto",
@@ -64,7 +64,7 @@ class Shown:
 
     results: "dict[Label, Any]"
     on: Any  #: the input, as the user wrote it
-    settings: dict[str, Any]  #: of the analysis, with the defaults
+    settings: dict[str, Any]  #: settings of the analysis, with the defaults
     color: str | None = None  #: a column beside the sentences
 
     @property
@@ -117,7 +117,7 @@ def analyze(
         list[str] | None,
         typer.Argument(
             metavar="TEXT",
-            help="Sentences, a file, a task or `demo`. Default: some that come with promptcli.",
+            help="Sentences, a file, a task or `demo`. Default: examples that come with promptcli.",
         ),
     ] = None,
     models: Annotated[
@@ -205,8 +205,8 @@ def analyze(
 
 
 def _input(name: str, words: list[str], folder: Path | None) -> str | list[str] | None:
-    """Return the words of the command line, or what is taken without any, as the library takes
-    them: one sentence, sentences, their name, tasks.
+    """Return the input as the library takes it: one sentence, sentences, their name, or tasks;
+    without words, the default.
     """
     from promptcli.data import given
 

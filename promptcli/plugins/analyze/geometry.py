@@ -1,10 +1,10 @@
-"""How vectors lie: anisotropy, alignment, uniformity.
+"""The geometry of vectors: anisotropy, alignment, uniformity.
 
 Anisotropy is the mean cosine over pairs of vectors (PromptBERT, eq. 1). With unit vectors u_i,
-sum_{i != j} u_i . u_j = |sum u_i|^2 - n: one sum is kept, and no n x n matrix is made. Alignment
-and uniformity (Ditto, figure 4; Wang and Isola, 2020) of unit vectors f(x): alignment = E |f(x) -
-f(y)|^2 over pairs that mean the same, uniformity = log E exp(-2 |f(x) - f(y)|^2) over pairs of
-distinct sentences; lower is better for both.
+sum_{i != j} u_i . u_j = |sum u_i|^2 - n: one running sum replaces the n x n matrix. Alignment and
+uniformity (Ditto, figure 4; Wang and Isola, 2020) of unit vectors f(x) are alignment = E |f(x) -
+f(y)|^2 over pairs with the same meaning, and uniformity = log E exp(-2 |f(x) - f(y)|^2) over pairs
+of distinct sentences; lower is better for both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from promptcli.plugins.analyze import pictures
 class MeanCosine:
     """The mean cosine over pairs of vectors that arrive in windows.
 
-    A NaN counts as 0, a zero vector has cosine 0.
+    NaN counts as 0, and a zero vector has cosine 0.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class MeanCosine:
         self._squares = 0.0
 
     def add(self, vectors: NDArray[np.floating]) -> None:
-        """Take vectors (n, d)."""
+        """Add vectors (n, d)."""
         units = unit(vectors)
         self._sum = self._sum + units.sum(0)
         self._squares += float(units.any(1).sum())
@@ -47,7 +47,7 @@ class MeanCosine:
         """Return |sum_{i != j} cos(i, j)| / (n^2 - n) of the n vectors so far."""
         if self.count < 2:
             raise UsageError(
-                f"anisotropy is a mean over pairs of sentences, and there are {self.count}; give at"
+                f"anisotropy is a mean over pairs of sentences, but there are {self.count}; give at"
                 " least 2"
             )
         length = float(np.square(self._sum).sum())
@@ -64,7 +64,7 @@ class Anisotropy:
 
     @staticmethod
     def draw(path: Path, results: "Mapping[str, Anisotropy]", title: str) -> None:
-        """Draw a horizontal bar with its value for each encoder, by their names, into a picture."""
+        """Draw a labelled horizontal bar for each encoder, by name, into a picture."""
         values = [found.value for found in results.values()]
         with pictures.drawing(path, 6.4, 1.3 + 0.34 * len(values)) as figure:
             panel = figure.subplots()
@@ -83,9 +83,8 @@ def sentence_anisotropy(
     """Return the anisotropy of each encoder's sentence vectors (PromptBERT, table 1; Ditto, table
     5).
 
-    The vectors of a window of sentences are held at a time. A sentence counts as often as it
-    occurs. The fields of a ``Preparation`` choose and treat the sentences; without any they are
-    taken as they are.
+    Only one window's vectors are held at a time. Repeated sentences count repeatedly. The fields of
+    a ``Preparation`` select and change the sentences; by default they are unchanged.
     """
     if preparation:
         sentences = Preparation(**preparation).apply(sentences)
@@ -114,7 +113,7 @@ def token_anisotropy(backbone: Backbone) -> Anisotropy:
     return Anisotropy(mean.value(), mean.count)
 
 
-#: Pairs with a gold score above it mean the same (SimCSE, footnote 3).
+#: Pairs with a higher gold score have the same meaning (SimCSE, footnote 3).
 POSITIVE = 4.0
 #: t of uniformity.
 _T = 2.0
@@ -124,16 +123,16 @@ _VECTORS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Uniformity:
-    """The two figures of one encoder."""
+    """Alignment and uniformity of one encoder."""
 
     alignment: float  #: mean squared distance of the positive pairs
     uniformity: float  #: logarithm of the mean Gaussian potential of all sentences
-    positives: int  #: pairs of ``alignment``
-    sentences: int  #: of ``uniformity``: both sides of every pair, repeated ones included
+    positives: int  #: number of pairs for ``alignment``
+    sentences: int  #: for ``uniformity``: both sides of every pair, with repetitions
 
     @staticmethod
     def draw(path: Path, results: "Mapping[str, Uniformity]", title: str) -> None:
-        """Draw the figures of several encoders, by their names, into a picture."""
+        """Draw the values of several encoders, by name, into a picture."""
         colours: dict[str, str] = {}
         markers: dict[str, str] = {}
         with pictures.drawing(path, 8.0, 5.0) as figure:
@@ -163,9 +162,9 @@ def measure_uniformity(
 ) -> list[Uniformity]:
     """Return each encoder's alignment and uniformity on graded pairs.
 
-    No official code is published. SimCSE's authors take all of STS-B and normalise the vectors
-    first; repeated sentences are kept here, since they do not mention them. The pairs of all
-    ``tasks`` are joined.
+    No official code is published. SimCSE's authors use all of STS-B and normalise the vectors
+    first. They do not mention repeated sentences, which are kept here. The pairs of all ``tasks``
+    are joined.
     """
     splits = [task.pairs() for task in tasks]
     first = [sentence for pairs in splits for sentence in pairs.first]
@@ -190,7 +189,7 @@ def measure_uniformity(
 def unit(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return vectors (n, d) scaled to length 1 in float64.
 
-    A zero vector stays, a NaN counts as 0.
+    A zero vector stays zero, and NaN counts as 0.
     """
     wide = np.nan_to_num(vectors.astype(np.float64))
     norms = np.sqrt(np.einsum("nd,nd->n", wide, wide))
@@ -203,11 +202,11 @@ def alignment(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
 
 
 def uniformity(vectors: NDArray[np.float64]) -> float:
-    """Return log mean_{i < j} exp(-2 |x_i - x_j|^2) over unit vectors (n, d), block by block of
-    distances.
+    """Return log mean_{i < j} exp(-2 |x_i - x_j|^2) over unit vectors (n, d), with distances
+    computed in blocks.
     """
     squares = np.einsum("nd,nd->n", vectors, vectors)
-    total = -float(len(vectors))  # a vector and itself are not a pair
+    total = -float(len(vectors))  # a vector and itself are no pair
     for start in range(0, len(vectors), _VECTORS_AT_ONCE):
         rows = slice(start, start + _VECTORS_AT_ONCE)
         distances = squares[rows, None] + squares - 2 * (vectors[rows] @ vectors.T)

@@ -1,5 +1,5 @@
-"""The tokens that a backbone predicts at the mask, with and without template denoising (PromptBERT,
-table 7).
+"""A backbone's predictions at the mask, with and without template denoising (PromptBERT, table
+7).
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from promptcli.recipe import Recipe
 
 @dataclass(frozen=True)
 class Guess:
-    """One predicted token and its probability, softmax over the vocabulary."""
+    """A predicted token and its probability, a softmax over the vocabulary."""
 
     token: str
     probability: float
@@ -31,10 +31,10 @@ class MaskTokens:
     sentence: str
     plain: list[Guess]  #: from h
     denoised: list[Guess]  #: without the template's bias h_hat
-    truncated: bool  #: the sentence lost tokens to the longest input
+    truncated: bool  #: whether the sentence was cut to the longest input
 
 
-#: Places of the bias. PromptBERT does not name that of its denoised tokens; ``hidden``, the
+#: Places of the bias. PromptBERT does not name its place for denoised tokens; ``hidden``, the
 #: default, follows its section 4.3 to the letter.
 PLACES = ("hidden", "head", "logits")
 
@@ -68,9 +68,9 @@ def predict_mask_tokens(
             pooling="last/mask", transforms=(f"topk-tokens:{count}",), denoise=denoise
         )
         encoder = TorchEncoder(mixed, backbone, {})
-        encoder.stages.pop()  # the mixture of the tokens: its vectors are the logits
+        encoder.stages.pop()  # drops the mixture of tokens: the vectors are then logits
         encoders.append(encoder)
-    plain, denoised = encode_together(encoders, sentences)  # one pass serves both
+    plain, denoised = encode_together(encoders, sentences)  # one pass for both
     of_sentences = zip(
         sentences,
         _best(backbone, plain.vectors, count),

@@ -1,4 +1,4 @@
-"""Pictures in files (matplotlib), in colours by Okabe and Ito, safe for the colour-blind."""
+"""Picture files (matplotlib), with Okabe and Ito's colours, which are safe for the colour-blind."""
 
 import contextlib
 import importlib
@@ -11,7 +11,7 @@ from promptcli.storage.files import atomic_path, check_output
 
 
 class Colours(NamedTuple):
-    """Colours of a plot, in the order in which they are taken; ``grey`` is of lines behind."""
+    """Colours of a plot, in order of use; ``grey`` is for lines in the background."""
 
     blue: str = "#0072B2"
     orange: str = "#E69F00"
@@ -33,7 +33,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_picture(path: Path | None, *, force: bool, page: bool = False) -> None:
-    """Refuse a picture that could not be drawn; with ``page`` it may be an HTML page."""
+    """Refuse a picture that cannot be drawn; ``page`` also allows an HTML page."""
     if path is None:
         return
     kinds = [*PICTURES, ".html"] if page else PICTURES
@@ -70,5 +70,5 @@ def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Itera
 
 
 def figure_title(figure: Any, *lines: str) -> None:
-    """Write a title over all panels; a line that is too long is broken between words."""
+    """Write a title over all panels; a long line is broken between words."""
     figure.suptitle("\n".join(lines), fontsize="medium", wrap=True)

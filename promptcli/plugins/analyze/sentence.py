@@ -1,8 +1,8 @@
 """One sentence token by token: TF-IDF weights, one attention head, and the impact of tokens on each
 other.
 
-Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights), tables 3 and 4 (impacts,
-diagonals and TF-IDF).
+These are Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights) and tables 3 and 4
+(impacts, diagonals and TF-IDF).
 """
 
 import contextlib
@@ -29,17 +29,17 @@ from promptcli.select import tfidf_correlation
 
 
 def plain_encoder(backbone: Backbone) -> TorchEncoder:
-    """Return an encoder without a template, for its inputs."""
+    """Return an encoder without a template, used for its inputs."""
     return TorchEncoder(Recipe(backbone=backbone.name), backbone, {})
 
 
 def tokenize(encoder: TorchEncoder, sentence: str) -> list[int]:
-    """Return the t token ids of a sentence, the special token at either end included."""
+    """Return the t token ids of a sentence, including the special tokens at both ends."""
     inputs = encoder.inputs([sentence])
     ids = inputs.ids[0]
     if inputs.truncated[0]:
         raise UsageError(
-            f"the sentence is longer than backbone {encoder.backbone.name!r} takes,"
+            f"the sentence is longer than the limit of backbone {encoder.backbone.name!r},"
             f" {encoder.max_length} tokens; give a shorter one: {sentence[:40]!r}..."
         )
     if len(ids) == encoder.template.length:
@@ -50,7 +50,7 @@ def tokenize(encoder: TorchEncoder, sentence: str) -> list[int]:
 def _draw_tokens(
     figure: Any, panel: Any, tokens: Sequence[str], matrix: Doubles, label: str
 ) -> None:
-    """Draw (t, t) values from 0 on as an image with the tokens on both axes, and its scale."""
+    """Draw non-negative (t, t) values as an image with the tokens on both axes, and its scale."""
     image = panel.imshow(matrix, cmap="cividis", vmin=0.0)
     panel.set_xticks(range(len(tokens)), tokens, rotation=90)
     panel.set_yticks(range(len(tokens)), tokens)
@@ -87,7 +87,7 @@ class Attention:
 def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Attention:
     """Return one head's attention on one sentence.
 
-    ``head`` is layer-head, 1-based, else the best known one.
+    ``head`` is layer-head, 1-based; by default the best known head.
     """
     pooling = f"last/ditto:{head}" if head else "last/ditto"
     encoder = TorchEncoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
@@ -138,11 +138,11 @@ class ImpactStudy:
     )  #: over the tokens of all sentences together; 0 if undefined
     by_sentence: (
         tfidf_correlation.Correlation
-    )  #: mean of the correlations inside each sentence of two tokens or more
+    )  #: mean of the correlations within sentences of two tokens or more
     means: Doubles  #: (tokens,) impacts, sentence after sentence
     weights: Doubles  #: (tokens,) TF-IDF
     sentences: int  #: number of sentences used
-    left_out: int  #: number of the others: empty, or longer than the longest input
+    left_out: int  #: number of sentences left out: empty, or longer than the longest input
 
     def draw(self, path: Path, backbone: str) -> None:
         """Draw impacts against TF-IDF weights into a picture, under the backbone's name."""
@@ -167,7 +167,7 @@ class ImpactStudy:
 def impact(backbone: Backbone, sentence: str) -> Impact:
     """Return the impact matrix of one sentence.
 
-    ELECTRA's works though its discriminator never saw a mask (table 3).
+    ELECTRA's matrix works although its discriminator never saw a mask (table 3).
     """
     ids = tokenize(plain_encoder(backbone), sentence)
     with notes.stage("impact", None) as advance:
@@ -218,9 +218,9 @@ def compare_with_tfidf(
 ) -> ImpactStudy:
     """Correlate the impacts of tokens (column means of F) with their TF-IDF weights.
 
-    ``first`` is how many sentences are used. The paper does not say how it pools: both the
+    ``first`` limits the number of sentences. The paper does not say how it pools, so both the
     correlation over all tokens and the mean over sentences are returned. Empty and too long
-    sentences are left out; idf is counted on ``corpus``, with the backbone's tokens.
+    sentences are left out; idf is counted on ``corpus``, in the backbone's tokens.
     """
     sentences = sentences[:first]
     encoder = plain_encoder(backbone)

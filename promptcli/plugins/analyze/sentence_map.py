@@ -1,5 +1,5 @@
-"""Maps of sentences: laid out in a plane, near each other if their vectors are, and drawn as a
-picture, or a page whose points show their sentences.
+"""Maps of sentences: a plane in which near vectors are near, drawn as a picture or as a page whose
+points show their sentences.
 """
 
 import html
@@ -20,9 +20,9 @@ from promptcli.evaluation.statistics import Doubles
 from promptcli.plugins.analyze import pictures
 from promptcli.storage import files
 
-#: Most sentences whose trustworthiness is measured: it takes all distances among them.
+#: Most sentences for measuring trustworthiness, which needs all distances among them.
 _MOST_TRUSTED = 2000
-#: Neighbours that count for it.
+#: Neighbours that count for trustworthiness.
 _NEIGHBOURS = 5
 #: Principal components that t-SNE reads.
 _COMPONENTS = 50
@@ -37,10 +37,10 @@ class SentenceMap:
 
     method: str  #: ``PCA``, ``t-SNE`` or ``UMAP``
     points: Doubles  #: (n, 2)
-    #: 0 to 1: whether the five nearest in the plane are near in the model (Venna and Kaski, 2001)
+    #: 0 to 1: are the five nearest in the plane near in the model (Venna and Kaski, 2001)
     trustworthiness: float
     sentences: list[str]
-    #: value of the column of each sentence, "" without one; None without a column
+    #: each sentence's value in the column, "" if missing; None without a column
     values: list[str] | None
     truncated: int  #: sentences whose end was cut: longer than the model's input
 
@@ -56,14 +56,14 @@ def map_sentences(
 ) -> list[SentenceMap]:
     """Return each encoder's map of the first sentences; empty ones are left out.
 
-    ``values`` are those of a column, one a sentence.
+    ``values`` are one value of a column for each sentence.
     """
     way = errors.look_up("method", method, METHODS)
     errors.require(*way.needs, extra="map")
     rows = [row for row, sentence in enumerate(sentences) if sentence.strip()][:first]
     kept = [sentences[row] for row in rows]
     if len(kept) < 3:
-        raise UsageError(f"a map needs at least 3 sentences, and there are {len(kept)}")
+        raise UsageError(f"a map needs at least 3 sentences, but there are {len(kept)}")
     kept_values = None
     if values is not None:
         kept_values = [values[row] for row in rows]
@@ -95,7 +95,7 @@ def _pca(directions: Doubles, seed: int) -> Doubles:
 
 
 def _tsne(directions: Doubles, seed: int) -> Doubles:
-    """Lay out by t-SNE (van der Maaten and Hinton, 2008), begun with the principal components."""
+    """Lay out by t-SNE (van der Maaten and Hinton, 2008), initialised with principal components."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -113,7 +113,7 @@ def _umap(directions: Doubles, seed: int) -> Doubles:
     from umap import UMAP
 
     count = len(directions)
-    # a spectral start needs more sentences than it has dimensions
+    # a spectral start needs more sentences than dimensions
     start = "spectral" if count > _NEAR else "random"
     layout = UMAP(
         n_neighbors=min(_NEAR, count - 1), init=start, random_state=seed, n_jobs=1, metric="cosine"
@@ -124,9 +124,9 @@ def _umap(directions: Doubles, seed: int) -> Doubles:
 
 @dataclass(frozen=True)
 class Layout:
-    """A way to lay sentences out."""
+    """A layout method."""
 
-    name: str  #: in print
+    name: str  #: name in print
     needs: tuple[str, ...]  #: libraries
     #: places unit vectors (n, d) in a plane (n, 2), by a seed
     place: Callable[[Doubles, int], Doubles]
@@ -150,15 +150,15 @@ def _trustworthiness(directions: Doubles, points: Doubles) -> float:
     return float(found)
 
 
-#: Classes with their own colour and mark; more could not be distinguished.
+#: Number of classes with their own colour and mark; more would be indistinguishable.
 MOST_CLASSES = len(pictures.COLOURS)
 #: Name of the sentences without a value.
 _NONE = "no value"
-#: Longer names of classes are cut.
+#: Longest class name; longer ones are cut.
 _CLASS = 30
 #: Marks of the page, in the order of ``MARKERS``.
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
-#: Above this number of points the page draws by WebGL.
+#: Above this number of points the page draws with WebGL.
 _MOST_SVG = 5000
 #: The buttons of the page: none of them sends anything.
 _BUTTONS = ["toImage", "pan2d", "zoom2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]
@@ -180,15 +180,15 @@ class Group:
 
     @property
     def is_grey(self) -> bool:
-        """Whether it is drawn below the others."""
+        """Whether the group is drawn below the others."""
         return self.colour == pictures.COLOURS.grey
 
 
 def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
-    """Return how points are coloured: all the same, by their numbers on a scale, or by their class.
+    """Return the groups of points: one group, a scale of their numbers, or one group per class.
 
-    The most frequent classes have colours, and come first; all others are grey. So is, among many
-    classes, one of a single point.
+    The most frequent classes come first and have colours; all others are grey. If there are many
+    classes, a class with a single point is also grey.
     """
     if values is None:
         return [Group("", list(range(count)), pictures.COLOURS.blue, 0)]
@@ -202,7 +202,7 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     if len(rows_of) > MOST_CLASSES and len(numbers) == len(places):
         groups.append(Group("", [row for _, row in places], "", 0, numbers))
         rows_of = {}
-    classes = sorted(rows_of, key=lambda value: -len(rows_of[value]))  # of equals the first
+    classes = sorted(rows_of, key=lambda value: -len(rows_of[value]))  # on ties the first
     if len(classes) > MOST_CLASSES:
         classes = [value for value in classes[:MOST_CLASSES] if len(rows_of[value]) > 1]
     for number, value in enumerate(classes):
@@ -221,7 +221,7 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
 
 
 def draw_map(path: Path, maps: Mapping[str, SentenceMap], column: str | None) -> None:
-    """Draw a panel for each model, into a picture or, by the name ``.html``, a page."""
+    """Draw one panel per model into a picture, or into a page if the name ends in ``.html``."""
     if path.suffix == ".html":
         files.write_text(path, map_page(maps, column))
     else:
@@ -270,7 +270,7 @@ def _draw_picture(path: Path, maps: Mapping[str, SentenceMap], column: str | Non
 
 
 def map_page(maps: Mapping[str, SentenceMap], column: str | None) -> str:
-    """Return a page that needs no network: a point shows its sentence, and its value."""
+    """Return a self-contained page whose points show their sentences and values."""
     from plotly import graph_objects
     from plotly.subplots import make_subplots
 
@@ -332,5 +332,5 @@ def _trace(plane: SentenceMap, group: Group, column: str | None) -> dict[str, An
 
 
 def _escape(text: str) -> str:
-    """Return a text as plotly shows it; it reads tags, links among them."""
+    """Return a text escaped for plotly, which interprets tags, including links."""
     return html.escape(text, quote=False)

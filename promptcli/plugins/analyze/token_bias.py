@@ -41,10 +41,10 @@ class TokenGroup:
 
 @dataclass(frozen=True)
 class TokenBias:
-    """The tokens of a vocabulary, without special ones, in the plane."""
+    """The non-special tokens of a vocabulary in the plane."""
 
     variance: tuple[float, float]  #: share of all variance on either axis
-    groups: list[TokenGroup]  #: of each bias that has several
+    groups: list[TokenGroup]  #: groups of each bias with several
     points: NDArray[np.float64]  #: (k, 2) positions
     counts: NDArray[np.int64]  #: (k,) occurrences of each token in the corpus
     subword: NDArray[np.bool_]  #: (k,) whether it continues a word
@@ -83,9 +83,9 @@ class TokenBias:
             pictures.figure_title(figure, title)
 
 
-#: How a token is drawn among many.
+#: Style of a token among many.
 _DOTS: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
-#: How a token without a value is drawn among them.
+#: Style of a token without a value.
 _RINGS: dict[str, Any] = {
     "s": 12,
     "linewidths": 0.5,
@@ -98,7 +98,7 @@ _RINGS: dict[str, Any] = {
 def _draw_frequency(figure: Any, panel: Any, bias: "TokenBias") -> None:
     """Draw tokens coloured by their number of occurrences, the most frequent on top.
 
-    Those that never occur are white rings, which no number of the scale is, in grey either.
+    Tokens that never occur are white rings, distinct from the scale even in grey.
     """
     seen = bias.counts > 0
     panel.scatter(*bias.points[~seen].T, **_RINGS)
@@ -113,7 +113,7 @@ def _draw_frequency(figure: Any, panel: Any, bias: "TokenBias") -> None:
 def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "static") -> TokenBias:
     """Project all tokens' embeddings on the plane of most variance, and group them.
 
-    They are counted in ``corpus``.
+    Occurrences are counted in ``corpus``.
     """
     if states not in STATES:
         raise errors.unknown("states", states, STATES)
@@ -137,7 +137,7 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
     by_frequency = np.argsort(-counts, kind="stable")
     for bias, named in labels.items():
         names = dict.fromkeys(named[by_frequency].tolist())
-        if len(names) == 1:  # one group says nothing
+        if len(names) == 1:  # a single group has nothing to compare
             continue
         for name in names:
             inside = points[named == name]
@@ -167,7 +167,7 @@ def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[floa
 def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
     """Return whether each item continues a word.
 
-    It then has ``##`` (word pieces), or lacks ``Ġ`` or ``▁`` (other kinds).
+    Such an item starts with ``##`` (word pieces), or lacks ``Ġ`` or ``▁`` (other kinds).
     """
     if tokens.byte_level:
         return ["Ġ" not in text for text in texts]

@@ -1,1 +1,1 @@
-"""Parts of vectors, and columns of data sets, made by a Ray cluster."""
+"""Vector parts and data-set columns computed by a Ray cluster."""

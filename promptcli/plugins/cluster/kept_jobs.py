@@ -1,4 +1,4 @@
-"""The jobs that a process of Ray keeps, so that its next task finds the encoder open."""
+"""The jobs kept by a Ray process, so that its next task finds the encoder open."""
 
 from pathlib import Path
 
@@ -9,5 +9,5 @@ _JOBS: dict[tuple[Path, str], PartJob] = {}
 
 
 def make_part(job: PartJob, shard: int) -> int:
-    """Make a part in a process that is handed the job with each of them; return its rows."""
+    """Make a part in a process that gets the job with every part; return its rows."""
     return _JOBS.setdefault((job.folder, job.manifest.digest), job).make(shard)

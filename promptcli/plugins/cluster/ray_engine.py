@@ -1,6 +1,6 @@
-"""Parts made by the tasks of a Ray cluster, and columns of its data sets by actors.
+"""Vector parts computed by tasks of a Ray cluster, and columns of its data sets by actors.
 
-A task is a shard; Ray repeats one whose process or machine has died.
+A task makes one shard; Ray repeats a task whose process or machine has died.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.plugins.cluster import ray_worker
 from promptcli.storage import files
 
-#: Seconds in which a cluster must answer. Ray itself asks an address without one for ever.
+#: Seconds in which a cluster must answer. Ray itself would retry a dead address for ever.
 _PATIENCE = 10
 #: Ray would count its users over the network, and run the workers of a cluster of this machine
 #: below all other programs; its processes would import from the current folder.
@@ -49,8 +49,8 @@ _LONGEST_PLACE = _MOST_BYTES - _APPENDED - len(f"/{_PRIVATE}12345678/ray")
 def load_ray(address: str | None) -> Any:
     """Import Ray.
 
-    If no other has imported it, a cluster of this machine alone asks for a token that only this
-    process and those that it starts know. They stay so: Ray remembers both.
+    If Ray is not imported yet, a local cluster requires a token that only this process and its
+    children know. These settings stay: Ray remembers both.
     """
     if address is None and "ray" not in sys.modules:
         os.environ.update(_ALONE, RAY_AUTH_TOKEN=secrets.token_hex(32))
@@ -58,7 +58,7 @@ def load_ray(address: str | None) -> Any:
 
 
 def worker_environment() -> dict[str, str]:
-    """Return the variables that a worker on another machine gets; folders are absolute."""
+    """Return the environment of a worker on another machine; folders are absolute."""
     passed = dict[str, str]()
     for name, value in os.environ.items():
         if not name.startswith(_PASSED_ON) or name == _OF_SERVE:
@@ -70,7 +70,7 @@ def worker_environment() -> dict[str, str]:
 
 
 def worker_module() -> Any:
-    """Return ``ray_worker``, which Ray's workers get as code and do not look for."""
+    """Return ``ray_worker``, which Ray sends to its workers as code."""
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(ray_worker)
@@ -78,13 +78,13 @@ def worker_module() -> Any:
 
 
 class RayEngine:
-    """Each part is a task of a Ray cluster."""
+    """An engine whose parts are tasks of a Ray cluster."""
 
     def check(self, address: str | None) -> None:
-        """Refuse an address at which no cluster answers: Ray would ask it for minutes, then end
-        this process.
+        """Refuse an address at which no cluster answers: Ray would retry for minutes, then end this
+        process.
 
-        Ray's own check runs in a process that can be ended.
+        Ray's own check runs in a child process that can be ended.
         """
         errors.require("ray", extra="ray")
         if address is None:
@@ -97,7 +97,7 @@ class RayEngine:
             return UsageError(f"{address!r}: {why}; {hint}", parameter="address")
 
         if "://" in address:
-            raise refusal("another kind of address")
+            raise refusal("not a valid address")
         check = children.python_command("ray.scripts.scripts", "health-check")
         try:
             with children.environment(RAY_ADDRESS=address):
@@ -110,7 +110,7 @@ class RayEngine:
             hint = "set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"
             raise refusal("this Ray asks for a token")
         if asked.returncode:
-            lines = asked.stderr.strip().splitlines() or ["it ended without a word"]
+            lines = asked.stderr.strip().splitlines() or ["it ended without a message"]
             raise refusal(f"no Ray answers ({lines[-1][:160]})")
 
     def make(
@@ -122,16 +122,16 @@ class RayEngine:
         address: str | None,
         workers: int | None,
     ) -> None:
-        """Make parts by the tasks of a cluster, at most ``workers`` at once.
+        """Make parts in tasks of a cluster, at most ``workers`` at once.
 
-        A task has a GPU if the cluster has any and the job is not for the CPU, else a CPU. A
-        process of Ray keeps the encoder for its next task.
+        A task gets a GPU if the cluster has one and the job is not for the CPU, else a CPU. A Ray
+        process keeps the encoder for its next task.
         """
         try:
             with connected(address):
                 _make_all(job, shards, advance, workers)
         except BaseException:
-            files.remove_leftovers(job.folder)  # of processes that were ended
+            files.remove_leftovers(job.folder)  # left by processes that were ended
             raise
 
 
@@ -173,7 +173,9 @@ class RayDataSets:
         return list(dataset.columns() or ())
 
     def add(self, dataset: Any, column: VectorColumn) -> Any:
-        """Return the data set with the column: an actor a GPU, or one a CPU but the last."""
+        """Return the data set with the column; there is one actor per GPU, or per CPU except the
+        last.
+        """
         import ray
         import ray.data
 
@@ -198,22 +200,22 @@ class RayDataSets:
 
 
 def _error_of_task(error: Exception) -> BaseException:
-    """Return what a task raised, or that Ray could not run it."""
+    """Return the exception of a task, or an error that Ray could not run it."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):
         return cause
     problem = errors.one_line(error, 160)
     return PromptcliError(
-        f"Ray gave up ({type(error).__name__}: {problem}); complete parts stay; run the same"
+        f"Ray gave up ({type(error).__name__}: {problem}); complete parts are kept; run the same"
         " command again"
     )
 
 
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Connect this process to a cluster, or to a new one of this machine alone, for the block.
+    """Connect this process to a cluster, or to a new local one, for the block.
 
-    A program that is connected stays so.
+    An existing connection is kept.
     """
     ray = load_ray(address)
     if ray.is_initialized():
@@ -242,10 +244,10 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 def _job_config() -> Any:
-    """Return a job's configuration that keeps the current folder from the workers' module path.
+    """Return a job configuration that keeps the current folder off the workers' module path.
 
-    Ray leaves it out of a job with a working folder. Ours has none: it would lie where Ray lets
-    every user write.
+    Ray leaves it out of a job with a working folder. Our jobs have none: it would be in a place
+    where Ray lets every user write.
     """
     from ray.job_config import JobConfig
 
@@ -258,7 +260,7 @@ def _job_config() -> Any:
 
 @contextlib.contextmanager
 def _private_folder() -> Iterator[Path]:
-    """Yield a folder for a session, which Ray opens to everybody, in one that is ours alone."""
+    """Yield a folder for a session inside a private one, because Ray opens its own to everybody."""
     with tempfile.TemporaryDirectory(
         prefix=_PRIVATE, dir=_place(), ignore_cleanup_errors=True
     ) as private:
@@ -266,7 +268,7 @@ def _private_folder() -> Iterator[Path]:
 
 
 def _place() -> str:
-    """Return the parent of a session's folder: the path of a socket in it has a limit."""
+    """Return the parent of a session's folder, short enough for the paths of sockets."""
     wanted = os.environ.get("RAY_TMPDIR")
     place = os.path.abspath(wanted or tempfile.gettempdir())
     why = None
@@ -283,7 +285,7 @@ def _place() -> str:
 
 @contextlib.contextmanager
 def _own_answer_to_sigterm() -> Iterator[None]:
-    """Keep this program's handler of SIGTERM: Ray replaces it by its own, which aborts."""
+    """Keep this program's SIGTERM handler: Ray replaces it with its own, which aborts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -291,7 +293,7 @@ def _own_answer_to_sigterm() -> Iterator[None]:
     received = False
     try:
         yield
-    except SystemExit as ended:  # how Ray ends by the signal while it starts
+    except SystemExit as ended:  # Ray ends so if the signal comes while it starts
         received = ended.code == signal.SIGTERM
         if not received:
             raise

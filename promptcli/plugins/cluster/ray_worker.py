@@ -1,7 +1,7 @@
-"""What a worker of Ray does before it imports anything of promptcli, and then.
+"""Code of a Ray worker, before and after it imports promptcli.
 
-Ray sends this module as code (``ray_engine.worker_module``), so it imports only Python's own
-at its top.
+Ray sends this module as code (``ray_engine.worker_module``), so only the standard library is
+imported at the top.
 """
 
 import os
@@ -13,10 +13,9 @@ from typing import Any
 
 
 def others_may_replace(folder: str | Path) -> bool:
-    """Return whether other users can move a folder away and put their own in its place.
+    """Return whether other users can move a folder away and replace it.
 
-    They can if they may write there, unless a sticky bit leaves a name to its owner, as in
-    ``/tmp``.
+    They can if they may write to its parent, unless a sticky bit protects names, as in ``/tmp``.
     """
     path = Path(folder).resolve()
     modes = [place.stat().st_mode for place in (path, *path.parents) if place.exists()]
@@ -24,7 +23,7 @@ def others_may_replace(folder: str | Path) -> bool:
 
 
 def others_may_write(folder: str | Path) -> bool:
-    """Return whether other users can put a file into a folder."""
+    """Return whether other users can create files in a folder."""
     path = Path(folder)
     is_open = path.exists() and bool(path.stat().st_mode & stat.S_IWOTH)
     return is_open or others_may_replace(path)
@@ -33,8 +32,8 @@ def others_may_write(folder: str | Path) -> bool:
 def prepare(environment: Mapping[str, str], current: str) -> None:
     """Set variables, and remove unsafe folders from the module path.
 
-    Ray puts the folder in which the program runs first on it. What stays is Python's own, and
-    folders that neither are ``current``, nor the worker's, nor can be written by others.
+    Ray puts the program's folder first on the path. Python's own folders stay, and those that are
+    neither ``current``, nor the worker's, nor writable by others.
     """
     os.environ.update(environment)
     own = (os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix))
@@ -49,7 +48,7 @@ def prepare(environment: Mapping[str, str], current: str) -> None:
 
 
 def make(environment: Mapping[str, str], current: str, job: "list[Any]", shard: int) -> int:
-    """Make a part of a job, whose reference is in a list: else Ray would open it before."""
+    """Make a part of a job; the job's reference is in a list, else Ray would open it before."""
     prepare(environment, current)
     import ray
 
@@ -59,7 +58,9 @@ def make(environment: Mapping[str, str], current: str, job: "list[Any]", shard: 
 
 
 class Adder:
-    """An actor that adds a column of vectors to tables, by what Ray's serializer packed."""
+    """An actor that adds a column of vectors to tables, from an encoder packed by Ray's
+    serializer.
+    """
 
     def __init__(self, environment: Mapping[str, str], current: str, packed: bytes) -> None:
         prepare(environment, current)

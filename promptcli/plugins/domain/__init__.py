@@ -1,1 +1,1 @@
-"""Queries made from one's own texts: which model suits them, and a model adapted to them."""
+"""Queries made from your own texts: find the model that suits them, and adapt a model to them."""

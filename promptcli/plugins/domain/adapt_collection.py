@@ -1,4 +1,4 @@
-"""Texts to learn from and to be measured on: parts of a collection without a common document."""
+"""Texts for training and evaluation: parts of a collection that share no document."""
 
 import itertools
 import json
@@ -15,24 +15,24 @@ from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.errors import UsageError
 from promptcli.plugins.domain.synthetic_queries import SyntheticQueries, SyntheticQuery
 
-#: The two parts for measuring: share of the queries, most queries, most passages.
+#: Each of the two evaluation parts: share of the queries, most queries, most passages.
 _TEST = (0.2, 500, 5000)
 _DEVELOPMENT = (0.1, 200, 500)
 #: Fewest queries of the whole: a tenth of them chooses the checkpoint.
 FEWEST = 150
-#: Fewest words of a sentence that is learned from.
+#: Fewest words of a training sentence.
 _SENTENCE_WORDS = 4
 _QUESTIONS = Path(__file__).with_name("questions.jsonl")
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Queries made from texts, in three parts by the document that each was taken from."""
+    """Queries made from texts, in three parts by source document."""
 
     made: SyntheticQueries
     training: Sequence[SyntheticQuery]
-    development: Sequence[SyntheticQuery]  #: choose the checkpoint, and which training is best
-    test: Sequence[SyntheticQuery]  #: decide whether it is better
+    development: Sequence[SyntheticQuery]  #: choose the checkpoint and the best training
+    test: Sequence[SyntheticQuery]  #: decide whether that training is better than the start
     seed: int
 
     @classmethod
@@ -40,7 +40,7 @@ class Collection:
         """Return queries split at random by document.
 
         Raises:
-            UsageError: A part gets none, since nearly all are of one document.
+            UsageError: A part gets no query, since nearly all come from one document.
         """
         count = Counter(query.document for query in made.queries)
         documents = random.Random(seed).sample(list(count), len(count))
@@ -58,7 +58,7 @@ class Collection:
         )
         if not (test and development and training):
             raise UsageError(
-                f"the texts are of {len(count)} documents, and learning and measuring take three"
+                f"the texts are of {len(count)} documents, but learning and measuring take three"
                 " that share none; give the texts in more files, or a table with a text a row"
             )
         return cls(made, training, development, test, seed)
@@ -89,7 +89,7 @@ class Collection:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """The distinct sentences of these passages, in a random order."""
+        """The distinct sentences of the training passages, in random order."""
         sentences = dict[str, None]()
         for passage in self.training_passages:
             for sentence in re.split(r"(?<=[.!?])\s+|\n", passage):
@@ -99,12 +99,12 @@ class Collection:
 
     @cached_property
     def development_task(self) -> RetrievalTask:
-        """The queries that choose, among their answers and other passages."""
+        """The development queries, with their answers and other passages."""
         return self._task("your texts:development", self.development, _DEVELOPMENT)
 
     @cached_property
     def test_task(self) -> RetrievalTask:
-        """The queries that decide, among their answers and other passages."""
+        """The test queries, with their answers and other passages."""
         return self._task("your texts", self.test, _TEST)
 
     def _task(
@@ -125,7 +125,7 @@ class Collection:
         return RetrievalTask(name, list(grades), documents, list(grades.values()))
 
     def timing_task(self, queries: int) -> RetrievalTask:
-        """Return a task of a few development queries, which is scored at once."""
+        """Return a quickly scored task of a few development queries."""
         rows = [
             (query.text, self.made.passages[row], 1.0)
             for query in self.development[:queries]
@@ -140,8 +140,8 @@ def _answers(queries: Sequence[SyntheticQuery]) -> set[int]:
 
 
 def tasks_elsewhere() -> tuple[STSTask, RetrievalTask]:
-    """Return what tells whether a model still knows other texts: the demo's graded pairs, and
-    questions about promptcli's own guides.
+    """Return the tasks that check for forgetting: the demo's graded pairs, and questions about
+    promptcli's own guides.
     """
     lines = _QUESTIONS.read_text(encoding="utf-8").splitlines()
     rows = [(row["query"], row["document"], float(row["grade"])) for row in map(json.loads, lines)]

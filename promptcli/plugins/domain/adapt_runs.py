@@ -18,7 +18,7 @@ from promptcli.plugins.domain.adapt_collection import Collection
 from promptcli.recipe import Choice
 from promptcli.storage import files, runs
 
-#: Tokens of a step: fewer than a new model's, whose runs are longer.
+#: Tokens per step: fewer than for a new model, whose runs are longer.
 BATCH_TOKENS = 1024
 #: Backbone -> settings of its pre-training other than the command's own: those that its page gives.
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -31,22 +31,22 @@ class Attempt:
     """One way of learning from texts."""
 
     method: str
-    about: str  #: what it learns from, in words
+    about: str  #: the training data, in words
     epochs: float = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
-    #: whether it learns from pairs by the start's vectors and judgement, else from sentences
+    #: whether it learns from pairs, with the start as teacher and judge; else from sentences
     is_taught: bool = False
     is_pretrained: bool = False  #: whether masked language modelling on the texts comes first
-    #: whether it begins at the pre-trained backbone, which it does not change, not at the start
+    #: whether it begins at the frozen pre-trained backbone instead of the start
     is_frozen: bool = False
-    puts_in_prompt: bool = False  #: whether its sentences are put into the start's prompt
+    puts_in_prompt: bool = False  #: whether the start's prompt is put around its sentences
 
     def examples(self, collection: Collection) -> Sequence[Any]:
-        """Return what it learns from in a collection: pairs of texts, or sentences."""
+        """Return the training examples from a collection: pairs of texts, or sentences."""
         return collection.pairs if self.is_taught else collection.sentences
 
     def batch_size(self, collection: Collection) -> int:
-        """Return its batch size, which the examples of a small collection fill twice at least."""
+        """Return the batch size; even a small collection fills at least two batches."""
         usual = int(self.settings.get("batch_size", 128))
         return max(2, min(usual, len(self.examples(collection)) // 2))
 
@@ -75,10 +75,10 @@ ATTEMPTS = {
     "simcse": Attempt("simcse", "the sentences alone"),
     "dcpcse": Attempt("dcpcse", "the sentences alone", is_frozen=True),
 }
-#: Share of the time given that is planned: a machine has other work, too.
+#: Planned share of the given time: a machine also has other work.
 _PLANNED = 0.8
 _SCORES = 6  #: development scores of a run
-_PATIENCE = 3  #: scores in a row without a better one that end a run
+_PATIENCE = 3  #: scores in a row without improvement that end a run
 _TIMED_STEPS = 2
 _TIMED_PASSAGES = 128
 _TIMED_QUERIES = 16
@@ -93,12 +93,12 @@ _PRETRAINED = "pretrained"  #: run name of the start after pre-training
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many steps of each attempt fit into the time, and how long all is expected to take."""
+    """The number of steps of each attempt that fit into the time, and the expected duration."""
 
     steps: dict[str, int]
-    seconds: dict[str, float]  #: of each attempt, its scores included
-    tokens: int = 0  #: of pre-training
-    left_out: dict[str, str] = field(default_factory=dict)  #: attempt that is not tried -> why
+    seconds: dict[str, float]  #: seconds of each attempt, scores included
+    tokens: int = 0  #: tokens of pre-training
+    left_out: dict[str, str] = field(default_factory=dict)  #: skipped attempt -> reason
 
     @property
     def total(self) -> float:
@@ -121,16 +121,18 @@ class Trainings:
         return f"{self.name}.{attempt}"
 
     def check_free(self, *, force: bool) -> None:
-        """Refuse models with the names of runs; with ``force`` remove what earlier runs left."""
+        """Refuse existing models with the names of runs; ``force`` removes those of earlier
+        runs.
+        """
         if force:
             self.forget()
         for attempt in (*ATTEMPTS, _PRETRAINED):
             loading.open_registry().check_free(self.run_name(attempt))
 
     def schedule(self, hours: float) -> Schedule:
-        """Time the first steps of each attempt, and return how many fit.
+        """Time the first steps of each attempt, and return the numbers of steps that fit.
 
-        An attempt that the start cannot take is left out.
+        Attempts that the start does not support are left out.
         """
         step_seconds = {}
         token_seconds = 0.0
@@ -164,8 +166,8 @@ class Trainings:
         return dataclasses.replace(schedule, left_out=left_out)
 
     def pretrain_backbone(self, folder: Path, tokens: int) -> float:
-        """Pre-train the start's backbone further on the texts, or go on with it in that folder;
-        return the seconds that a token took.
+        """Pre-train the start's backbone further on the texts, or resume that in the folder; return
+        the seconds per token.
 
         Raises:
             UsageError: The backbone has no masked-LM head, there is too little text, or
@@ -208,9 +210,9 @@ class Trainings:
         return timed.curve[-1].seconds / _TIMED_STEPS
 
     def run_all(self, schedule: Schedule) -> Iterator[tuple[str, pc.Trained]]:
-        """Train all attempts, and yield the name and the run of each that does not fail.
+        """Train all attempts, and yield the name and run of each successful one.
 
-        An attempt that was run to its end before is only opened again.
+        A finished run is only opened again.
         """
         models = loading.open_registry().names()
         done = {name for name in schedule.steps if self.run_name(name) in models}
@@ -256,12 +258,12 @@ class Trainings:
             )
         except UsageError:
             raise
-        except PromptcliError as error:  # its loss is not a number, or memory does not hold it
+        except PromptcliError as error:  # the loss is not a number, or memory is too small
             notes.note(f"{name} failed and is left out: {error}")
             return None
 
     def _pretrained_start(self, tokens: int) -> str:
-        """Return the name of the start after pre-training, which is made once."""
+        """Return the name of the pre-trained start, which is made once."""
         registry = loading.open_registry()
         name = self.run_name(_PRETRAINED)
         if name not in registry.names():
@@ -306,14 +308,14 @@ def plan_steps(
     passage_seconds: float,
     seconds: float,
 ) -> Schedule:
-    """Return the steps of each attempt: its epochs, or fewer if all would take too long.
+    """Return the steps of each attempt: all its epochs, or fewer if the total would take too long.
 
     Args:
-        collection: What is learned from and measured on.
-        step_seconds: Of a training step of each attempt that is run.
-        token_seconds: Of a token of pre-training.
-        passage_seconds: Of encoding a passage.
-        seconds: That all may take.
+        collection: Data for training and evaluation.
+        step_seconds: Seconds per training step of each attempt.
+        token_seconds: Seconds per token of pre-training.
+        passage_seconds: Seconds to encode a passage.
+        seconds: Time limit for all attempts.
     """
     planned = _PLANNED * seconds
     test_passages = len(collection.test_task.documents)
@@ -348,12 +350,12 @@ def in_minutes(seconds: float) -> str:
 
 
 def add_change(entry: Entry, folder: Path, name: str) -> Entry:
-    """Return a model whose weights changed as those of its backbone did in the folder.
+    """Return a model to whose weights a backbone's change in the folder is added.
 
-    Masked language modelling needs a head that predicts words, which a model of sentences has left.
-    So its backbone is pre-trained on the texts, and the change of its weights is added to those of
-    the model (task arithmetic: Ilharco et al., 2023, "Editing Models with Task Arithmetic"). The
-    model keeps what it has learned of sentences.
+    Masked language modelling needs a head that predicts words, which a sentence model no longer
+    has. So its backbone is pre-trained on the texts, and the change of its weights is added to the
+    model (task arithmetic: Ilharco et al., 2023, "Editing Models with Task Arithmetic"). The model
+    keeps its knowledge of sentences.
     """
     before = _weights(entry.recipe.backbone)
     after = _weights(str(_model_in(folder)))

@@ -1,5 +1,5 @@
-"""``adapt``: the texts are split, ways of learning are tried, and the best model is saved if it is
-better than the start.
+"""``adapt``: split the texts, try several trainings, and save the best model if it is better than
+the start.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from promptcli.recipe import Choice
 from promptcli.settings import list_of_names
 from promptcli.storage import runs
 
-#: Most passages that are read: more than can be learned from in an hour.
+#: Most passages to read: more than an hour of training can use.
 _MOST_PASSAGES = 20_000
 
 
@@ -41,12 +41,12 @@ NOTHING_LEARNED = "nothing learned"
 
 @dataclass(frozen=True)
 class Row:
-    """An attempt that was run, beside the start."""
+    """A finished attempt, compared with the start."""
 
     name: str
     trained: pc.Trained
     scores: Sequence[Any]  #: on the test queries, then elsewhere
-    #: of them, against the start; the p-value of the first is corrected for the number of attempts
+    #: differences to the start; the first p-value is corrected for the number of attempts
     changes: list[Any]
 
     def verdict(self, margin: float) -> str:
@@ -83,7 +83,7 @@ def compare(
     start: Sequence[Any],
     tasks: Sequence[RetrievalTask | STSTask],
 ) -> list[Row]:
-    """Return a row for each run, by the name of its attempt, beside the scores of the start.
+    """Return one row per run, by the name of its attempt, compared with the scores of the start.
 
     The p-values on the first task are corrected for the number of runs (Holm).
     """
@@ -109,19 +109,19 @@ def score_model(
 
 @dataclass(frozen=True)
 class Adapted:
-    """What came of an adaptation."""
+    """The result of an adaptation."""
 
-    document: dict[str, Any]  #: all figures, JSON-ready
+    document: dict[str, Any]  #: all results, JSON-ready
 
     @property
     def saved(self) -> str | None:
-        """The name of the model; None if nothing is better."""
+        """The name of the saved model; None if no model is better."""
         saved: str | None = self.document["saved"]
         return saved
 
     @property
     def reason(self) -> str:
-        """Why a model was saved, or none."""
+        """The reason why a model was saved, or none was."""
         return str(self.document["reason"])
 
 
@@ -142,10 +142,10 @@ def adapt(
     """Train a model on your own texts, without labels, and keep it if it finds more in them.
 
     Queries are made from the texts: a heading, a title or a first sentence, each with the passage
-    that it was taken from. A part of the documents is held out. Several ways of learning are tried
-    on the rest: on the queries with their passages, and the methods of the papers on the sentences
-    alone. The model is saved if it finds more of the held-out passages than before, beyond chance,
-    and knows other texts as well as before.
+    that it was taken from. Some documents are held out. Several trainings are tried on the others:
+    on the queries with their passages, and with the papers' methods on the sentences alone. The
+    best model is saved if it finds more of the held-out passages than before, beyond chance, and is
+    about as good as before on other texts.
 
     Args:
         files: Texts, tables (``FILE:COLUMN`` names that of the text), globs, and folders.
@@ -153,19 +153,19 @@ def adapt(
         start: Model to start from: ``mini``, or one that ``train`` made.
         title: Column of a table that holds the title of a text.
         rows: Ways of learning, see ``ATTEMPTS``; none: all.
-        hours: Most time that it may take; the number of steps follows from it.
-        margin: Most points that a model may lose on other texts, to be saved: of Spearman x 100 on
-            the demo's pairs, and of nDCG@10 x 100 on questions about promptcli's own guides.
+        hours: Time limit, which sets the number of steps.
+        margin: Most points that a saved model may lose on other texts: Spearman x 100 on the demo's
+            pairs, and nDCG@10 x 100 on questions about promptcli's own guides.
         seed: Random seed of the split and of the trainings.
         resume: Continue the stopped run of that name.
         force: Replace a model of that name, and begin again.
-        dry_run: Tell what would be done and how long it would take, from a few timed steps.
+        dry_run: Return only the plan and its duration, from a few timed steps.
 
     Returns:
         The table of all ways, and whether a model was saved.
 
     Raises:
-        UsageError: Too few texts, a name that is taken, or a model that cannot be trained further.
+        UsageError: Too few texts, a taken name, or a model that cannot be trained further.
         NotFoundError: No such file or model.
 
     Example:
@@ -203,7 +203,7 @@ def adapt(
     if dry_run:
         return Adapted(_plan(_schedule(trainings, hours), trainings))
     claim = folder.claim(f"the adaptation of {name!r}", "give another name")
-    stopped = "the same command with resume goes on from here"
+    stopped = "the same command with resume continues from here"
     with claim, errors.if_stopped(stopped, instead=True):
         begins = force or not folder.has_begun
         settings = {}
@@ -270,7 +270,7 @@ def _train_and_compare(
     before = score_model(opened, start.name, tasks)
     rows = compare(trained, before, tasks)
     better = [row for row in rows if row.verdict(margin) == BETTER]
-    # by the development queries: the test's figures would flatter the highest of several
+    # by the development queries: choosing on the test would inflate the best score
     chosen = max(better, key=lambda row: row.trained.chosen_by, default=None)
     scores = [score.figures() for score in before]
     as_it_is = {"row": AS_IT_IS, "scores": scores, "verdict": ""}
@@ -284,7 +284,7 @@ def _train_and_compare(
 
 
 def _schedule(trainings: Trainings, hours: float) -> Schedule:
-    """Return the schedule, and say by how much it is longer than the time that was asked for."""
+    """Return the schedule, and note by how much it exceeds the given time."""
     schedule = trainings.schedule(hours)
     beyond = schedule.total - 3600 * hours
     if beyond > 0:
@@ -296,7 +296,7 @@ def _schedule(trainings: Trainings, hours: float) -> Schedule:
 
 
 def _reason(rows: Sequence[Row], chosen: Row | None, before: float, margin: float) -> str:
-    """Return one sentence on why a model is saved, or none."""
+    """Return one sentence: why a model is saved, or why none is."""
     if chosen is not None:
         low, high = chosen.changes[0].ci95
         return (
@@ -324,7 +324,7 @@ def _what_is_learned_from(collection: Collection) -> str:
 
 
 def _plan(schedule: Schedule, trainings: Trainings) -> dict[str, Any]:
-    """Return what a dry run tells."""
+    """Return the plan of a dry run."""
     rows = [
         {
             "row": name,

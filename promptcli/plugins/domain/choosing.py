@@ -1,4 +1,4 @@
-"""``choose``: which model and which ranking find most in one's own texts, without labels."""
+"""``choose``: find the model and ranking that find most in your own texts, without labels."""
 
 import dataclasses
 import time
@@ -30,7 +30,7 @@ from promptcli.settings import list_of_names
 
 #: The shipped models, which are always compared.
 SHIPPED = tuple(loading.LANGUAGES)
-#: Most passages that are ranked: more make the figures lower and the work longer, and hardly change
+#: Most passages to rank: more would lower the scores, take longer, and hardly change
 #: the order.
 MOST_PASSAGES = 5000
 #: As in ``promptcli search --by``; those of a model -> the family of the task that is ranked so.
@@ -41,7 +41,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Way:
-    """A way of ranking, with its figures."""
+    """A way of ranking, with its scores."""
 
     model: str | None  #: its name on the command line; None: words alone
     by: By  #: as in ``promptcli search --by``
@@ -49,19 +49,19 @@ class Way:
     ci95: tuple[float, float]
     by_query: Array  #: nDCG@10 of each query, (q,)
     sentences_per_second: float | None = None  #: None: nothing is encoded
-    megabytes: float | None = None  #: of the weights in memory; None: no model, or elsewhere
+    megabytes: float | None = None  #: weights in memory; None: no model, or an endpoint
     #: mean difference to the best way over queries, with its interval; None: it is the best
     to_best: float | None = None
     to_best_ci95: tuple[float, float] | None = None
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether an endpoint computes it, with which promptcli does not search."""
+        """Whether an endpoint computes the ranking; promptcli does not search with endpoints."""
         return self.model is not None and self.model.startswith(PREFIX)
 
     @property
     def is_as_good(self) -> bool:
-        """Whether no more than chance is between it and the best."""
+        """Whether the difference to the best is within chance."""
         return self.to_best_ci95 is None or self.to_best_ci95[0] <= 0 <= self.to_best_ci95[1]
 
 
@@ -69,7 +69,7 @@ class Way:
 class Chosen:
     """Ways of ranking, compared on queries made from texts."""
 
-    ways: Sequence[Way]  #: words alone and two of each model, best first
+    ways: Sequence[Way]  #: words alone, and two ways per model, best first
     queries: SyntheticQueries
 
     @property
@@ -79,7 +79,7 @@ class Chosen:
 
     @property
     def best_here(self) -> Way:
-        """The best one with which promptcli searches, which an endpoint's is not."""
+        """The best way that promptcli can search with, which excludes endpoints."""
         return next(way for way in self.ways if not way.is_elsewhere)
 
 
@@ -95,24 +95,24 @@ def choose(
 ) -> Chosen:
     """Compare models and rankings on your own texts, without labels.
 
-    Queries are made from the texts: a heading asks for the text below it, a title for its body,
-    a first sentence for the rest. Each way of ranking is scored by how far up it puts the passage
+    Queries are made from the texts: a heading asks for the text below it, a title for its body, a
+    first sentence for the rest. Each model and ranking is scored by how high it ranks the passage
     that a query was taken from (nDCG@10).
 
     Args:
         files: Texts, tables (``FILE:COLUMN`` names that of the text), globs, and folders; or one
-            retrieval folder as BEIR's, whose own queries are taken.
-        models: Further models, or ``openai:URL#NAME``, those of endpoints of OpenAI's form.
-            The shipped models are compared anyway.
-        title: Column of a table that holds the title of a text. Default: one that is called
+            retrieval folder in BEIR's form, with its own queries.
+        models: Further models, or ``openai:URL#NAME`` for OpenAI-compatible endpoints. The shipped
+            models are always compared.
+        title: Column of a table that holds the title of a text. Default: a column called
             ``title``, ``subject`` or the like.
         queries: Most queries to make, drawn at random; at least 50.
-        seed: Of the draws.
-        key: Key of the endpoints; it is not kept.
+        seed: Random seed of the draws.
+        key: Key of the endpoints; it is not stored.
         computed: Device, precision and backend of the models that are named.
 
     Returns:
-        The ways with their figures, the difference to the best, and the queries.
+        The ways with their scores, the difference to the best, and the queries.
 
     Raises:
         UsageError: The texts give too few queries, or a model cannot be opened.
@@ -130,7 +130,7 @@ def choose(
     compared: dict[str, Model | Endpoint] = {
         name: dataclasses.replace(computed, model=name) for name in SHIPPED
     }
-    for model in loading.as_list(models):  # what cannot be opened is refused before the work
+    for model in loading.as_list(models):  # refuse unreadable models before the work
         if not isinstance(model, str):
             compared[loading.entry_of(model).name] = model
         elif model.startswith(PREFIX):
@@ -169,7 +169,7 @@ def with_differences(ways: Sequence[Way]) -> list[Way]:
 
 
 def _by_model(name: str, model: Model | Endpoint, made: SyntheticQueries) -> Iterator[Way]:
-    """Yield the ways of a model, which encodes passages and queries in their roles."""
+    """Yield the ways of a model; passages and queries are encoded in their roles."""
     task = made.task()
     rows = len(task.documents) + len(task.queries)
     asking: Encoder | Endpoint
@@ -205,7 +205,7 @@ def _score(task: RetrievalTask, vectors: Array) -> ExampleScore:
 
 
 def megabytes_of(encoder: Encoder) -> float:
-    """Return the size of a model's weights in memory: of a static one, of its table of words."""
+    """Return the size of a model's weights in memory; for a static model, of its word table."""
     on_torch = loading.open_model(encoder)
     if on_torch.recipe.pooling.startswith("static/avg"):
         weights = [on_torch.backbone.word_embeddings]
@@ -215,7 +215,7 @@ def megabytes_of(encoder: Encoder) -> float:
 
 
 def _what_was_made(made: SyntheticQueries) -> str:
-    """Return how many queries of each kind were made, and how many were drawn."""
+    """Return the number of queries of each kind, and how many were drawn, in words."""
     number = counted(len(made.queries), "query", "queries")
     made_of = f"{number} made from {made.kinds_in_words}"
     if len(made.queries) < made.all_queries:

@@ -1,4 +1,4 @@
-"""``promptcli choose`` and ``adapt``: their tables, and what to type next."""
+"""``promptcli choose`` and ``adapt``: their tables, and the commands to type next."""
 
 import os
 import shlex
@@ -119,7 +119,7 @@ def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
 
 
 def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
-    """Yield what a reader should do, in plain sentences."""
+    """Yield advice in plain sentences."""
     best = _words(chosen.best)
     usable = chosen.best_here
     if usable is not chosen.best:

@@ -1,4 +1,4 @@
-"""Embeddings of an endpoint of OpenAI's form: ``POST URL/embeddings``."""
+"""Embeddings from an OpenAI-compatible endpoint: ``POST URL/embeddings``."""
 
 import asyncio
 import itertools
@@ -17,19 +17,19 @@ from promptcli.errors import PromptcliError, UsageError, counted, one_line
 from promptcli.notes import is_offline, note, warn
 from promptcli.threads import Worker
 
-#: What a model of an endpoint begins with.
+#: Prefix of an endpoint model's name.
 PREFIX = "openai:"
 #: The URL, its host with the port, and the name.
 _TYPED = re.compile(
     r"openai:(https?://((?:\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+)?)(?:/[^?#@\s]*)?)#(.+)", re.IGNORECASE
 )
-_TOGETHER = 64  #: texts of a request
-_LONGEST_TEXT = 8000  #: characters of a text: models of this form take 8,192 tokens, or refuse it
+_TOGETHER = 64  #: texts per request
+_LONGEST_TEXT = 8000  #: characters of a text: these models accept up to 8,192 tokens
 _TRIES = 4
-_SECONDS = 60.0  #: in which a whole answer must have come
-_MOST_BYTES = 16 << 20  #: of an answer: 64 vectors of 4,096 numbers take a third of it
+_SECONDS = 60.0  #: time limit in seconds for a complete answer
+_MOST_BYTES = 16 << 20  #: bytes of an answer: 64 vectors of 4,096 numbers take a third
 _BUSY = (408, 409, 429, 500, 502, 503, 504)
-_CHARACTERS_SHOWN = 150  #: characters of what went wrong
+_CHARACTERS_SHOWN = 150  #: characters of a reason in a message
 
 
 class _Embedding(msgspec.Struct):
@@ -44,7 +44,7 @@ class _Answer(msgspec.Struct):
 class Endpoint:
     """A model behind an endpoint: ``openai:URL#NAME``.
 
-    No message shows words of the endpoint, which may repeat the key.
+    Messages never quote the endpoint's words, which may repeat the key.
     """
 
     def __init__(self, typed: str, key: str | None) -> None:
@@ -62,10 +62,10 @@ class Endpoint:
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if key:
             self._headers["Authorization"] = f"Bearer {key.strip()}"
-        self._thread = Worker()  # its own event loop: a notebook's runs already
+        self._thread = Worker()  # with its own event loop, since a notebook's is running
 
     def check(self) -> None:
-        """Say that texts leave this machine, and ask for one vector.
+        """Warn that texts leave this machine, and request one vector.
 
         Raises:
             UsageError: The network is forbidden.
@@ -93,7 +93,7 @@ class Endpoint:
         return np.concatenate(vectors)
 
     def _ask(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of one request, which is sent again while the endpoint is busy."""
+        """Return the vectors of one request, which is repeated while the endpoint is busy."""
         content = {"model": self.name, "input": texts, "encoding_format": "float"}
         body = msgspec.json.encode(content)
         for tries in itertools.count(1):
@@ -114,7 +114,7 @@ class Endpoint:
         return self._vectors(answer, len(texts))
 
     async def _post(self, body: bytes) -> tuple[int, str, bytes]:
-        """Return status, Retry-After and body of an answer, all of it within time and size."""
+        """Return status, Retry-After and body of an answer, within the limits of time and size."""
         async with (
             asyncio.timeout(_SECONDS),
             httpx2.AsyncClient(timeout=_SECONDS) as client,
@@ -135,7 +135,7 @@ class Endpoint:
             with np.errstate(over="ignore"):
                 vectors = np.array([vector_of[row] for row in range(count)], np.float32)
         except (msgspec.MsgspecError, LookupError, RecursionError, ValueError):
-            raise self._error("an answer of another form than OpenAI's") from None
+            raise self._error("an answer that does not have OpenAI's form") from None
         if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
             raise self._error("vectors without numbers, or with some that are not finite")
         return vectors

@@ -1,17 +1,16 @@
-"""Queries made from texts without labels, each with the passages that answer it.
+"""Queries made from unlabelled texts, each with the passages that answer it.
 
-A text says what it is about: a heading the text below it, a title its body, and a first sentence
-the rest (the inverse cloze task: Lee et al., 2019, "Latent Retrieval for Weakly Supervised Open
-Domain Question Answering"). The field calls such
-queries synthetic. What a query was taken from is removed from its answers: else the words would be
-found where they were copied. The same words elsewhere in an answer remain, as they do for a
-person's query.
+A text states its topic: a heading for the text below it, a title for its body, and a first sentence
+for the rest (the inverse cloze task: Lee et al., 2019, "Latent Retrieval for Weakly Supervised Open
+Domain Question Answering"). The field calls such queries synthetic. The text of a query is removed
+from its answers; otherwise its words would be found where they were copied. The same words
+elsewhere in an answer remain, as they do for a person's query.
 
-    made = synthetic_queries(["docs"], most=None)
-    for query in made.queries:
-        positives = [made.passages[row] for row in query.answers]
+made = synthetic_queries(["docs"], most=None)
+for query in made.queries:
+positives = [made.passages[row] for row in query.answers]
 
-Split ``made.queries`` by ``query.document`` where parts of a collection must not overlap.
+Split ``made.queries`` by ``query.document`` if parts of a collection must not overlap.
 """
 
 import random
@@ -30,12 +29,12 @@ from promptcli.retrieval.files import Reading, read_file
 from promptcli.retrieval.found_files import find_files as find_named_files
 from promptcli.retrieval.store import NewRows
 
-#: What a query was taken from, that which is most like a person's query first.
+#: Sources of a query, the most like a person's query first.
 KINDS = ("judged question", "heading", "title", "first sentence")
 JUDGED, HEADING, TITLE, FIRST_SENTENCE = KINDS
 #: Fewest queries that can separate models.
 FEWEST = 50
-#: Columns of a table that hold what a row is about, best first, in the languages of ``mini-multi``.
+#: Columns of a table that hold a row's title, best first, in the languages of ``mini-multi``.
 TITLES = (
     *("question", "query", "title", "subject", "headline"),
     *("betreff", "titel", "objet", "titre", "asunto", "título", "oggetto", "titolo", "onderwerp"),
@@ -43,15 +42,15 @@ TITLES = (
 )
 #: Most passages below a heading that is a query: nDCG@10 looks at ten.
 _MOST_ANSWERS = 10
-#: Words of a query, and its most characters.
+#: Limits of a query in words, and in characters.
 _FEWEST_WORDS, _MOST_WORDS = 2, 40
 _LONGEST_TEXT = 2000
-#: Fewest words of an answer: of a body, and of what goes on after its beginning.
+#: Fewest words of an answer: of a body, and of the rest after a first sentence.
 _BODY_WORDS, _REST_WORDS = 5, 8
-#: Fewest words of a first sentence: fewer are an abbreviation's, or a greeting.
+#: Fewest words of a first sentence: fewer are an abbreviation or a greeting.
 _SENTENCE_WORDS = 4
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")  # noqa: RUF001
-#: The model whose window passages fit, whatever models are compared.
+#: Passages fit this model's window, whichever models are compared.
 _WINDOW_MODEL = "mini"
 
 
@@ -68,10 +67,10 @@ class SyntheticQuery:
 
 @dataclass(frozen=True)
 class SyntheticQueries:
-    """q queries and the m passages, all distinct, among which their answers are."""
+    """q queries and the m distinct passages that contain their answers."""
 
     queries: tuple[SyntheticQuery, ...]  #: (q,)
-    passages: tuple[str, ...]  #: (m,); an answer lacks what its queries were taken from
+    passages: tuple[str, ...]  #: (m,); an answer lacks the text of its queries
     documents: tuple[str, ...]  #: of each passage, (m,), see ``SyntheticQuery.document``
     #: number of files, of all their passages, and of all queries that could be made
     files: int
@@ -80,7 +79,7 @@ class SyntheticQueries:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """The number of queries of each kind that there is."""
+        """The number of queries of each existing kind."""
         counts = Counter(query.kind for query in self.queries)
         return {kind: counts[kind] for kind in KINDS if counts[kind]}
 
@@ -90,7 +89,7 @@ class SyntheticQueries:
         return ", ".join(errors.counted(count, kind) for kind, count in self.kinds.items())
 
     def task(self, ranking: str = "retrieval") -> RetrievalTask:
-        """Return the queries as a task, ranked by vectors, or by words (``lexical``) or both
+        """Return the queries as a task, ranked by vectors, by words (``lexical``) or by both
         (``hybrid``).
         """
         return RetrievalTask(
@@ -114,18 +113,18 @@ class _Passage:
 
 @dataclass(frozen=True)
 class _PossibleQuery:
-    """A query that could be asked."""
+    """A candidate query."""
 
     text: str
     kind: str
     document: str
     rows: tuple[int, ...]
-    #: what its answers lack: the title that it is, or the sentences at which they begin
+    #: text removed from its answers: the title, or the sentences at which they begin
     removed: tuple[str, ...]
 
 
 def judged_queries(folder: Path) -> SyntheticQueries:
-    """Return the queries of a retrieval folder as people have judged them, and its documents."""
+    """Return the queries of a retrieval folder, as judged by people, and its documents."""
     parts = read_retrieval_folder(folder)
     task = RetrievalTask.of(str(folder), parts["all"], missing=parts["missing"], own=parts["own"])
     queries = [
@@ -150,12 +149,12 @@ def synthetic_queries(
 ) -> SyntheticQueries:
     """Return queries made from the texts of files.
 
-    A row gives one query at most by its heading or title; first sentences are queries where these
-    are too few. A text that two queries would share is not used: several passages would answer it.
+    A row gives at most one query by its heading or title; first sentences are used if these are too
+    few. A text shared by two queries is not used: several passages would answer it.
 
     Args:
         files: Texts, tables (``FILE:COLUMN`` names that of the text), globs and folders.
-        title: Column of a table that holds the title of a text; None: one of ``TITLES``.
+        title: Column of a table with the title of a text; None: one of ``TITLES``.
         most: Most queries; they are drawn at random. None: all.
         most_passages: Most passages: the answers, and others drawn at random. None: all.
         fewest: Fewest queries.
@@ -177,9 +176,9 @@ def synthetic_queries(
     if len(possible) < fewest:
         read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
         raise UsageError(
-            f"{len(possible):,} queries can be made from {read}, and telling models apart takes"
+            f"{len(possible):,} queries can be made from {read}, but telling models apart takes"
             f" {fewest}; give more texts, or texts with headings, titles or several"
-            " sentences; what occurs in several places is no query"
+            " sentences; a text that occurs in several places is not used as a query"
         )
     chosen = possible[:most]
 
@@ -244,7 +243,7 @@ def _passages_of(file: str, read: NewRows, titles: Sequence[str]) -> Iterator[_P
         title = ""
         if cells.get("file") is None:
             cell = next((cells[name] for name in titles if cells.get(name)), "")
-            title = str(cell)[: _LONGEST_TEXT + 1].strip()  # of a longer one, enough to tell
+            title = str(cell)[: _LONGEST_TEXT + 1].strip()  # enough of a longer title
         yield _Passage(
             document=str(read.ids[number]),
             kind=TITLE,
@@ -254,7 +253,7 @@ def _passages_of(file: str, read: NewRows, titles: Sequence[str]) -> Iterator[_P
 
 
 def _after(query: str, body: str) -> str:
-    """Return a body without the query with which it begins; spaces and case do not count."""
+    """Return a body without a query at its start; spaces and case do not matter."""
     if not query or len(query) > _LONGEST_TEXT:
         return body
     words = r"\s+".join(map(re.escape, query.split()))
@@ -262,7 +261,7 @@ def _after(query: str, body: str) -> str:
 
 
 def _by_titles(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
-    """Yield the headings and titles that are queries: of several words, and each the only one."""
+    """Yield the usable headings and titles: several words, and unique."""
     below = defaultdict[tuple[str, tuple[str, ...]], list[int]](list)
     for number, row in enumerate(rows):
         for depth in range(1, len(row.path) + 1):
@@ -281,7 +280,7 @@ def _by_titles(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
 
 
 def _by_beginnings(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
-    """Yield the first sentences that are queries; of a text that begins as others do, the next."""
+    """Yield the usable first sentences; if several texts begin alike, the next sentence."""
     first = [_first_sentence(row.body) for row in rows]
     counts = Counter(map(_key, first))
     shared = {key for key, count in counts.items() if count > 1}
@@ -298,7 +297,7 @@ def _by_beginnings(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
 
 
 def _first_sentence(body: str) -> str:
-    """Return the first sentence of a text that goes on after it; "" if it is no query."""
+    """Return the first sentence of a text with more after it; "" if it is not usable as a query."""
     for end in _SENTENCE_END.finditer(body, 0, _LONGEST_TEXT):
         sentence = body[: end.end()].split()
         rest = body[end.end() : end.end() + _LONGEST_TEXT].lstrip()
@@ -310,7 +309,7 @@ def _first_sentence(body: str) -> str:
 
 
 def _key(text: str) -> str:
-    """Return what is equal for texts that a reader would call the same."""
+    """Return a key that is equal for texts that a reader would consider the same."""
     return " ".join(text.casefold().split())
 
 
@@ -319,7 +318,7 @@ def _has_words(text: str, fewest: int) -> bool:
 
 
 def _text_without(row: _Passage, queries: Sequence[_PossibleQuery]) -> str:
-    """Return the text of a row without what queries were taken from."""
+    """Return the text of a row without the text of its queries."""
     removed = [text for query in queries for text in query.removed]
     body = row.body
     for text in removed:

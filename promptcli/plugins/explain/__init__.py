@@ -1,1 +1,1 @@
-"""Why a hit is there: what each word adds to its score."""
+"""Explanations of hits: what each word adds to the score."""

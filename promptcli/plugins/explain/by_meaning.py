@@ -1,5 +1,5 @@
-"""What each word of a hit adds to its cosine; of a transformer, which words of query and hit are
-nearest.
+"""The contribution of each word of a hit to its cosine; for transformers, the nearest words of
+query and hit.
 """
 
 import itertools
@@ -22,23 +22,23 @@ from promptcli.retrieval.ranking import Explanation, Hit, Way
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.words import words
 
-#: What is cut from a text, and encoded on its own: words and signs, or what is between spaces.
+#: Pieces of a text that are encoded alone: words and signs, or runs between spaces.
 _PATTERNS = r"\s*(?:\w+|[^\w\s])", r"\s*\S+"
-_AROUND = "(prompt)"  #: all tokens that are not of the text
-_STORED = "(stored vector)"  #: what the vector of the index differs by: it is rounded, or older
+_AROUND = "(prompt)"  #: all tokens outside the text
+_STORED = "(stored vector)"  #: difference to the index's vector, which is rounded or older
 _EXACT = 1e-6
-_SAYS = 0.05  #: least cosine or share, from which words of a hit are marked
-_NEAR = 0.6  #: least cosine of two states, from which a word of a hit is marked
+_SAYS = 0.05  #: least cosine or share for marking a word of a hit
+_NEAR = 0.6  #: least cosine of two states for marking a word of a hit
 
 
 def shares_of_cosine(
     index: SentenceIndex, query: str, hits: Sequence[Hit], way: Way
 ) -> list[Explanation | None]:
-    """Return what each word of each hit adds to its cosine with a query.
+    """Return the contribution of each word of each hit to its cosine with a query.
 
-    The vector of a static encoder is a mean of its tokens' vectors, so that each has an exact
-    share. That of a transformer is not: the words of query and hit whose last states are nearest
-    are an indication.
+    A static encoder's vector is a mean of its tokens' vectors, so each token has an exact share. A
+    transformer's vector is not: there, the words of query and hit with the nearest last states are
+    an indication.
 
     Raises:
         UsageError: An index without texts.
@@ -46,7 +46,7 @@ def shares_of_cosine(
     if way == "words" or not hits:
         return [None] * len(hits)
     if not index.has_texts:
-        raise UsageError("the index has no texts, whose words would be named", parameter="explain")
+        raise UsageError("the index has no texts, so no words can be named", parameter="explain")
     asking = open_model(index.queries)
     answering = open_model(index.origin.documents(index.encoder))
     needs = answering.pooling.needs
@@ -56,7 +56,7 @@ def shares_of_cosine(
         if None in shared:
             recipe = answering.recipe
             steps = ", ".join([recipe.pooling, *recipe.transforms])
-            note(f"the cosine is no sum over words after {steps}")
+            note(f"after {steps} the cosine is not a sum over words")
         return shared
     states = _WordStates(asking.parts[0], query)
     return [states.nearest(_WordStates(answering.parts[0], hit.text or "")) for hit in hits]
@@ -65,8 +65,8 @@ def shares_of_cosine(
 class _Words:
     """The words of a text, as an encoder reads it.
 
-    A word is what the tokens of one piece of the text spell; in a script without spaces, each
-    token.
+    A word is spelled by the tokens of one piece of the text; in a script without spaces, each token
+    is a word.
     """
 
     def __init__(self, encoder: TorchEncoder, text: str) -> None:
@@ -90,7 +90,7 @@ def _names(encoder: TorchEncoder, text: str, own: list[int]) -> list[str]:
     for pattern in _PATTERNS:
         parts = re.findall(pattern, prepared)
         rows = pieces.encode(parts)
-        rows = [[] if row == [pieces.pad] else row for row in rows]  # no known word
+        rows = [[] if row == [pieces.pad] else row for row in rows]  # contains no known word
         if [*itertools.chain(*rows)][: len(own)] == own:
             break
     else:
@@ -105,8 +105,8 @@ def _names(encoder: TorchEncoder, text: str, own: list[int]) -> list[str]:
 
 
 def _shares(encoder: TorchEncoder, hit: Hit, asked: Floats) -> Explanation | None:
-    """Return what each word of a hit adds to its cosine with a unit vector (d,); None if the vector
-    is no mean of the tokens' vectors.
+    """Return the contribution of each word of a hit to its cosine with a unit vector (d,); None if
+    the vector is not a mean of the tokens' vectors.
     """
     table = encoder.averaged_matrix()
     if table is None:
@@ -115,7 +115,7 @@ def _shares(encoder: TorchEncoder, hit: Hit, asked: Floats) -> Explanation | Non
     counted = encoder.pooling.weights.averaged or slice(None)
     vectors = table[read.ids[counted]].float()
     for transform in encoder.transforms:
-        if transform.spec != "normalize":  # which only scales the sum
+        if transform.spec != "normalize":  # normalize only scales the sum
             for _, step in transform.stages:
                 vectors = step(vectors)
     parts = vectors.detach().cpu().numpy().astype(np.float64) / len(vectors)
@@ -151,8 +151,8 @@ class _WordStates(_Words):
         self.kept = np.flatnonzero(spelled[self.owners])  #: tokens of words
 
     def nearest(self, hit: "_WordStates") -> Explanation:
-        """Return for each word of a query the word of a hit whose state is nearest, the nearest
-        pair first.
+        """Return for each word of a query the word of a hit with the nearest state, nearest pair
+        first.
         """
         cosines = self.states[self.kept] @ hit.states[hit.kept].T
         best: dict[str, tuple[float, str]] = {}

@@ -1,4 +1,4 @@
-"""What each word of a query adds to the BM25 of a hit."""
+"""The contribution of each word of a query to the BM25 of a hit."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ _ROUNDING = 1e-4  #: of a sum of float32
 def shares_of_bm25(
     index: SentenceIndex, query: str, hits: Sequence[Hit], way: Way
 ) -> list[Explanation | None]:
-    """Return what each word of a query adds to the BM25 of each hit."""
+    """Return the contribution of each word of a query to the BM25 of each hit."""
     if way == "meaning":
         return [None] * len(hits)
     with index.store.reading():
@@ -40,7 +40,7 @@ def shares_of_bm25(
 
 
 def _key_of(index: SentenceIndex, hit: Hit) -> int:
-    """Return the key of the row that a hit shows, or of the part of it."""
+    """Return the key of a hit's row, or of the part that it shows."""
     name = str(hit.id)
     keys = index.store.keys_of([name])
     if name in keys:
@@ -53,7 +53,7 @@ def _key_of(index: SentenceIndex, hit: Hit) -> int:
 def _explanation(
     bm25: Bm25, query: str, text: str, added: Mapping[str, float], score: float
 ) -> Explanation:
-    """Return the score of a text as the sum of what words of a query have ``added``."""
+    """Return the score of a text as the sum of the contributions ``added`` by words of a query."""
     shares = highest_first(added)
     stems = set(map(bm25.stem, strong(shares)))
     marked = {word for word in _WORD.findall(text) if stems & set(map(bm25.stem, words(word)))}

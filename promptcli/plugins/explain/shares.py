@@ -1,20 +1,20 @@
-"""A score as the sum of what words add to it."""
+"""A score as the sum of the contributions of words."""
 
 from collections.abc import Collection, Mapping
 
 from promptcli.retrieval.ranking import Explanation
 
-MOST = 5  #: words, or pairs of them, that are shown
-#: Least part of the highest figure of a word, from which others are marked.
+MOST = 5  #: words, or pairs of words, to show
+#: Other words are marked from this share of the highest contribution.
 _LEAST = 0.2
 
 
 def as_sum(name: str, shares: Mapping[str, float], marked: Collection[str]) -> Explanation:
-    """Return a score as a sum; its line names the words that add most.
+    """Return a score as a sum; its line names the words with the largest contributions.
 
     Args:
-        name: Of the score.
-        shares: What each word adds, the highest first.
+        name: Name of the score.
+        shares: The contribution of each word, highest first.
         marked: The words of the hit to mark.
     """
     terms = [f"{word} {share:.4f}" for word, share in list(shares.items())[:MOST]]
@@ -29,11 +29,13 @@ def as_sum(name: str, shares: Mapping[str, float], marked: Collection[str]) -> E
 
 
 def highest_first(shares: Mapping[str, float]) -> dict[str, float]:
-    """Return words by what they add."""
+    """Return words by contribution, highest first."""
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def strong(shares: Mapping[str, float]) -> list[str]:
-    """Return the words that add much, up to ``MOST``; they are sorted, the highest first."""
+    """Return the words with large contributions, up to ``MOST``, from words sorted highest
+    first.
+    """
     least = _LEAST * max(shares.values(), default=0)
     return [word for word, share in shares.items() if share >= least > 0][:MOST]

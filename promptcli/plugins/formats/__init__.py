@@ -1,1 +1,1 @@
-"""Files of other programs as backbones: GGUF of llama.cpp, and word vectors as text."""
+"""Files of other programs as backbones: llama.cpp's GGUF, and word vectors as text."""

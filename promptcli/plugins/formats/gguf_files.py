@@ -1,4 +1,4 @@
-"""GGUF files, llama.cpp's own: each becomes a folder of safetensors once, which is kept.
+"""GGUF files (llama.cpp): each is converted once into a stored folder of safetensors.
 
 transformers reads the file; quantised weights are dequantised, because PyTorch computes on plain
 weights.
@@ -28,11 +28,11 @@ from promptcli.storage.files import write_folder
 SUFFIX = ".gguf"
 _DEFINITION = "tokenizer.json"
 _SETTINGS = "tokenizer_config.json"
-#: Types of weights that are kept unchanged; all others are quantised, and fit into float16.
+#: Weight types that stay unchanged; all others are quantised, and fit into float16.
 _PLAIN = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-#: Written last: a folder without it is not complete.
+#: Written last: a folder without this file is incomplete.
 _MARK = "config.json"
-#: Special tokens, as tokenizers' settings call them -> as the files do.
+#: Special tokens: name in tokenizer settings -> name in GGUF files.
 _SPECIALS = {
     "bos_token": "bos",
     "eos_token": "eos",
@@ -42,23 +42,23 @@ _SPECIALS = {
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder that a GGUF file becomes; made on the first use, and again if the file has
-    changed.
+    """Return the folder of a converted GGUF file; it is made on first use, and again if the file
+    has changed.
     """
     file = Path(name)
     if not file.is_file():
-        raise NotFoundError(f"no GGUF file {name!r}; give the path of one")
+        raise NotFoundError(f"no GGUF file {name!r}; give the path of a GGUF file")
     status = file.stat()
     return _converted_folder(file.resolve(), status.st_size, status.st_mtime_ns)
 
 
 @functools.cache
 def _converted_folder(file: Path, size: int, changed: int) -> Path:
-    """Return the folder of a file's content; size and time of change tell one content from another
-    within a process.
+    """Return the folder of a file's content; within a process, size and modification time identify
+    the content.
     """
     kept = home_folder() / "cache" / "gguf"
-    # which was made of the file and of nothing else, and checked
+    # made only from the file, and checked
     folder = kept / f"{files.sha256(file)[:32]}-whole"
     if not (folder / _MARK).is_file():
         what = f"the GGUF file {file.name}"
@@ -69,8 +69,8 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
             model, definition = _read(file, header, dtype)
             config = json.loads(model.config.to_json_string(use_diff=False))
             for field in ("quantization_config", "transformers_version", "_name_or_path"):
-                config.pop(field, None)  # not of the model
-        # outside, because a full disk is not the file's fault
+                config.pop(field, None)  # not part of the model
+        # outside the check, because a full disk is not the file's fault
         kept.mkdir(parents=True, exist_ok=True)
         with write_folder(folder) as temporary:
             specials = {name: header.special_token(number) for name, number in _SPECIALS.items()}
@@ -88,14 +88,14 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
 def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
     """Return the model of a file and the definition of its tokenizer.
 
-    Transformers also reads what lies beside the file, so it is read where it lies alone.
+    Transformers also reads neighbouring files, so the file is read in a folder of its own.
     """
     library = checking.transformers()
     with tempfile.TemporaryDirectory(prefix="promptcli-") as alone:
         link = Path(alone, f"model{SUFFIX}")
         try:
             link.symlink_to(file)
-        except OSError:  # not everybody may make one on Windows
+        except OSError:  # links may be forbidden on Windows
             os.link(file, link)
         options = {"gguf_file": link.name, "local_files_only": True, "trust_remote_code": False}
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar
@@ -109,24 +109,24 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
         what, missing=report["missing_keys"], mismatched=report["mismatched_keys"]
     )
     checking.check_finite(what, model)
-    model.hf_quantizer = None  # its weights are plain now, which transformers does not notice
+    model.hf_quantizer = None  # transformers does not notice that the weights are now plain
     model.config.quantization_config = None
     definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
     return model, _cut_to_size(what, definition, len(header.tokens))
 
 
 def _check_weights(header: Header, config: Any) -> None:
-    """Refuse a file that holds more or fewer weights than the model that its header describes: the
-    library would draw what is missing at random.
+    """Refuse a file with more or fewer weights than its header's model has: the library would fill
+    gaps at random.
     """
     if config.num_hidden_layers > MOST_LAYERS:
         raise header.refusal(f"has {config.num_hidden_layers:,} layers")
-    with torch.device("meta"):  # nothing is allocated
+    with torch.device("meta"):  # allocates nothing
         described = checking.transformers().AutoModelForCausalLM.from_config(config)
     wanted = sum(weights.numel() for weights in described.parameters())
     if header.weights != wanted:
         raise header.refusal(
-            f"holds {header.weights:,} weights, and the {header.architecture} that its header"
+            f"holds {header.weights:,} weights, but the {header.architecture} that its header"
             f" describes has {wanted:,}"
         )
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -136,8 +136,8 @@ def _check_weights(header: Header, config: Any) -> None:
 
 
 def _cut_to_size(what: str, definition: dict[str, Any], size: int) -> dict[str, Any]:
-    """Return a tokenizer without the tokens that the library has put behind a vocabulary of a size:
-    those that its family has, and this file has not.
+    """Return a tokenizer without the tokens that the library appended beyond the vocabulary's size:
+    its family has them, but this file does not.
     """
     added = definition["added_tokens"]
     foreign = [token["content"] for token in added if token["id"] >= size]
@@ -163,7 +163,7 @@ def _cut_to_size(what: str, definition: dict[str, Any], size: int) -> dict[str, 
 def _write(
     folder: Path, model: Any, definition: dict[str, Any], specials: dict[str, str | None]
 ) -> None:
-    """Fill a folder with a model and its tokenizer, all but its configuration."""
+    """Write a model and its tokenizer to a folder, without the configuration."""
     with tensors.disk_errors(folder):
         model.save_pretrained(folder)
     (folder / _MARK).unlink()

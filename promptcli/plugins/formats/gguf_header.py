@@ -1,6 +1,8 @@
-"""The header of a GGUF file, whose counts and lengths are checked while its library reads it.
+"""The header of a GGUF file; counts and lengths are checked while the library reads it.
 
-The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+The format: https:
+
+github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from collections import Counter
@@ -17,9 +19,9 @@ _MAGIC = b"GGUF"
 #: each.
 _MOST_ITEMS = 1 << 22
 MOST_LAYERS = 1000
-#: As the files call them: what transformers reads, and is a family of ours.
+#: Architectures, by their names in the files, that both transformers and we support.
 ARCHITECTURES = ("gemma2", "gemma3", "gpt2", "llama", "qwen2", "qwen3")
-#: Of Llama 3.1: the numbers by which rotary frequencies are divided.
+#: Llama 3.1's divisors of rotary frequencies.
 _ROTARY_FACTORS = "rope_freqs.weight"
 
 
@@ -27,7 +29,7 @@ class Header:
     """The values and tensors of a GGUF file.
 
     Raises:
-        UsageError: It is no GGUF file, it is damaged, or it is of another architecture.
+        UsageError: Not a GGUF file, damaged, or an unsupported architecture.
     """
 
     def __init__(self, file: Path) -> None:
@@ -55,10 +57,10 @@ class Header:
         if not self.tokens:
             raise self.refusal("has no tokenizer.ggml.tokens, its vocabulary")
         if _ROTARY_FACTORS in self.tensors:
-            raise self.refusal(f"has {_ROTARY_FACTORS}, which is not computed")
+            raise self.refusal(f"has {_ROTARY_FACTORS}, which is not supported")
         for name, value in values.items():
             if ".rope.scal" in name and value not in ("none", 1):
-                raise self.refusal(f"has {name} {shorten(value)}, which is not computed")
+                raise self.refusal(f"has {name} {shorten(value)}, which is not supported")
 
     @property
     def weights(self) -> int:
@@ -74,16 +76,16 @@ class Header:
         return types.most_common(1)[0][0]
 
     def value(self, name: str) -> Any:
-        """Return a value of the architecture; None if there is none."""
+        """Return a value of the architecture; None if missing."""
         return self.values.get(f"{self.architecture}.{name}")
 
     def special_token(self, name: str) -> str | None:
-        """Return the text of a special token, ``bos`` say; None if the file names none."""
+        """Return the text of a special token, e.g. ``bos``; None if the file names none."""
         number = self.values.get(f"tokenizer.ggml.{name}_token_id")
         if not isinstance(number, int):
             return None
         if number >= len(self.tokens):
-            raise self.refusal(f"has {name}_token_id {number}, and {len(self.tokens):,} tokens")
+            raise self.refusal(f"has {name}_token_id {number}, but {len(self.tokens):,} tokens")
         return self.tokens[number]
 
     def refusal(self, why: str) -> UsageError:
@@ -94,8 +96,8 @@ class Header:
 
 
 class _CheckingReader(GGUFReader):
-    """The library's reader, which takes all that it reads by these two functions; it ends where the
-    file does, and before arrays of too many items.
+    """The library's reader with checks: it fails at the end of the file, and before arrays with too
+    many items.
     """
 
     _items = 0  # of the arrays so far

@@ -1,4 +1,4 @@
-"""What this plug-in adds to the tables of files that are backbones; the readers load on use."""
+"""Rows of this plug-in in the table of backbone files; the readers are imported on use."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def open_gguf(name: str) -> Path:
-    """Return the folder that a GGUF file becomes."""
+    """Return the folder of a converted GGUF file."""
     errors.require("gguf", extra="gguf")
     from promptcli.plugins.formats.gguf_files import folder_of
 

@@ -1,5 +1,5 @@
-"""Word vectors as text, ``glove:FILE``: word2vec's format, with a header, or GloVe's, without; both
-also .gz.
+"""Word vectors as text, ``glove:FILE``: word2vec's format, with a header, or GloVe's, without;
+either may be .gz.
 """
 
 import math
@@ -17,7 +17,7 @@ from promptcli.notes import note
 from promptcli.storage import files
 
 _FAMILY = "glove"
-_BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
+_BLANKS = " \t\r\n"  # a word may contain other white space, such as U+00A0
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 
 
@@ -42,13 +42,13 @@ def read_words(name: str) -> WordTable:
 def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     """Return the row of each word, from 1, and the vectors (v + 1, d) float32; row 0 is zero.
 
-    Two whole numbers in the first line are word2vec's header (words, width). A word is all that
-    precedes the last d numbers: GloVe's largest file has words with spaces inside.
+    Two whole numbers in the first line are word2vec's header (words, width). A word is everything
+    before the last d numbers: GloVe's largest file has words with spaces inside.
     """
     row_of: dict[str, int] = {}
     numbers = array("f")
     width = rows = 0
-    said: int | None = None  # words, by the header
+    said: int | None = None  # number of words in the header
     for number, line in enumerate(read_lines(path), start=1):
         place = f"{path}: line {number}"
         line = line.strip(_BLANKS)
@@ -60,7 +60,7 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
                 continue
         word, *fields = line.rsplit(" ", width or -1)
         count = len(fields)
-        # numbers, if the first line, which sets the width, has lost some
+        # numbers in words, if the first line, which sets the width, has lost some
         inside = word.split(" ")[1:]
         if all(map(_NUMBER.fullmatch, inside)):
             count += len(inside)

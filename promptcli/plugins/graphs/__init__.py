@@ -1,1 +1,1 @@
-"""ONNX and OpenVINO: an encoder as one graph, exported, or run in place of torch."""
+"""ONNX and OpenVINO: an encoder as one graph, to export or to run instead of torch."""

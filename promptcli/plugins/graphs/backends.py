@@ -1,7 +1,7 @@
-"""An encoder computed by another library, as a graph.
+"""An encoder run by another library, as a graph.
 
-A graph is made once and kept in a folder named by the encoder's fingerprint; whenever it is opened,
-its vectors of some probes are compared with torch's in float32.
+A graph is made once and stored in a folder named by the encoder's fingerprint; each time it is
+opened, its vectors of some probes are compared with torch's in float32.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,27 +25,27 @@ from promptcli.plugins.graphs.graph_files import DEMO_SENTENCES, RunGraph, batch
 from promptcli.recipe import Recipe
 from promptcli.storage.files import write_folder
 
-#: Rows from which making a graph pays: measured on a model of 6 layers, 384 wide.
+#: Number of rows that repays making a graph: measured on a model of 6 layers, 384 wide.
 WORTHWHILE = 50_000
 #: Largest difference of a float32 graph from torch's vectors, as a share of the largest number.
 LARGEST_DIFFERENCE = 1e-5
 #: Lowest cosine of a bfloat16 graph to torch's float32 vectors.
 LOWEST_COSINE = 0.9999
-#: Lowest mean cosine of an 8-bit graph to torch's float32 vectors, unless dtype int8 is asked for.
+#: Lowest mean cosine of an 8-bit graph to torch's float32 vectors, unless dtype int8 is requested.
 LOWEST_MEAN = 0.97
 
 
 def choose_backend(
     installed: Collection[str], *, device: str, bfloat16: bool, rows: int | None
 ) -> tuple[str, str]:
-    """Return the backend that ``auto`` means on a device for a number of rows (None: unknown), and
-    the reason.
+    """Return the backend that ``auto`` chooses on a device for a number of rows (None: unknown),
+    and the reason.
     """
     known = "the number of rows is unknown" if rows is None else f"{rows:,} rows"
     if device != "cpu":
         return "torch", "graphs run on CPUs, not on a GPU"
     if rows is None or rows < WORTHWHILE:
-        return "torch", f"{known}; a graph pays from {WORTHWHILE:,} on"
+        return "torch", f"{known}; a graph pays from {WORTHWHILE:,} rows on"
     if not bfloat16:
         return "torch", "without bfloat16 arithmetic no graph is faster in float32"
     if "openvino" not in installed:
@@ -55,12 +55,12 @@ def choose_backend(
 
 @dataclass(frozen=True)
 class GraphBackend:
-    """A library that computes an encoder as a graph, on a CPU."""
+    """A library that runs an encoder as a graph, on a CPU."""
 
     name: str
     libraries: tuple[str, ...]  #: the modules it imports
-    dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
-    #: fills a folder, given sentences like the user's
+    dtypes: tuple[str, ...]  #: its precisions; the first is used for ``stored``
+    #: writes the graph to a folder, given sentences like the user's
     write: Callable[[TorchEncoder, Path, Sequence[str]], object]
     load: Callable[[Path, str], RunGraph]
 
@@ -75,11 +75,11 @@ class GraphBackend:
         dtype: str = "auto",
         **options: Any,
     ) -> TorchEncoder:
-        """Make the encoder of a recipe, computed by graphs that are kept in a folder.
+        """Make the encoder of a recipe, run by graphs stored in a folder.
 
-        Graphs run on the CPU. dtype ``auto`` takes bfloat16 if the CPU computes in it and its
-        vectors are close enough to float32's, ``int8`` takes 8 bits whatever they lose.
-        ``openvino-int8`` measures its ranges on the sentences of ``calibration``.
+        Graphs run on the CPU. dtype ``auto`` uses bfloat16 if the CPU supports it and its vectors
+        are close enough to float32's; ``int8`` uses 8 bits whatever the loss. ``openvino-int8``
+        measures its ranges on the sentences of ``calibration``.
         """
         errors.require(*self.libraries, extra=self.name.partition("-")[0])
         if device not in ("auto", "cpu"):
@@ -107,12 +107,12 @@ class GraphBackend:
 
 @dataclass(frozen=True)
 class AutoBackend:
-    """``auto``: a library where a graph pays, else torch."""
+    """``auto``: a graph library if a graph pays, else torch."""
 
     library: GraphBackend
 
     def __call__(self, recipe: Recipe, *, rows: int | None, **options: Any) -> TorchEncoder:
-        """Return the encoder of a recipe; a note says what was chosen, and why."""
+        """Return the encoder of a recipe; a note names the chosen backend and the reason."""
         installed = [] if errors.missing_libraries(*self.library.libraries) else [self.library.name]
         backend, why = choose_backend(
             installed,
@@ -149,18 +149,18 @@ def _graph_of(
     calibration: Sequence[str],
     lowest_mean: float,
 ) -> Graph:
-    """Return an encoder's graph, made if it is missing, in the first precision that is close
-    enough.
+    """Return an encoder's graph in the first precision that is close enough; a missing graph is
+    made.
     """
     if encoder.averaged_matrix() is not None:
         raise UsageError(
             f"recipe {encoder.recipe.prompt} {encoder.recipe.pooling} averages rows of a table,"
-            " which none does faster; leave it out",
+            " which no backend does faster; leave it out",
             parameter="backend",
         )
     graph = folder / f"{encoder.fingerprint[:32]}-{backend.name}-{promptcli.__version__}"
     if not graph.is_dir():
-        note(f"making a graph for {backend.name}, kept in {folder}")
+        note(f"making a graph for {backend.name}, stored in {folder}")
         folder.mkdir(parents=True, exist_ok=True)
         with write_folder(graph) as temporary, checking.opening(f"the graph for {backend.name}"):
             backend.write(encoder, temporary, calibration)
@@ -181,7 +181,7 @@ def _graph_of(
 
 
 def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: float) -> str:
-    """Return how a graph's vectors are too far from torch's; empty if they are close."""
+    """Return how far a graph's vectors are from torch's; empty if they are close."""
     difference = np.abs(wanted - vectors).max() / np.abs(wanted).max()
     cosines = parity.row_cosines(wanted, vectors)
     if dtype == "float32" and not difference <= LARGEST_DIFFERENCE:

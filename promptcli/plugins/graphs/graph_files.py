@@ -1,5 +1,5 @@
-"""An encoder as one traceable graph, token ids and their mask in, vectors out, and the libraries
-that run it on a CPU.
+"""An encoder as one traceable graph, from token ids and mask to vectors, and the libraries that run
+it on a CPU.
 
 ``tokenizer.json`` includes the template and the period rule, so its ids are the graph's input.
 """
@@ -33,7 +33,7 @@ ONNX_FILE = "model.onnx"
 SMALL = "model_int8.onnx"
 OPENVINO = "openvino_model.xml"
 
-#: Sentences that the ranges of static 8-bit activations are measured on, and at least so many that
+#: Number of sentences for measuring the ranges of static 8-bit activations, and the least number
 #: a loss is.
 DEMO_SENTENCES = 300
 
@@ -54,10 +54,10 @@ class _TracedBatch(states.Batch):
 
 
 class EncoderGraph(nn.Module):
-    """The encoder's parts in the encoder's order.
+    """The encoder's parts in order.
 
-    Ditto's diagonal is taken from the attention matrix instead of a kernel that exporters do not
-    know; the biases of denoising are a table with a row per length.
+    Ditto's diagonal comes from the attention matrix, since exporters do not know our kernel; the
+    biases of denoising are a table with one row per length.
     """
 
     def __init__(self, encoder: TorchEncoder) -> None:
@@ -65,7 +65,7 @@ class EncoderGraph(nn.Module):
         weights = encoder.pooling.weights
         if encoder.backbone.words_only:
             raise InexactError(
-                "word vectors have their own tokenizer, which no tokenizer.json holds"
+                "word vectors have their own tokenizer, which tokenizer.json cannot express"
             )
         reason = weights.beyond_graphs
         if weights.rewriting is not None:
@@ -79,13 +79,13 @@ class EncoderGraph(nn.Module):
             raise InexactError(
                 f"prompt {name!r} {encoder.prompt.beyond_graphs}, which a graph cannot express"
             )
-        self.model = encoder.backbone.model  # registered, so that its weights are the graph's
+        self.model = encoder.backbone.model  # registered, so that the graph includes its weights
         self.encoder = encoder.one_prompt()
         needs = encoder.pooling.needs
         matrices = needs.matrices | needs.diagonals
         layers = needs.layers
         if not layers and (matrices or needs.attended or needs.values):
-            # a pass that ends early would leave the exporter inside the layer where it ends
+            # a pass that stops early would leave the exporter inside a layer
             layers = frozenset({encoder.backbone.n_layers})
         self.needs = replace(
             needs, layers=layers, diagonals=frozenset(), matrices=matrices, slot=None
@@ -156,9 +156,7 @@ def write_graph(encoder: TorchEncoder, folder: Path, calibration: Sequence[str] 
 
 
 def import_openvino() -> Any:
-    """Import OpenVINO without the reports of its use that it and NNCF would send over the
-    network.
-    """
+    """Import OpenVINO without the usage reports that it and NNCF would send over the network."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it was not installed
     return importlib.import_module("openvino")
 
@@ -168,7 +166,7 @@ def write_openvino(
 ) -> list[str]:
     """Write OpenVINO's model of the graph and the tokenizer; return the differences.
 
-    It is in float32, or, with sentences for calibration, quantised to 8 bits.
+    The model is in float32, or, with calibration sentences, quantised to 8 bits.
     """
     openvino = import_openvino()
     notes = write_graph(encoder, folder)
@@ -186,7 +184,7 @@ def write_openvino(
 def _leave_out_nan_checks(model: Any) -> None:
     """Export a plain softmax.
 
-    torch's export sets what is not a number to zero, which keeps OpenVINO from fusing.
+    torch's export replaces NaN by zero, which keeps OpenVINO from fusing.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() == "IsNaN":
@@ -209,7 +207,7 @@ def _quantise_statically(model: Any, encoder: TorchEncoder, calibration: Sequenc
 
 
 def load_openvino(folder: Path, dtype: str = "float32") -> RunGraph:
-    """Return a function with a request per stream; a caller waits for a free one."""
+    """Return a function with one request per stream; a caller waits for a free one."""
     openvino = import_openvino()
     threads = torch.get_num_threads()
     settings = {
@@ -234,7 +232,7 @@ def load_openvino(folder: Path, dtype: str = "float32") -> RunGraph:
 
 
 def load_onnx(folder: Path, dtype: str = "float32") -> RunGraph:
-    """Return a function that runs the file of a precision by onnxruntime."""
+    """Return a function that runs a precision's file with onnxruntime."""
     import onnxruntime
 
     threads = torch.get_num_threads()
@@ -274,7 +272,7 @@ def _quiet() -> Iterator[None]:
 def encode_with(
     run: RunGraph, folder: Path, sentences: list[str], encoder: TorchEncoder
 ) -> np.ndarray:
-    """Return a graph's vectors (n, d) of n sentences, by the tokenizer in its folder."""
+    """Return a graph's vectors (n, d) of n sentences, with the tokenizer in its folder."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     rows = [encoding.ids for encoding in tokenizer.encode_batch(sentences)]
     batches = (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
@@ -289,7 +287,9 @@ def batch_of(rows: Iterable[Sequence[int]], encoder: TorchEncoder) -> states.Bat
 
 
 def compare(encoder: TorchEncoder, folder: Path, run: RunGraph, tool: str) -> float:
-    """Return the lowest cosine over the probes in one batch, and over the first alone."""
+    """Return the lowest cosine between graph and encoder, over all probes in one batch and over the
+    first alone.
+    """
     probes = parity.uncut_probes(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
         probes.append(parity.TOO_LONG)
@@ -316,7 +316,7 @@ def quantise(encoder: TorchEncoder, folder: Path) -> str:
 
 
 def loss_of(run: RunGraph, folder: Path, encoder: TorchEncoder) -> str:
-    """Return what a graph loses on the demo sentences, in words."""
+    """Return a graph's loss on the demo sentences, in words."""
     sentences = demo_sentences()
     graphs = encode_with(run, folder, sentences, encoder)
     cosines = parity.row_cosines(encoder.encode(sentences), graphs)
@@ -331,7 +331,7 @@ def write_onnx_int8(encoder: TorchEncoder, folder: Path, calibration: Sequence[s
 
 
 def write_openvino_int8(encoder: TorchEncoder, folder: Path, calibration: Sequence[str]) -> None:
-    """Write OpenVINO's model, quantised by sentences or the demo sentences; note the loss."""
+    """Write OpenVINO's model, calibrated on the given or the demo sentences; note the loss."""
     source = f"{DEMO_SENTENCES} of your sentences"
     if len(calibration) < DEMO_SENTENCES:
         source = f"demo sentences ({len(calibration)} of yours are too few, give {DEMO_SENTENCES})"

@@ -1,4 +1,4 @@
-"""What this plug-in adds to the table of backends."""
+"""Rows of this plug-in in the table of backends."""
 
 from promptcli.plugins.graphs import graph_files
 from promptcli.plugins.graphs.backends import AutoBackend, GraphBackend

@@ -1,4 +1,4 @@
-"""What this plug-in adds to the table of export targets."""
+"""Rows of this plug-in in the table of export targets."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from promptcli.plugins.graphs import graph_files
 def export_onnx(
     entry: Entry | None, encoder: TorchEncoder, folder: Path, *, int8: bool = False
 ) -> Exported:
-    """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model,
-    its loss as a note.
+    """Write ``model.onnx`` and the tokenizer to a folder; with ``int8`` also a quantised model, and
+    note its loss.
     """
     errors.require("onnx", "onnxscript", "onnxruntime", extra="onnx")
     notes = graph_files.write_graph(encoder, folder)
@@ -28,7 +28,7 @@ def export_onnx(
 
 
 def export_openvino(entry: Entry | None, encoder: TorchEncoder, folder: Path) -> Exported:
-    """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer."""
+    """Write OpenVINO's float32 model of the ONNX graph, and the tokenizer, to a folder."""
     errors.require("onnx", "onnxscript", "openvino", extra="openvino")
     notes = graph_files.write_openvino(encoder, folder)
     with checking.opening("the exported graph"):

@@ -1,1 +1,1 @@
-"""Which model and way of ranking answers one's own questions better, by one's own judgements."""
+"""Find the model and ranking that best answer your own questions, by your own judgements."""

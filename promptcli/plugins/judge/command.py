@@ -1,6 +1,4 @@
-"""``promptcli judge``: hits are shown without the names of those that found them, and a key says
-how good each is.
-"""
+"""``promptcli judge``: hits are shown without the names of their models, and a key grades each."""
 
 import sys
 from pathlib import Path
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 _KEYS = {name[0]: grade for name, grade in GRADES.items()}
 _PROMPT = f"{', '.join(f'{name[0]} {name}' for name in GRADES)}, u undo, s stop: "
-_MOST = 1000  #: a higher number of questions says nothing
+_MOST = 1000  #: higher estimates of missing questions are not shown
 
 
 def judge(
@@ -65,7 +63,7 @@ def judge(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Judge the hits of several models and rankings by one key each, and see which answers your
+    """Judge the hits of several models and rankings with one key each, and see which answers your
     questions better.
 
     Hits are mixed and shown without names. The same command continues where it stopped, and asks
@@ -95,13 +93,13 @@ def judge(
     elif judging.left:
         if not sys.stdin.isatty() or not console.err.is_terminal:
             raise UsageError("keys need a terminal; `--template out.tsv` writes a table to fill in")
-        with if_stopped("what was judged is kept; the same command goes on"):
+        with if_stopped("judgements are kept; the same command continues"):
             _ask(judging)
     _show(judging, as_json=json)
 
 
 def _ask(judging: "Judging") -> None:
-    """Show hits, and keep what the keys say, until all are judged or the user stops."""
+    """Show hits, and store the grades, until all are judged or the user stops."""
     while left := judging.left:
         query, text = left[0]
         pool = judging.pools[query]

@@ -1,4 +1,4 @@
-"""Grades of documents for queries, kept in a file to which each is appended at once."""
+"""Grades of documents for queries, each appended to a file at once."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ from promptcli.errors import CheckFailedError, UsageError, counted
 from promptcli.notes import note
 from promptcli.storage.files import write_text
 
-#: What a person says of a document -> its grade.
+#: A person's word for a document -> its grade.
 GRADES = {"right": 2, "partly": 1, "wrong": 0}
 _HEADS = ("grade", "query", "document")
 
@@ -19,9 +19,7 @@ Pair = tuple[str, str]  #: a query and a document, by their texts
 
 
 class Judgements:
-    """Grades by pair, in the order in which they were given; the last line of the file may be
-    missing after a kill.
-    """
+    """Grades by pair, in order; a kill can lose only the file's last line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,12 +42,12 @@ class Judgements:
             self.grades[pair] = grade
 
     def add(self, pair: Pair, grade: int | None) -> None:
-        """Keep a grade; None takes it back."""
+        """Store a grade; None withdraws it."""
         line = json.dumps([*pair, grade]).encode() + b"\n"
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
         with os.fdopen(descriptor, "wb") as file:
             file.seek(self._length)
-            file.truncate()  # a line that a kill has cut
+            file.truncate()  # removes a line cut by a kill
             file.write(line)
             file.flush()
             os.fsync(descriptor)
@@ -57,15 +55,15 @@ class Judgements:
         self._take(pair, grade)
 
     def undo(self) -> None:
-        """Take the last grade back, if there is one."""
+        """Withdraw the last grade, if any."""
         if self.grades:
             self.add(next(reversed(self.grades)), None)
 
     def write_template(self, path: Path, pairs: Iterable[Pair]) -> int:
-        """Write a table of pairs, whose first column is to be filled, or add those that it lacks;
-        pairs that read the same in it have one row.
+        """Write a table of pairs with an empty first column to fill in, or add missing pairs to it;
+        pairs that look the same share a row.
 
-        Return how many rows are new.
+        Return the number of new rows.
         """
         heads, content, there = [*_HEADS], "\t".join(_HEADS) + "\n", set[Pair]()
         if path.exists():
@@ -83,7 +81,7 @@ class Judgements:
         return len(new)
 
     def read_template(self, path: Path, pairs: Iterable[Pair]) -> None:
-        """Keep the grades of a table that ``write_template`` wrote; empty ones are left open."""
+        """Store the grades of a table by ``write_template``; empty grades stay open."""
         named: dict[Pair, list[Pair]] = {}
         for pair in pairs:
             named.setdefault(_cells(pair), []).append(pair)
@@ -106,7 +104,7 @@ class Judgements:
 
 
 def _rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the names of a table's columns, and its rows by them."""
+    """Return a table's column names, and its rows by these names."""
     csv.field_size_limit(LONGEST_LINE)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -121,11 +119,11 @@ def _rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def _cells(pair: Pair) -> Pair:
-    """Return how a table names a pair."""
+    """Return a pair as the cells of a table."""
     query, text = pair
     return _on_one_line(query), _on_one_line(text)
 
 
 def _on_one_line(cell: str) -> str:
-    """Return a cell of a table whose cells end at tabs."""
+    """Return a text without tabs and line ends, as a table's cell."""
     return " ".join(cell.replace('"', "'").split())

@@ -1,6 +1,4 @@
-"""``judge``: hits of several models and ways of ranking, pooled; what is judged of them, and what
-follows.
-"""
+"""``judge``: pooled hits of several models and rankings, their judgements, and the comparison."""
 
 import json
 import math
@@ -26,7 +24,7 @@ from promptcli.retrieval.sentence_index import WAYS, SentenceIndex
 from promptcli.retrieval.store import row_name
 from promptcli.storage.files import write_text
 
-#: Fewest queries that can decide: five that all say the same are chance in 1 of 16 cases.
+#: Fewest queries that can decide: five agree by chance in 1 of 16 cases.
 FEWEST = 6
 
 RankedDocuments = dict[str, list[str]]  #: query -> documents, best first, each once
@@ -34,7 +32,7 @@ RankedDocuments = dict[str, list[str]]  #: query -> documents, best first, each 
 
 @dataclass(frozen=True)
 class Standing:
-    """A way of ranking, by the queries that are judged."""
+    """The standing of a way of ranking, over the judged queries."""
 
     way: str
     ndcg: float  #: x 100, mean over queries
@@ -47,18 +45,18 @@ class Standing:
 
 
 class Judging:
-    """Queries, the documents that several ways of ranking found, and grades of these pairs.
+    """Queries, the documents that several rankings found, and grades of these pairs.
 
-    Its folder is a retrieval set as BEIR's, of the queries whose documents are all judged.
+    Its folder is a retrieval set in BEIR's form, with the queries whose documents are all judged.
 
     Args:
-        queries: File of them.
-        index: Where documents are looked for.
-        folder: Of judgements.
-        models: By name; each ranks by meaning.
-        ways: How the index itself ranks.
-        k: Documents of each way.
-        seed: Of the order in which documents are shown.
+        queries: File of the queries.
+        index: Index of the documents.
+        folder: Folder of the judgements.
+        models: Models by name; each ranks by meaning.
+        ways: Rankings by the index itself.
+        k: Documents per ranking.
+        seed: Seed of the order of documents.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class Judging:
         self._folder = Path(folder)
         self.k = k  #: documents of each way
         self.queries = _read_queries(queries)  #: text -> id
-        self.documents: dict[str, str] = {}  #: text -> id, the first one of equal texts
+        self.documents: dict[str, str] = {}  #: text -> id; the first for equal texts
         with index.store.reading():
             rows = index.store.sql.execute("SELECT id, part, text FROM rows ORDER BY key")
             for name, part, text in rows:
@@ -99,7 +97,7 @@ class Judging:
             self.pools[query] = sorted(set(of_ways))
             random.Random(f"{seed} {query}").shuffle(self.pools[query])
         self.judged = Judgements(self._folder / "judgements.jsonl")
-        write_text(self._folder / ".ignore", "*\n")  # no note of a folder that holds it
+        write_text(self._folder / ".ignore", "*\n")  # keeps it out of searches in a parent folder
         self._write_texts("corpus.jsonl", self.documents)
         self._write_texts("queries.jsonl", self.queries)
         self.write()
@@ -107,7 +105,7 @@ class Judging:
     def _found(
         self, index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]
     ) -> dict[str, RankedDocuments]:
-        """Return for each way the documents of each query."""
+        """Return the documents of each query, for each ranking."""
         found = {}
         for name, model in models.items():
             encoder = loading.open_encoder(model, dtype="auto")
@@ -130,12 +128,12 @@ class Judging:
 
     @property
     def pairs(self) -> list[Pair]:
-        """All queries with their documents, in the order in which they are asked."""
+        """All queries with their documents, in the order of the questions."""
         return [(query, text) for query, pool in self.pools.items() for text in pool]
 
     @property
     def left(self) -> list[Pair]:
-        """Those that are not judged."""
+        """The pairs that are not judged yet."""
         return [pair for pair in self.pairs if pair not in self.judged.grades]
 
     @property
@@ -145,7 +143,7 @@ class Judging:
         return [query for query in self.queries if query not in left]
 
     def standings(self) -> list[Standing]:
-        """Return the ways, best first; none before a query is judged."""
+        """Return the rankings, best first; none before a query is judged."""
         done = self.done
         if not done:
             return []
@@ -158,7 +156,7 @@ class Judging:
             mean = float(differences.mean())
             more = None
             if mean:
-                # the width of an interval falls with the root of the number of queries
+                # an interval shrinks with the square root of the number of queries
                 needed = len(done) * ((high - low) / 2 / mean) ** 2
                 more = max(0, math.ceil(needed) - len(done), FEWEST - len(done))
                 if low <= 0 <= high:
@@ -168,7 +166,7 @@ class Judging:
         return standings
 
     def _ndcg(self, way: str, queries: Sequence[str]) -> Doubles:
-        """Return nDCG@k of each query; 0 without any good document."""
+        """Return nDCG@k of each query; 0 if it has no good document."""
         ranked = np.full((len(queries), self.k), -1)
         grades = []
         for row, query in enumerate(queries):
@@ -184,7 +182,7 @@ class Judging:
         return values
 
     def _graded(self, query: str) -> dict[str, int]:
-        """Return all documents that are judged for a query, also by an earlier comparison."""
+        """Return all judged documents of a query, also from earlier comparisons."""
         graded = self.judged.grades.items()
         return {
             text: grade
@@ -193,7 +191,7 @@ class Judging:
         }
 
     def write(self) -> None:
-        """Write the judgements of the queries that are done."""
+        """Write the judgements of completed queries."""
         lines = ["query-id\tcorpus-id\tscore\n"]
         for query in self.done:
             for text, grade in self._graded(query).items():
@@ -215,7 +213,7 @@ def _read_queries(file: str) -> dict[str, str]:
                 if text.strip():
                     queries.setdefault(text.strip(), _written(number))
     if not queries:
-        raise UsageError(f"{file} has no query; write one a line")
+        raise UsageError(f"{file} has no query; write one per line")
     _check_ids(file, queries)
     return queries
 

@@ -1,4 +1,4 @@
-"""The public interface of the papers' tables measured again.
+"""Public interface for measuring the papers' tables again.
 
 It imports nothing heavy, since the command line reads it.
 """
@@ -26,7 +26,7 @@ class Reproduction:
 
     label: str
     document: dict[str, Any] | None = None
-    file: Path | None = None  #: None if nothing can be measured
+    file: Path | None = None  #: None if no value can be measured
     error: PromptcliError | None = None
     drawn: Sequence[Path] = ()  #: pictures of its numbers
 
@@ -54,27 +54,28 @@ def reproduce(
     plot: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Reproduction]:
-    """Measure tables of the papers and write the results; earlier figures come from the cache.
+    """Measure tables of the papers and write the results; earlier values come from the cache.
 
     Args:
         tables: ``promptbert/5``, ``ditto`` (all of a paper), ``all``, or several.
         backbone: A shipped name, a folder, a hub id, or glove:FILE. Default: mini-bert.
-        paper: Measure every row on the backbone that it was published for, unless one is given,
-            and train with the settings that were published for it.
+        paper: Measure every row on its published backbone, unless one is given, and train with
+            the published settings.
         train: Train the rows that need it.
-        seeds: Runs of each of them; one run has seed 42, several 0, 1, ...
-        head: Of Ditto's rows, e.g. 1-9, or a saved model that reads one. Default: the published
-            one, which only published backbones and mini-bert have.
-        texts: The data that rows are fitted, counted and trained on.
-        data_dir: SentEval folder of the tasks; without it they come from the hub.
+        seeds: Runs of each trained row; one run has seed 42, several have 0, 1, ...
+        head: Attention head of Ditto's rows, e.g. 1-9, or a saved model with a head. Default: the
+            published head, which only published backbones and mini-bert have.
+        texts: The data for fitting, counting and training.
+        data_dir: SentEval folder of the tasks; without it, tasks come from the hub.
         output: Folder of the result files.
-        force: Measure again what is cached.
+        force: Measure cached values again.
         plot: A picture of one table. The papers' figures are drawn into ``output`` anyway, if
             matplotlib is installed.
-        settings: Changes of the settings of the rows that are trained, of methods that have them.
+        settings: Changed settings of the trained rows whose methods have them.
 
     Returns:
-        The tables on their backbones, each as soon as it is measured; a failure ends only its own.
+        The tables on their backbones, each as soon as it is measured; a failure affects only
+            its own table.
 
     Raises:
         UsageError: An unknown table or head.
@@ -141,7 +142,8 @@ def overviews(
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
 ) -> list[dict[str, Any]]:
-    """Return the needs of every table and how many of its values can be measured here, offline.
+    """Return every table's requirements and the number of its values that can be measured here,
+    offline.
 
     The result is JSON-ready.
     """

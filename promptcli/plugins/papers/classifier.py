@@ -2,10 +2,10 @@
 protocols.
 
 Source: SentEval, tools/classifier.py with nhid 0: one linear layer, softmax, mean cross-entropy,
-weight decay added to the gradient (of the bias, too), early stopping on held-out examples, the best
-weights kept. Every fit equals the one that SentEval makes alone, but all are one batched matrix
-product a step. Protocols: tools/validation.py; accuracies are x 100, rounded to 2 decimals like
-SentEval's; of equally good weight decays the first is taken.
+weight decay added to the gradient (including the bias's), early stopping on held-out examples, and
+the best weights kept. Every fit equals SentEval's separate fit, but each step of all fits is one
+batched matrix product. Protocols: tools/validation.py; accuracies are x 100, rounded to 2 decimals
+like SentEval's; on ties the first weight decay wins.
 """
 
 import math
@@ -25,10 +25,10 @@ from promptcli.evaluation.evaluator import EvalSettings
 from promptcli.notes import Advance, stage
 
 SENTEVAL_SEED = 1111  #: SentEval's seed of folds, first weights and order of examples
-DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  #: the weight decays that are tried
+DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  #: candidate weight decays
 #: share of the training examples that the last training holds out for early stopping
 HELD_OUT = 0.05
-_PADDING = -100  #: the label of no example
+_PADDING = -100  #: a label that no example has
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -38,25 +38,25 @@ Examples = tuple[Floats, Labels]  #: features (n, d) and labels (n,) of a split
 
 @dataclass(frozen=True)
 class ClassifierTraining:
-    """How a classifier is trained."""
+    """Training settings of a classifier."""
 
     folds: int  #: of every cross-validation
     optimizer: str  #: a row of ``OPTIMIZERS``
     learning_rate: float
-    batch: int  #: examples a step
-    epoch_size: int  #: passes over the training examples between two looks at the held-out ones
+    batch: int  #: examples per step
+    epoch_size: int  #: passes over the training examples between two evaluations
     #: stop after this many evaluations without improvement; the count is never reset (as SentEval
     #: does)
     tenacity: int
-    max_passes: int = 200  #: training ends after the first look beyond this many passes
+    max_passes: int = 200  #: training ends after the first evaluation beyond this many passes
     seed: int = SENTEVAL_SEED  #: of folds, first weights and order of examples
 
     def facts(self) -> dict[str, Any]:
-        """Return all that an accuracy depends on beside the data, JSON-ready."""
+        """Return everything but the data that determines an accuracy, JSON-ready."""
         return {**asdict(self), "weight_decays": list(DECAYS), "held_out": HELD_OUT}
 
     def caption(self) -> str:
-        """Return the line that tables print about the classifier and its seed."""
+        """Return the tables' line about the classifier and its seed."""
         return (
             f"SentEval's linear classifier, {self.folds} folds, {self.optimizer},"
             f" seed {self.seed}; accuracy x 100"
@@ -73,7 +73,7 @@ FAST = ClassifierTraining(
 
 
 def training_of(settings: EvalSettings) -> ClassifierTraining:
-    """Return how classifiers are trained."""
+    """Return the training settings of classifiers."""
     return FAST if settings.fast else FULL
 
 
@@ -89,7 +89,7 @@ class ClassifierFit:
     """One training run."""
 
     train: RowNumbers  #: row numbers of the training examples
-    held_out: RowNumbers  #: row numbers of the examples that end the training
+    held_out: RowNumbers  #: row numbers of the examples for early stopping
     #: weight decays, one classifier each; the same number in every fit of a call
     decays: Sequence[float]
     generator: np.random.RandomState  #: draws the order of the examples
@@ -112,7 +112,7 @@ class Classifiers:
     ) -> ClassifierFit:
         """Return a training run on ``rows``.
 
-        Without ``held_out`` a share of them is drawn and held out.
+        Without ``held_out``, a share of them is drawn and held out.
         """
         generator = np.random.RandomState(self.training.seed)
         if held_out is None:
@@ -126,8 +126,8 @@ class Classifiers:
         """Train the classifiers of f fits of similar length with r weight decays each, side by
         side.
 
-        ``advance`` is called with the number of fits that have ended. Returned are the weights
-        (f, r, c, d + 1), the bias last, and the accuracies (f, r) of the held-out examples, 0 to 1.
+        ``advance`` takes the number of finished fits. Returned are the weights (f, r, c, d + 1),
+        the bias last, and the accuracies (f, r) on the held-out examples, 0 to 1.
         """
         training = self.training
         features, labels = self.features, self.labels
@@ -136,13 +136,13 @@ class Classifiers:
             layer = torch.nn.Linear(features.shape[1] - 1, int(labels.max()) + 1)
         first = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach().to(features.device)
         decays = torch.tensor([list(fit.decays) for fit in fits], device=features.device)  # (f, r)
-        # one for each fit: an optimiser leaves alone what has no gradient
+        # one parameter per fit: an optimiser skips parameters without gradient
         parameters = [first.repeat(decays.shape[1], 1, 1).requires_grad_() for _ in fits]
         optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
         best = torch.stack(parameters).detach()
         accuracy = torch.full(decays.shape, -1.0, dtype=torch.float64)
         futile = torch.zeros(decays.shape, dtype=torch.int64)
-        # the fits that still train, the longest first
+        # the fits still in training, the longest first
         going = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
         passes = 0
         while going and passes <= training.max_passes:
@@ -177,7 +177,7 @@ class Classifiers:
     def _batches(self, fits: Sequence[ClassifierFit]) -> Iterator[Tensor]:
         """Yield the rows (f, b) of each step of a pass over the fits' examples, in a new order.
 
-        The longest fits are the first, and the only ones of the last steps. -1 is padding.
+        The longest fits come first, and alone take part in the last steps. -1 is padding.
         """
         batch = self.training.batch
         steps = [math.ceil(len(fit.train) / batch) for fit in fits]
@@ -203,8 +203,8 @@ class Classifiers:
         return means.sum() + (decays * weights.square().sum((2, 3))).sum() / 2
 
     def best(self, fits: Sequence[ClassifierFit], advance: Advance) -> tuple[int, float, Tensor]:
-        """Return which of ``DECAYS`` is best over fits that try all of them, its mean accuracy
-        x 100, and the weights (f, c, d + 1).
+        """Return the index of the best of ``DECAYS`` over fits that try all of them, its mean
+        accuracy x 100, and the weights (f, c, d + 1).
         """
         weights, accuracy = self.train(fits, advance)
         scores = [round(100 * float(value), 2) for value in accuracy.mean(0)]
@@ -225,16 +225,16 @@ class Outcome:
     """A classifier's result on one task."""
 
     test: float  #: accuracy x 100 on test examples
-    #: (examples,) 1 for each test example that was classified rightly, else 0
+    #: (examples,) 1 for each correctly classified test example, else 0
     right: NDArray[np.float64]
     dev: float  #: accuracy x 100 on the examples that chose the weight decay
     decays: list[float]  #: the weight decay chosen, one for each outer fold
 
 
 def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTraining) -> None:
-    """Refuse labels of one class or with too few examples to fold.
+    """Refuse labels with only one class, or with too few examples to fold.
 
-    ``splits`` has the split to train on first.
+    ``splits`` has the training split first.
     """
     labels = next(iter(splits.values()))
     classes, counts = np.unique(labels, return_counts=True)
@@ -247,7 +247,7 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTr
         return
     folds = needed = training.folds
     left = len(labels)
-    if "all" in splits:  # an outer fold is tested on, the others are folded again
+    if "all" in splits:  # an outer fold is the test set, the others are folded again
         needed += 2
         left -= math.ceil(left / folds)
     if counts.min() < needed:
@@ -271,11 +271,11 @@ def classify(
 ) -> Outcome:
     """Test classifiers by SentEval's protocol for these splits.
 
-    ``all``: each fold is tested by a classifier whose weight decay folds of the other examples
-    chose; all folds are drawn by 1111, the seed decides first weights and order alone
+    ``all``: each fold is tested by a classifier whose weight decay was chosen on folds of the other
+    examples; all folds are drawn with seed 1111, and the seed sets only first weights and order
     (InnerKFoldClassifier). ``train`` and ``test``: folds of ``train`` choose the weight decay
-    (KFoldClassifier). If there is ``dev`` too, it chooses the weight decay and the end
-    (SplitClassifier). ``task`` is named by the progress.
+    (KFoldClassifier). With ``dev`` too, it chooses the weight decay and the end (SplitClassifier).
+    ``task`` is the name shown in the progress.
     """
     classifiers = Classifiers(splits.values(), training, device)
     labels = classifiers.labels.cpu().numpy()

@@ -1,4 +1,4 @@
-"""``promptcli reproduce``: the papers' tables measured again."""
+"""``promptcli reproduce``: measures the papers' tables again."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -146,23 +146,23 @@ def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     return options.parse_pairs(kinds, pairs)
 
 
-#: Formats that hold all tables in one; of the others each table is printed when it is measured.
+#: Formats with all tables in one document; in others each table is printed once measured.
 _WHOLE = ("csv", "json")
 
 
 def _check_plot(plot: Path | None, tables: Sequence[str], *, force: bool) -> None:
-    """Refuse a picture that could not be drawn: it is of one table."""
+    """Refuse a picture that cannot be drawn: it shows one table."""
     if plot is None:
         return
     from promptcli.plugins.analyze.pictures import check_picture
 
     check_picture(plot, force=force)
     if tables in (["page"], ["list"]) or len(find_tables(tables)) > 1:
-        raise UsageError(f"--plot {plot} is of one table; give one, e.g. ditto/figure-2")
+        raise UsageError(f"--plot {plot} shows one table; name one, e.g. ditto/figure-2")
 
 
 def _measure(reproductions: "Iterator[Reproduction]", format: str, *, intervals: bool) -> None:
-    """Print each table when it is measured, or all in one; raise if none was measured."""
+    """Print each table once measured, or all in one document; raise if none was measured."""
     from promptcli.plugins.papers.report import caption, records, remarks, table_of
 
     documents: list[dict[str, Any]] = []
@@ -196,7 +196,7 @@ def _measure(reproductions: "Iterator[Reproduction]", format: str, *, intervals:
 
 
 def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[result_files.Part]:
-    """Lay out what every table needs and how many of its figures can be measured now."""
+    """Lay out every table's requirements and the number of values that can be measured now."""
     parts: list[result_files.Part] = [f"published figures that can be measured now on {backbone}"]
     for row in overviews:
         needs = [f"on {', '.join(row['backbones'])}", *row["data"]]

@@ -1,4 +1,4 @@
-"""One backbone and the data that tables are measured on."""
+"""One backbone and the data for measuring tables."""
 
 import contextlib
 import functools
@@ -34,7 +34,7 @@ from promptcli.storage.tensors import save_tensors
 
 PROTOCOL = "senteval"  #: the papers' pairs and text
 
-#: Training data by their option: the layouts allowed.
+#: Option of training data -> the allowed layouts.
 EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
     "corpus": (LAYOUTS["sentences"],),
     "triplets": (LAYOUTS["triplets"], LAYOUTS["pairs"]),
@@ -49,14 +49,15 @@ class MeasureData:
 
     #: data set -> hash, size, ...; JSON-ready
     facts: dict[str, Facts] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  #: missing data set -> why
-    content: Any = None  #: for the measure alone
+    missing: dict[str, str] = field(default_factory=dict)  #: missing data set -> reason
+    content: Any = None  #: used only by the measure
 
 
 class FiguresCache(Cache):
-    """Figures, and the tensors of trained rows, kept on disk by everything that determines them.
+    """Values, and the tensors of trained rows, stored on disk under a key of everything that
+    determines them.
 
-    A ``fresh`` one returns only what was put into it.
+    A ``fresh`` cache returns only its own new values.
     """
 
     def __init__(self, folder: Path | None = None, *, fresh: bool = False) -> None:
@@ -86,9 +87,9 @@ class FiguresCache(Cache):
 
     @contextlib.contextmanager
     def unfinished(self, key: Mapping[str, Any]) -> Iterator[Path]:
-        """Yield the folder of a training, as the one that was stopped has left it.
+        """Yield the folder of a training, as a stopped run left it.
 
-        It is deleted once the block ends well. Refuse if another process works there.
+        It is deleted once the block succeeds. A folder in use by another process is refused.
         """
         run = RunFolder(self._path(key, ".run"))
         with run.claim("the same work", "leave it out"):
@@ -100,7 +101,7 @@ class FiguresCache(Cache):
             run.discard()
 
     def _is_hidden(self, name: str) -> bool:
-        """Return whether what has a name is of an earlier time, which a fresh cache hides."""
+        """Return whether the named value is older, which a fresh cache hides."""
         return self._fresh and name not in self._written
 
     def _path(self, key: Mapping[str, Any], suffix: str) -> Path:
@@ -124,14 +125,14 @@ class MeasurementContext:
     cache: FiguresCache = field(default_factory=FiguresCache)
     #: SentEval folder, or None for the hub
     data_dir: Path | None = field(default_factory=_data_folder)
-    #: data that rows are fitted, counted and trained on
+    #: data for fitting, counting and training
     texts: Texts = field(default_factory=Texts)
-    seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
-    head: str | None = None  #: of Ditto's rows; None: the published one of the backbone
-    draw: "Draw | None" = None  #: None: figures of the papers are left out
+    seeds: Sequence[int] = ()  #: seeds of every trained row's runs; empty: such rows are left out
+    head: str | None = None  #: head of Ditto's rows; None: the backbone's published head
+    draw: "Draw | None" = None  #: None: the papers' figures are left out
     paper: bool = False  #: whether trained rows have the settings published for their backbones
-    changes: Mapping[str, Any] = field(default_factory=dict)  #: of the settings of trained rows
-    #: of systems that were measured, by a hash of system and data
+    changes: Mapping[str, Any] = field(default_factory=dict)  #: changed settings of trained rows
+    #: measured systems, by a hash of system and data
     scores: dict[str, list[Score]] = field(default_factory=dict, init=False)
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
     _examples: dict[str, sources.TrainingExamples] = field(default_factory=dict, init=False)
@@ -142,9 +143,9 @@ class MeasurementContext:
 
     @functools.cached_property
     def published(self) -> str | None:
-        """The published or shipped backbone that this one is, see ``published_name``.
+        """The published or shipped backbone that equals this one, see ``published_name``.
 
-        One that cannot be opened is the one that it is called: nothing is measured on it.
+        If a backbone cannot be opened, its given name counts: nothing is measured on it.
         """
         try:
             return published_name(self.backbone)
@@ -153,13 +154,15 @@ class MeasurementContext:
 
     @property
     def name(self) -> str:
-        """Its name in results: without folders, of other word vectors than the papers' the file."""
+        """The name in results: without folders; for word vectors other than the papers', the
+        file.
+        """
         if words_only(self.backbone_name) and self.published is None:
             return Path(self.backbone_name.partition(":")[2]).name
         return short_name(self.backbone_name)
 
     def is_on(self, backbone: str) -> bool:
-        """Return whether this is a backbone of the papers' tables."""
+        """Return whether this is the named backbone of the papers' tables."""
         return self.published == short_name(backbone)
 
     @functools.cached_property
@@ -234,7 +237,7 @@ class MeasurementContext:
         return self.once(" ".join(names), load)
 
     def development(self) -> STSTask:
-        """Return the pairs that trained weights and heads are chosen by, as in the papers."""
+        """Return the pairs that choose trained weights and heads, as in the papers."""
         loaded = self.tasks(["STS-B:dev"])
         if loaded.missing:
             raise NotFoundError("no data: STS-B:dev")
@@ -248,27 +251,27 @@ class MeasurementContext:
         return found
 
     def once(self, name: str, load: Callable[[], MeasureData]) -> MeasureData:
-        """Return the data of a name, loaded the first time."""
+        """Return the data of a name, loaded once."""
         if name not in self._loaded:
             self._loaded[name] = load()
         return self._loaded[name]
 
 
 def note_missing(missing: Mapping[str, str]) -> None:
-    """Say which data sets are missing, and why."""
+    """Note which data sets are missing, and why."""
     for label, reason in missing.items():
         note(f"no data of {label}: {reason}")
 
 
 def open_backbone(choice: Choice) -> Backbone:
-    """Return a new copy of the backbone that is chosen."""
-    # the simplest recipe: any backbone has it
+    """Return a new copy of the chosen backbone."""
+    # the simplest recipe, which any backbone supports
     recipe = Recipe(backbone=choice.model or choice.backbone, pooling="static/avg")
     return build_encoder(recipe, device=choice.device, dtype=choice.dtype or "stored").backbone
 
 
 def check_analyze(context: MeasurementContext) -> MeasureData:
-    """Return no data; refuse if analyses cannot be run here: the plug-in's folder may be absent."""
+    """Return no data; refuse if the analyze plug-in is absent."""
     try:
         from promptcli import analyze  # noqa: F401
     except ImportError:
@@ -290,12 +293,12 @@ def analyze_each(
     return list(found.values())
 
 
-#: Draws the figure of that name into a file, whose name it returns.
+#: Draws the figure of that name into a file, and returns the file's name.
 Draw = Callable[[str, MeasurementContext], str]
 
 
 def head_of(text: str, backbone: str) -> str:
-    """Return a head of a backbone, given as LAYER-HEAD or by a model that reads it."""
+    """Return a head of a backbone, given as LAYER-HEAD or by a model that uses it."""
     read = parse_ditto(text) or parse_ditto(f"ditto:{text}")
     if read is None:
         recipe = loading.open_registry().card(text).recipe

@@ -48,7 +48,7 @@ class PlannedRow:
     """One row of a table, its obstacles and its measured values."""
 
     row: PublishedRow
-    not_measured: dict[str, str]  #: column that cannot be measured -> why
+    not_measured: dict[str, str]  #: unmeasurable column -> reason
     system: MeasuredSystem | None
     cells: Cells = field(default_factory=dict)
 
@@ -62,8 +62,8 @@ def plan_table(
 ) -> list[PlannedRow]:
     """Return the rows with their systems, or the obstacles of each column.
 
-    A published backbone is measured on its own rows only. Without ``search`` no head is searched
-    for: those rows have no system.
+    A published backbone is measured only on its own rows. Without ``search`` no head is searched
+    for: rows that need one have no system.
     """
     reasons = {column: _reason_of_column(column, context) for column in table.columns}
     obstacles = {column: reason for column, reason in reasons.items() if reason}
@@ -86,9 +86,9 @@ def plan_table(
 def wanted_tables(
     wanted: str | Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
 ) -> list[tuple[PublishedTable, str]]:
-    """Return tables with their backbones: the one given, the published ones, or the default.
+    """Return tables with their backbones: the given one, the published ones, or the default.
 
-    The published ones are taken with ``paper``, unless a backbone is given.
+    With ``paper`` they are the published ones, unless a backbone is given.
     """
     tables = find_tables(wanted)
     if backbone is not None or not paper:
@@ -103,7 +103,7 @@ def wanted_tables(
 
 
 def _check_row(row: PublishedRow, table: PublishedTable, context: MeasurementContext) -> None:
-    """Refuse a row of which no column can be measured."""
+    """Refuse a row without any measurable column."""
     kind = SYSTEMS[row.kind]
     if not kind.on_backbone(train=bool(context.seeds)):
         raise UsageError(kind.absent.format(row.argument))
@@ -123,7 +123,7 @@ def _check_row(row: PublishedRow, table: PublishedTable, context: MeasurementCon
 
 
 def _reason_of_column(column: str, context: MeasurementContext) -> str | None:
-    """Return why a column cannot be measured for any row, if so."""
+    """Return the reason if no row's value of a column can be measured."""
     if column in EXTREMES and len(context.seeds) < 2:
         return "several runs: ask for them by train and seeds"
     measure = MEASURE_OF[column]
@@ -141,7 +141,8 @@ def _reason_of_column(column: str, context: MeasurementContext) -> str | None:
 
 
 def overview(table: PublishedTable, context: MeasurementContext) -> Facts:
-    """Return a table's needs and how many values can be measured in a context, JSON-ready.
+    """Return a table's requirements and the number of values that can be measured in a context,
+    JSON-ready.
 
     Nothing is measured.
     """
@@ -167,7 +168,7 @@ def overview(table: PublishedTable, context: MeasurementContext) -> Facts:
 def measure_table(table: PublishedTable, context: MeasurementContext) -> Facts:
     """Return the result document, JSON-ready.
 
-    Every row has its published and measured values, or why it is not measured.
+    Every row has its published and measured values, or the reason why it is not measured.
     """
     rows = plan_table(table, context)
     loaded = _measure_rows(rows, table, context)
@@ -227,7 +228,7 @@ def _measure(
 ) -> dict[MeasuredSystem, Cells]:
     """Return each system's cells.
 
-    Equal systems are measured once, and known cells come from the cache.
+    Equal systems are measured once; known cells come from the cache.
     """
     measure = MEASURES[name]
     data = data_of(name, context)
@@ -298,9 +299,9 @@ def _row(
 
 
 def published_value(published: Mapping[str, Any], column: str) -> Any:
-    """Return the published value of a column, None without one.
+    """Return the published value of a column, or None.
 
-    An average is that of the tasks that were measured, if the paper has them all.
+    A published average covers only the measured tasks, if the paper has all of them.
     """
     is_mean = COLUMNS[column].mean_of and column not in EXTREMES
     if is_mean and "average_of_same_tasks" in published:
@@ -309,7 +310,7 @@ def published_value(published: Mapping[str, Any], column: str) -> Any:
 
 
 def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) -> Facts:
-    """Return a system's recipe, the text it was fitted or trained on, and its attention head."""
+    """Return a system's recipe, its fitting or training text, and its attention head."""
     recipe = system and system.recipe
     text = system and system.fitted_on
     head = recipe and recipe.parts.pooling.head

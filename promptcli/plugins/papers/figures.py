@@ -15,11 +15,11 @@ from promptcli.plugins.papers.report import backbone_stem, file_stem, heads
 from promptcli.plugins.papers.systems import with_head
 from promptcli.recipe import RECIPES
 
-#: The sentence of figures of one sentence.
+#: The sentence in single-sentence figures.
 _SENTENCE = "A baker opens her shop before sunrise and lights the oven."
 #: All pairs of STS-B, on which alignment and uniformity are compared.
 _ALL_STS_B = ["STS-B:train", "STS-B:dev", "STS-B"]
-#: Recipes of Ditto's figure 4, those that need no training.
+#: Training-free recipes of Ditto's figure 4.
 _COMPARED = (
     "last-avg",
     "first-last-avg",
@@ -31,13 +31,15 @@ _COMPARED = (
 
 
 def can_draw() -> bool:
-    """Return whether there is matplotlib, and the plug-in ``analyze``, which draws by it."""
+    """Return whether matplotlib and the plug-in ``analyze``, which draws with it, are installed."""
     plugin = importlib.util.find_spec("promptcli.plugins.analyze")
     return plugin is not None and not errors.missing_libraries("matplotlib")
 
 
 def painter(folder: Path, plot: Path | None = None) -> Draw | None:
-    """Return what draws a figure into a folder, and into ``plot``; None if nothing can draw."""
+    """Return a function that draws a figure into a folder, and into ``plot``; None if drawing is
+    impossible.
+    """
     if not can_draw():
         return None
 
@@ -52,7 +54,7 @@ def painter(folder: Path, plot: Path | None = None) -> Draw | None:
     return draw
 
 
-#: Draws a figure that is measured into a file.
+#: Draws a measured figure into a file.
 _DrawInto = Callable[[Path], None]
 
 
@@ -87,7 +89,7 @@ def _uniformity(context: MeasurementContext) -> _DrawInto:
     return lambda path: found[0].draw(path, dict(zip(_COMPARED, found, strict=True)), title)
 
 
-#: By the names that rows of figures have in the published tables.
+#: By the names of figures' rows in the published tables.
 _FIGURES: dict[str, Callable[[MeasurementContext], _DrawInto]] = {
     "impact": _impact,
     "attention": _attention,
@@ -101,7 +103,7 @@ def draw_numbers(folder: Path, document: Mapping[str, Any], plot: Path | None = 
     """Draw a table that is a figure in the paper into a folder, and any table into ``plot``; return
     the files.
 
-    None is drawn of a table that holds no number, or without matplotlib.
+    Nothing is drawn for a table without numbers, or without matplotlib.
     """
     paths = [plot] if plot else []
     if "/figure-" in document["table"] and can_draw():
@@ -110,9 +112,9 @@ def draw_numbers(folder: Path, document: Mapping[str, Any], plot: Path | None = 
 
 
 def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
-    """Draw the numbers of a table, measured beside published; return whether it has any.
+    """Draw a table's measured and published numbers side by side; return whether it has any.
 
-    A column without a number has no panel.
+    A column without numbers has no panel.
     """
     from promptcli.plugins.analyze import pictures
 

@@ -1,4 +1,4 @@
-"""How columns are measured, each kind by an entry of ``MEASURES``."""
+"""The measures of columns, each an entry of ``MEASURES``."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from promptcli.plugins.papers.systems import (
 from promptcli.plugins.papers.transfer import NAMES, TransferTask
 from promptcli.recipe import RECIPES
 
-Cells = dict[str, Facts]  #: column -> its measured value, JSON-ready, by ``cell``
+Cells = dict[str, Facts]  #: column -> its measured value from ``cell``, JSON-ready
 
 #: Columns that show the extreme of several runs, not their mean.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
@@ -64,7 +64,7 @@ def over_runs(runs: Sequence[Cells]) -> Cells:
 def measure_sts(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
-    """Yield each system's score on every task with data, and their average."""
+    """Yield each system's score on every available task, and their average."""
     tasks: list[STSTask] = data.content
     encoders = [system.encoder for system in systems]
     scores = evaluator.score_encoders(encoders, tasks)
@@ -92,9 +92,10 @@ def _with_average(column: str, scores: Sequence[Score], interval: tuple[float, f
 def measure_gains(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
-    """Yield each system's average less that of the plain mean of the last layer, with the 95%
-    interval of the differences on the same resampled pairs; nothing for the mean itself, and for
-    word vectors, which have no layer.
+    """Yield each system's average minus that of the plain mean of the last layer, with the 95%
+    interval of the differences on the same resampled pairs.
+
+    Nothing is yielded for the mean itself, and for word vectors, which have no layer.
     """
     if context.backbone.words_only:
         yield from ({} for _ in systems)
@@ -113,7 +114,7 @@ def _key_of(system: MeasuredSystem, data: MeasureData) -> str:
 
 
 def _scores(system: MeasuredSystem, data: MeasureData, context: MeasurementContext) -> list[Score]:
-    """Return a system's scores, one a task, computed once in a process."""
+    """Return a system's scores, one per task, computed once per process."""
     key = _key_of(system, data)
     if key not in context.scores:
         context.scores[key] = evaluator.score_encoders([system.encoder], data.content)
@@ -121,7 +122,7 @@ def _scores(system: MeasuredSystem, data: MeasureData, context: MeasurementConte
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
-    """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
+    """Return the tasks of the data folder; ``content`` lists those that can be scored."""
     if context.data_dir is None:
         note("transfer tasks are read from a folder; give data_dir, SentEval's `downstream`")
         return MeasureData(missing=dict.fromkeys(NAMES, ""))
@@ -148,7 +149,7 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
 def measure_transfer(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
-    """Yield each system's accuracy on every task with data, and the average.
+    """Yield each system's accuracy on every available task, and the average.
 
     The systems are encoded and scored one after the other.
     """
@@ -184,7 +185,7 @@ def measure_vocabulary(
 
 
 def diagonal_data(context: MeasurementContext) -> MeasureData:
-    """Return the development pairs, and which sentences idf is counted on."""
+    """Return the development pairs, and the source of the sentences for idf."""
     pairs = context.tasks(["STS-B:dev"])
     idf = {"idf": context.corpus_facts} if pairs.facts else {}
     return MeasureData(pairs.facts | idf, pairs.missing)
@@ -202,7 +203,7 @@ def measure_diagonals(
 
 
 def impact_data(context: MeasurementContext) -> MeasureData:
-    """Return the corpus: impacts are of its first sentences, idf is counted on all."""
+    """Return the corpus: impacts use its first sentences, idf uses all."""
     check_analyze(context)
     sentences = [sentence for sentence in context.sentences if sentence.strip()][:_FIRST]
     setting = (
@@ -230,7 +231,9 @@ def measure_impact(
 def measure_tokens(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
-    """Yield the five likeliest tokens at each mask, plain and denoised (PromptBERT, table 7)."""
+    """Yield the five most probable tokens at each mask, plain and denoised (PromptBERT, table
+    7).
+    """
     recipe = systems[0].recipe
     assert recipe is not None
     encoder = TorchEncoder(recipe, context.backbone, {})
@@ -252,12 +255,12 @@ def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str])
 
 @dataclass(frozen=True)
 class ColumnFormat:
-    """How a column is shown."""
+    """The format of a column."""
 
     head: str
-    decimals: int | None = 2  #: of a number; None: it is printed unchanged
+    decimals: int | None = 2  #: decimals of a number; None: printed unchanged
     mean_of: tuple[str, ...] = ()  #: the columns averaged; those without data are skipped
-    is_score: bool = True  #: whether more is better
+    is_score: bool = True  #: whether higher is better
 
 
 @dataclass(frozen=True)
@@ -265,7 +268,7 @@ class Measure:
     """One way of measuring some columns."""
 
     columns: Mapping[str, ColumnFormat]  #: by their names in tables
-    takes: str = ""  #: its data, for the list of tables
+    takes: str = ""  #: its data, as named in the list of tables
     #: Takes systems that share a model input, the data and the context; yields the cells of each
     #: system in order. None: these columns are not measured.
     run: Callable[[Systems, MeasureData, MeasurementContext], Iterator[Cells]] | None = None
@@ -318,7 +321,7 @@ _SETTINGS = {
 _FROM_THE_START = "from the start, lower-cased, cut to 32 words; the paper's: 100,000"
 _AT_RANDOM = "at random, seed 0, as they are; the paper's: 1,000"
 
-#: By name; every column of the published tables is in one of them.
+#: By name; together they cover every column of the published tables.
 MEASURES: dict[str, Measure] = {
     "sts": Measure(
         {

@@ -1,4 +1,4 @@
-"""mteb's own evaluator on an encoder: its tasks, formulas and result files.
+"""mteb's evaluator applied to an encoder: its tasks, formulas and result files.
 
 No other file imports mteb.
 """
@@ -32,9 +32,9 @@ from promptcli.notes import note, warn
 class MtebScore(Score):
     """A main score of mteb x 100."""
 
-    model: str = field(metadata={"json": "mteb_model"})  #: mteb's name for it
-    revision: str  #: of the model: the fingerprint's first 40 characters, and promptcli's version
-    mteb: str  #: its version
+    model: str = field(metadata={"json": "mteb_model"})  #: mteb's name for the model
+    revision: str  #: the model's: 40 characters of its fingerprint, and promptcli's version
+    mteb: str  #: version of mteb
     file: str  #: mteb's result file
 
 
@@ -48,13 +48,13 @@ _LOCAL = {
 
 @dataclass(frozen=True)
 class MtebTask(OtherTask):
-    """A task of mteb, run by mteb itself, which asks for its vectors itself."""
+    """A task of mteb, run by mteb itself, which requests the vectors."""
 
     pairs: STSTask | None = None  #: replace mteb's data
 
     @classmethod
     def of(cls, name: TaskName, parts: Parts, folder: Path | None) -> "MtebTask":
-        """Return mteb's task of that name, on the pairs of a SentEval folder if it has them."""
+        """Return mteb's task of that name, with the pairs of a SentEval folder if it has them."""
         if folder is None or name.split not in _LOCAL:
             return cls(name.split)
         pairs = load_tasks(folder, [_LOCAL[name.split]], "mteb").tasks

@@ -1,4 +1,4 @@
-"""The published tables as data: every row with its values and how it is measured here.
+"""The published tables as data: every row with its values and its way of measurement.
 
 This module imports nothing heavy.
 """
@@ -14,8 +14,8 @@ from promptcli.errors import UsageError
 from promptcli.settings import setting
 
 NO_MODEL = "own pre-training"  #: the backbone of rows whose models were never published
-ANY_MODEL = "any"  #: the backbone of rows that are measured on any, and have no published values
-GIVEN_AS = {"GloVe": "glove:"}  #: the papers' name of word vectors -> prefix of their file's name
+ANY_MODEL = "any"  #: the backbone of rows without published values, measured on any backbone
+GIVEN_AS = {"GloVe": "glove:"}  #: the papers' name of word vectors -> prefix of the file's name
 Facts = dict[str, Any]  #: JSON-ready values by their names
 Value = float | str | list[str]  #: a number, or a list of tokens, a template, a head
 
@@ -43,7 +43,7 @@ class PublishedRow:
 
     @property
     def label(self) -> str:
-        """The method, with the setting of a trained one."""
+        """The method, with the setting if it is trained."""
         if self.setting == "learning-free":
             return self.method
         return f"{self.method} ({self.setting})"
@@ -54,7 +54,7 @@ class PublishedTable:
     """One published table or figure."""
 
     name: str  #: ``PAPER/NUMBER``
-    title: str  #: in our own words
+    title: str  #: title in our own words
     columns: tuple[str, ...]  #: names of columns in ``MEASURES``
     rows: tuple[PublishedRow, ...]  #: in the paper's order
 
@@ -118,7 +118,7 @@ _PANEL = "Data of fitted and trained rows"
 
 @dataclass(frozen=True)
 class Texts:
-    """Files, or names of data sets that are fetched."""
+    """Files, or names of data sets to fetch."""
 
     corpus: str = setting(
         "demo",

@@ -1,4 +1,4 @@
-"""A result document as a table with its remarks, printed or on a page, and kept in files."""
+"""A result document as a table with remarks, printed or on a page, and its files."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class TableLine(NamedTuple):
 
 
 def heads(document: Document) -> list[str]:
-    """Return the heads of the columns; an average has the number of its tasks."""
+    """Return the column heads; an average's head has its number of tasks."""
     names = []
     for name in document["columns"]:
         tasks = _count_of_tasks(document, name)
@@ -46,7 +46,7 @@ def _count_of_tasks(document: Document, column: str) -> int:
 
 
 def records(document: Document) -> list[dict[str, Any]]:
-    """Return a row for each value of the table, as a CSV has it."""
+    """Return one row per value of the table, for CSV."""
     backbone = document["backbone"]
     rows = []
     for row in document["rows"]:
@@ -90,10 +90,8 @@ def _plain(value: Any) -> Any:
 
 
 def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
-    """Yield the lines of one row.
-
-    They are the measured values, their intervals or standard deviations, then the published values
-    and the difference.
+    """Yield the lines of one row: the measured values, their intervals or standard deviations, then
+    the published values and the difference.
     """
     cells = {column: row["figures"][column] for column in columns if column in row["figures"]}
     if cells:
@@ -120,7 +118,7 @@ def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
 
 
 def _label(row: Document) -> str:
-    """Return a row's method, its setting, and what it was made with here: a head, a text."""
+    """Return a row's method, its setting, and its local head or text."""
     label = str(row["method"])
     if row["setting"] != "learning-free":
         label += f" ({row['setting']})"
@@ -187,7 +185,7 @@ def remarks(document: Document) -> list[str]:
 
 
 def _by_text(said: Iterable[tuple[str, str]]) -> list[str]:
-    """Return what is said of methods, each text once: ``METHOD, METHOD: TEXT``."""
+    """Return remarks on methods, each text once: ``METHOD, METHOD: TEXT``."""
     methods_of: dict[str, dict[str, None]] = {}
     for method, text in said:
         methods_of.setdefault(text, {})[method] = None
@@ -265,7 +263,7 @@ def _about_backbone(backbone: Document) -> list[str]:
 
 
 def _about_texts(document: Document) -> Iterator[str]:
-    """Yield the texts that rows were measured, fitted and trained on, and the seeds of training."""
+    """Yield the texts for measuring, fitting and training rows, and the seeds of training."""
     trained = [row for row in document["rows"] if row["figures"] and _is_trained(row)]
     for kind in EXAMPLES:
         facts = document.get(kind)
@@ -287,7 +285,7 @@ def _is_trained(row: Document) -> bool:
 
 
 def _about_settings(trained: Sequence[Document]) -> Iterator[str]:
-    """Yield how the settings of trained rows differ from the papers'; JSON has all of them."""
+    """Yield the differences of trained rows' settings from the papers'; JSON has all settings."""
     yield from _by_text(
         (
             f"{_label(row).partition(',')[0]} as on {row['published']['backbone']}",
@@ -311,7 +309,7 @@ def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
 def page_parts(document: Document, *, level: int = 1, folder: str = "") -> list[Part]:
     """Return one result document as a part of a page.
 
-    ``folder`` of its pictures is relative to the page, with a last slash.
+    ``folder`` is the pictures' folder relative to the page, with a final slash.
     """
     heading = f"{'#' * level} {document['table']}, {document['backbone']['name']}"
     pictures = [
@@ -345,7 +343,7 @@ unless the column says otherwise. `promptcli reproduce page` writes this page fr
 def results_page(documents: Sequence[Document], folder: str = "../results/") -> str:
     """Return the page of all results.
 
-    ``folder`` is the results' one, relative to the page.
+    ``folder`` is the results' folder relative to the page.
     """
     names = dict.fromkeys(f"`{document['backbone']['name']}`" for document in documents)
     parts: list[Part] = [_PAGE.format(", ".join(names))]

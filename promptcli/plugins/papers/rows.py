@@ -1,4 +1,4 @@
-"""What the plug-in adds: commands, transfer tasks, tasks of mteb."""
+"""Rows of this plug-in: commands, transfer tasks, and mteb's tasks."""
 
 from typing import TYPE_CHECKING, Any
 

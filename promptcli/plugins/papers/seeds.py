@@ -1,7 +1,7 @@
-"""Trained models compared over their seeds: a test over runs, beside the one over pairs.
+"""Comparison of trained models over their seeds: a test over runs, beside the test over pairs.
 
-The interval of ``eval`` is over pairs: it says whether two encoders differ on other pairs, and
-nothing of what another seed would have made of either.
+The interval of ``eval`` is over pairs: it says whether two encoders differ on other pairs, but not
+how another seed would change either.
 """
 
 import fnmatch
@@ -28,15 +28,15 @@ from promptcli.settings import typed_settings
 
 PAIRED = "paired t"
 WELCH = "Welch"
-#: Points within which scores have no spread: a t test divides by it.
+#: Spread in points that counts as zero: a t test divides by the spread.
 _ROUNDING = 1e-9
-#: The fields of a run's record that say how it was trained: names of data, and their hashes.
+#: The record's fields about the training data: names and hashes.
 _TRACED = (
     *("method", "supervised", "source", "data", "chosen_by", "development", "backbone"),
     *("settings", "differs_from_paper", "best_step", "precision"),
     *("command", "versions", "extensions"),
 )
-#: Settings that may differ between runs of one group: the seed, and how the run is computed.
+#: Settings that may differ within a group: the seed, and settings of computation.
 _OF_RUNS = ("seed", "chunk_tokens", "gradient_caching", "compile")
 
 
@@ -44,17 +44,17 @@ _OF_RUNS = ("seed", "chunk_tokens", "gradient_caching", "compile")
 class SeedRun:
     """One training: its seed, and its scores x 100 by task."""
 
-    model: str  #: that has its record
+    model: str  #: model whose record has the run
     seed: int
     scores: Mapping[str, float]
     development: str  #: the task that chose its checkpoint
-    tasks_sha256: Mapping[str, str] = field(default_factory=dict)  #: of the data of each task
-    trained: Mapping[str, Any] = field(default_factory=dict)  #: how, from its record; JSON-ready
+    tasks_sha256: Mapping[str, str] = field(default_factory=dict)  #: hash of each task's data
+    trained: Mapping[str, Any] = field(default_factory=dict)  #: from its record; JSON-ready
 
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Runs that differ in their seed only."""
+    """Runs that differ only in their seed."""
 
     name: str
     runs: Sequence[SeedRun]
@@ -65,7 +65,7 @@ class SeedGroup:
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks that every run has a score of."""
+        """The tasks that every run has a score for."""
         first, *others = self.runs
         return [task for task in first.scores if all(task in run.scores for run in others)]
 
@@ -116,11 +116,11 @@ class SeedComparison:
     seeds: int  #: pairs of runs, or runs of both
     p_value: float | None
     p_holm: float | None = None  #: corrected for all comparisons (Holm, 1979)
-    over_pairs: Comparison | None = None  #: of the best models of both
+    over_pairs: Comparison | None = None  #: comparison of the best models of both
 
     @property
     def beyond_seeds(self) -> bool:
-        """Whether the difference is beyond what seeds make."""
+        """Whether the difference is larger than the variation over seeds explains."""
         return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
 
@@ -140,8 +140,8 @@ class SeedTable:
 def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = None) -> SeedTable:
     """Compare trained models over the seeds of their runs, task by task.
 
-    Besides the test over seeds there is one over pairs, a paired bootstrap of the runs that are
-    best on their development pairs, for tasks whose data are present.
+    A second test is over pairs: a paired bootstrap of the runs that are best on their development
+    pairs, for tasks whose data are present.
 
     Args:
         models: Two or more: a model of several runs (``train --seeds``), several models with commas
@@ -170,10 +170,10 @@ def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = N
 
 
 def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
-    """Return the runs of models: of a word's own sweep, or of all models that it names.
+    """Return the runs of models: those of a word's own sweep, or of all models that it names.
 
-    A word is a model, several with commas between, or a pattern: ``simcse-*``. A model of several
-    runs has them all in its record, one group for each combination of its other settings.
+    A word is a model, several joined by commas, or a pattern: ``simcse-*``. A model of several runs
+    has them all in its record, one group for each combination of its other settings.
 
     Raises:
         NotFoundError: No model has that name.
@@ -212,8 +212,8 @@ def _names(registry: Registry, word: str) -> list[str]:
 
 
 def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
-    """Return the runs of a model's record: changes but the seed, scores, and what the runs of a
-    group share.
+    """Return the runs of a model's record: changes except the seed, scores, and the facts that a
+    group's runs share.
     """
     facts = card.provenance.get("trained", {})
     if "scores" not in facts:
@@ -244,12 +244,12 @@ def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
 
 
 def code_of(facts: Mapping[str, Any]) -> list[str]:
-    """Return the plug-ins' code that took part in a training."""
+    """Return the plug-ins' code used in a training."""
     return list(dict.fromkeys(str(Extension(**each)) for each in facts.get("extensions", [])))
 
 
 def _distinct_runs(name: str, runs: Sequence[tuple[SeedRun, Facts]]) -> list[SeedRun]:
-    """Return a group's runs by seed, which share the same facts; a run that two models record
+    """Return a group's runs by seed; all share the same facts, and a run recorded by two models
     counts once.
     """
     by_seed: dict[int, SeedRun] = {}
@@ -271,10 +271,10 @@ def _distinct_runs(name: str, runs: Sequence[tuple[SeedRun, Facts]]) -> list[See
 
 
 def compare_groups(groups: Sequence[SeedGroup]) -> list[SeedComparison]:
-    """Compare every two groups on each task of both.
+    """Compare every two groups on each common task.
 
     Runs of the same seeds are paired (Student's t of their differences), others compared by Welch's
-    t; both two-sided.
+    t; both are two-sided.
     """
     found = []
     for first, second in itertools.combinations(groups, 2):

@@ -1,4 +1,4 @@
-"""``promptcli compare``: trained models over the seeds of their runs."""
+"""``promptcli compare``: compares trained models over the seeds of their runs."""
 
 import dataclasses
 from typing import Annotated
@@ -17,7 +17,7 @@ from promptcli.plugins.papers.seeds import (
 from promptcli.settings import typed_settings
 from promptcli.training.methods.method import ContrastiveSettings
 
-_VERSIONS = ("promptcli", "torch", "transformers")  #: those that a table names
+_VERSIONS = ("promptcli", "torch", "transformers")  #: versions named below a table
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(ContrastiveSettings)}
 _NO_DEFAULT = object()  # of a method's own setting, which is always named
 _HASH = 12  # digits of a hash in a table; the JSON has all
@@ -80,7 +80,7 @@ def _print_table(table: SeedTable) -> None:
 
 
 def _trace(group: SeedGroup) -> str:
-    """Return what a group's figures follow from: seeds, settings, data, hashes and versions."""
+    """Return the source of a group's scores: seeds, settings, data, hashes and versions."""
     trained = group.runs[0].trained
     settings = {}
     for name, value in trained.get("settings", {}).items():

@@ -1,4 +1,4 @@
-"""The kinds of rows, and how each gets its encoder."""
+"""The kinds of rows, and the encoder of each."""
 
 import dataclasses
 import functools
@@ -37,16 +37,16 @@ _OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype", "extension")
 
 @dataclass(eq=False)
 class MeasuredSystem:
-    """The encoder that a row is measured on."""
+    """The encoder for measuring a row."""
 
     row: PublishedRow
-    identity: Facts  #: everything but the data that its scores depend on; JSON-ready
+    identity: Facts  #: everything except the data that determines its scores; JSON-ready
     recipe: Recipe | None = None  #: every name resolved; None if nothing is encoded
     make: Callable[[], TorchEncoder] | None = None  #: builds the encoder
-    slow: bool = False  #: to build, so it is built when its turn comes
+    slow: bool = False  #: slow to build, so it is built when its turn comes
     transfer: Recipe | None = None  #: the recipe of transfer tasks, if it differs
-    fitted_on: str | None = None  #: the text that it is fitted or trained on, in ``EXAMPLES``
-    runs: "Sequence[MeasuredSystem]" = ()  #: one for each of several seeds; else itself
+    fitted_on: str | None = None  #: its fitting or training text, in ``EXAMPLES``
+    runs: "Sequence[MeasuredSystem]" = ()  #: one system for each of several seeds; else empty
 
     def __post_init__(self) -> None:
         self.runs = self.runs or (self,)
@@ -64,7 +64,7 @@ Systems = Sequence[MeasuredSystem]
 def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSystem]]:
     """Return systems in groups that share a forward pass.
 
-    Slow ones come last, each alone: a kill loses at most one.
+    Slow ones come last, each alone, so a kill loses at most one.
     """
     groups: dict[object, list[MeasuredSystem]] = {}
     for system in systems:
@@ -82,7 +82,7 @@ def weights_of(context: MeasurementContext) -> Facts:
 
 
 def identity_of(recipe: Recipe, context: MeasurementContext) -> Facts:
-    """Return everything that the scores of a recipe on a context's backbone depend on."""
+    """Return everything that determines a recipe's scores on a context's backbone."""
     return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(context)}
 
 
@@ -96,7 +96,7 @@ def recipe_id(system: MeasuredSystem) -> str:
 
 @dataclass(frozen=True)
 class TrainedForm:
-    """What the row of a trained model is trained with."""
+    """The training setup of a row."""
 
     method: str
     changes: Mapping[str, Any] = field(default_factory=dict)  #: of the method's settings
@@ -127,12 +127,12 @@ FORMS: dict[str, TrainedForm] = {
 
 
 def form_of(row: PublishedRow) -> TrainedForm:
-    """Return what a trained row is trained with."""
+    """Return the training setup of a row."""
     return FORMS.get(row.argument) or TrainedForm(row.argument)
 
 
 def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Return a row's system; it is trained when its encoder is first used."""
+    """Return a row's system, which is trained when its encoder is first used."""
     runs = [_trained_run(row, context, seed) for seed in context.seeds]
     first = runs[0]
     if len(runs) == 1:
@@ -254,12 +254,12 @@ def training_facts(system: MeasuredSystem) -> Facts | None:
         differs = {
             each["setting"]: [each["value"], each["paper"]]
             for each in differences_from_paper(method, settings, row.backbone)
-            if each["setting"] not in form_of(row).changes  # which the row is about
+            if each["setting"] not in form_of(row).changes  # the row's subject
         }
     return {**facts, "differs": differs}
 
 
-#: Makes the system of a row, or says what it lacks.
+#: Makes the system of a row, or raises the reason why it cannot.
 SystemFactory = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
 
 
@@ -277,7 +277,9 @@ class RowKind:
     trains: bool = False  #: measured only on request
 
     def on_backbone(self, *, train: bool) -> bool:
-        """Return whether its rows are measured on a backbone, trained ones only with ``train``."""
+        """Return whether rows of this kind are measured on a backbone; trained ones only with
+        ``train``.
+        """
         return not self.absent or (self.trains and train)
 
 
@@ -299,7 +301,9 @@ def system_of(recipe: Recipe, row: PublishedRow, context: MeasurementContext) ->
 
 
 def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Fit on the corpus; rows published on NLI pairs on both sides of the triplets, if given."""
+    """Fit on the corpus; rows published on NLI pairs are fitted on both sides of the triplets, if
+    given.
+    """
     kind = "corpus"
     if row.kind == "fitted-nli" and context.texts.triplets is not None:
         kind = "triplets"
@@ -317,7 +321,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 
 def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Return the published head; on another backbone the head of the same rank there."""
+    """Return the published head, or on another backbone the head of the same rank."""
     rank, _, head = row.argument.partition(":")
     if not context.is_on(row.backbone):
         ranked = ranked_heads(context)
@@ -390,7 +394,7 @@ def _named_recipe(row: PublishedRow, context: MeasurementContext) -> MeasuredSys
 
 
 def with_head(recipe: Recipe, context: MeasurementContext) -> Recipe:
-    """Return a recipe, one of Ditto with the head that is given, if any."""
+    """Return a recipe; a Ditto recipe gets the given head, if any."""
     if context.head is None or not recipe.parts.pooling.lacks_head:
         return recipe
     return recipe.replace(pooling=f"{recipe.pooling}:{context.head}")
@@ -400,7 +404,7 @@ _pooled = _encoding_with(lambda pooling: Recipe(pooling=pooling))
 _prompted = _encoding_with(lambda template: RECIPES["prompt"].replace(prompt=template))
 _word_vectors = _encoding_with(lambda name: Recipe(pooling="static/avg"))
 
-#: By the kind that rows are of.
+#: By kind of row.
 SYSTEMS: dict[str, RowKind] = {
     "recipe": RowKind(_named_recipe),
     "own": RowKind(_named_recipe, backbone="own"),

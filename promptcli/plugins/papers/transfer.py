@@ -1,4 +1,4 @@
-"""Transfer tasks: the data sets of SentEval, scored by its classifier on frozen vectors."""
+"""Transfer tasks: SentEval's data sets, scored by its classifier on frozen vectors."""
 
 import itertools
 import re
@@ -36,18 +36,18 @@ class AccuracyScore(ExampleScore):
     averaged_over: ClassVar[tuple[str, ...]] = NAMES
 
     metric: str = "accuracy"
-    dev: float  #: on the examples that chose the weight decay
-    #: chosen, one for each outer fold
+    dev: float  #: accuracy on the examples that chose the weight decay
+    #: chosen weight decays, one per outer fold
     decays: list[float] = field(metadata={"json": "weight_decays"})
-    examples: dict[str, int]  #: of each split
+    examples: dict[str, int]  #: number of examples per split
     seconds: float  #: spent on the classifiers
     setting: dict[str, Any] = field(repr=False)  #: of the classifiers: folds, optimizer, seed
-    caption: str = field(repr=False)  #: what tables print about them
+    caption: str = field(repr=False)  #: the tables' line about the classifiers
 
 
 @dataclass(frozen=True)
 class LabelledExamples:
-    """n labelled sentences, or pairs, in the order by which SentEval draws its folds."""
+    """n labelled sentences or pairs, in the order in which SentEval draws its folds."""
 
     first: list[str]
     second: list[str] | None  # None if single sentences are classified
@@ -68,7 +68,7 @@ class TransferTask(OtherTask):
 
     @classmethod
     def of(cls, name: TaskName, parts: Parts, folder: Path | None) -> "TransferTask":
-        """Return the task of the rows of its splits: one or two texts and a class number."""
+        """Return the task from its splits' rows: one or two texts and a class number."""
         splits = {}
         for split, rows in parts.items():
             first, second, labels = zip(*rows, strict=True)
@@ -95,13 +95,13 @@ class TransferTask(OtherTask):
         )
 
     def check(self, settings: "EvalSettings") -> None:
-        """Refuse labels that no classifier can be trained on, and note empty sentences."""
+        """Refuse labels on which no classifier can be trained, and note empty sentences."""
         from promptcli.plugins.papers.classifier import check_labels, training_of
 
         errors.require("sklearn", extra="transfer")
         empty = sum(not sentence for sentence in self.sentences())
         if empty:
-            note(f"{self.name}: {empty} empty sentences are classified, too, as in SentEval")
+            note(f"{self.name}: {empty} empty sentences are also classified, as in SentEval")
         labels = {split: part.labels for split, part in self.splits.items()}
         check_labels(self.name, labels, training_of(settings))
 
@@ -165,9 +165,9 @@ def pair_features(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
 
 
 def read_polarity(path: Path) -> Iterator[GoldRow]:
-    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, a sentence a line.
+    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, one sentence per line.
 
-    Empty lines are examples, too.
+    Empty lines are also examples.
     """
     lines = lines_of(path, "latin-1")
     label = int(path.name in _FIRST_CLASS)
@@ -183,7 +183,7 @@ _QUESTIONS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
 
 def read_questions(path: Path) -> Iterator[GoldRow]:
-    """Read TREC: Latin-1, ``COARSE:fine question``; quotes are taken out."""
+    """Read TREC: Latin-1, ``COARSE:fine question``; quotes are removed."""
     for number, [line, *_] in table_rows(path, 1, encoding="latin-1"):
         kind, _, question = line.replace("`", "").replace("'", "").strip().partition(" ")
         coarse, colon, _ = kind.partition(":")

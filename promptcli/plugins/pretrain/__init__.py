@@ -1,1 +1,1 @@
-"""A small BERT from plain text, or an earlier model adapted to it."""
+"""Pre-train a small BERT on plain text, or adapt an earlier model to it."""

@@ -1,9 +1,8 @@
-"""The batches of a pre-training run: they follow from plan and corpus alone, so any step can be
+"""The batches of a pre-training run; plan and corpus alone determine them, so any step can be
 repeated.
 
 Bag-of-words prediction: the [MASK] of a template predicts the content words of its sentence, after
-Ma et al. 2024 (arXiv 2401.11248), in which [CLS] does; so a small model learns what templates ask
-for.
+Ma et al. 2024 (arXiv 2401.11248), where [CLS] does. A small model thus learns to answer templates.
 """
 
 import itertools
@@ -22,12 +21,12 @@ from promptcli.plugins.pretrain.corpus import MASK, Corpus, Template, Vocabulary
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.training.trainable_encoder import MASKED, RANDOM, group_by_length
 
-LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
-_POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
+LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut off
+_POOL = 16_384  # chunks sorted by length at a time: little padding, but still a random draw
 #: Seeds of the kinds of draws, so that no two share random numbers.
 _CUT, _ORDER, _MASKS, _PLACES, _KINDS, _TEMPLATES = range(6)
-_LINES = 1_000  #: seeds lines in templates like a further phase
-DEFAULT_TEMPLATES = Path(__file__).with_name("templates.txt")  #: none of the papers' own
+_LINES = 1_000  #: seed of templated lines, as for a further phase
+DEFAULT_TEMPLATES = Path(__file__).with_name("templates.txt")  #: our own, none from the papers
 _LONGEST_TEMPLATE = 32  # tokens of a template
 
 
@@ -43,7 +42,7 @@ class Step:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the step, without padding and the words of templates."""
+        """Tokens of the step, without padding and template words."""
         return int((self.spans[:, 1] - self.spans[:, 0] + 2).sum())
 
 
@@ -52,7 +51,7 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Inputs and predictions; the masks of templates predict several words each, with weights."""
+    """Inputs and predictions; each template mask predicts several words, with weights."""
 
     ids: np.ndarray  #: (n, t) int64, padded at the end
     real: np.ndarray  #: (n, t) bool, not padding
@@ -91,7 +90,7 @@ def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
 
 
 def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarray]:
-    """Yield the spans of each batch of a phase, (n, 2), without end."""
+    """Yield the spans of each batch of a phase, (n, 2), endlessly."""
 
     def spans(epoch: int) -> np.ndarray:
         cuts = np.random.default_rng([plan.seed, _CUT, index, epoch])
@@ -101,7 +100,7 @@ def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarr
 
 
 def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
-    """Yield the spans of each batch of lines, (n, 2), without end."""
+    """Yield the spans of each batch of lines, (n, 2), endlessly."""
     extra = max(len(before) + len(after) for before, after in corpus.templates)
     spans = corpus.lines(min(LONGEST_LINE, plan.positions - 2 - extra))
     return _batches(plan, lambda epoch: spans, _LINES, extra)
@@ -156,7 +155,7 @@ def batch_of_step(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
         masks_of_rows = np.flatnonzero((ids == vocabulary.mask) & ~in_line)
         for mask, line in zip(masks_of_rows, lines, strict=True):
             words, shares = _weighed(corpus, line)
-            if len(words):  # a line without content teaches nothing
+            if len(words):  # a line without content words has nothing to predict
                 contents.append(words)
                 weights.append(shares)
                 masks.append(mask)
@@ -174,7 +173,9 @@ def batch_of_step(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
 
 
 def _weighed(corpus: Corpus, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct content pieces of a line and their weights: information over its sum."""
+    """Return the distinct content pieces of a line and their weights: information, normalised to
+    sum 1.
+    """
     words = np.unique(ids).astype(np.int64)
     words = words[corpus.information[words] > 0]
     information = corpus.information[words]
@@ -216,7 +217,7 @@ def _first_positions(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
 
 
 def read_templates(file: Path, vocabulary: Vocabulary) -> tuple[Template, ...]:
-    """Return each template of a file as the ids before and after its [X]."""
+    """Return the templates of a file, each as the ids before and after its [X]."""
     templates = []
     for number, line in enumerate(stream_sentences(file), 1):
         before, *after = vocabulary.encode(line.split("[X]"))

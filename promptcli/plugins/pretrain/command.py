@@ -1,4 +1,4 @@
-"""``promptcli pretrain``: a small BERT from plain text."""
+"""``promptcli pretrain``: pre-trains a small BERT on plain text."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json, field_option
 from promptcli.plugins.pretrain.plan import Plan
 
-#: Settings that have an option each; ``--set`` takes the others.
+#: Settings with their own option; ``--set`` takes the others.
 _PLAIN = (
     *("layers", "width", "heads", "positions", "vocab_size", "objective"),
     *("tokens", "batch_tokens", "learning_rate", "seed"),

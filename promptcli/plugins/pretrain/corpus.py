@@ -1,6 +1,6 @@
 """Vocabulary and corpus of a pre-training run: text files streamed once into a file of token ids.
 
-A chunk is a run of complete lines, [CLS] before and [SEP] after it; of unrelated lines, one line.
+A chunk is a run of complete lines between [CLS] and [SEP]; for unrelated lines, a single line.
 """
 
 import functools
@@ -27,16 +27,16 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
 
 
-_ALPHABET = 300  # characters kept: rarer ones become [UNK]
+_ALPHABET = 300  # characters in the alphabet: rarer ones become [UNK]
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """A vocabulary: lines to ids, without those that are put around an input."""
+    """A vocabulary, which maps lines to ids without special tokens around them."""
 
     encode: Callable[[Sequence[str]], list[list[int]]]
     size: int
-    pieces: tuple[str, ...] = ()  #: by id, of one that is made here
+    pieces: tuple[str, ...] = ()  #: by id, for a vocabulary made here
     pad: int = PAD
     unk: int | None = UNK  #: None if every text has tokens
     start: int = CLS  #: before an input
@@ -100,11 +100,9 @@ class Vocabulary:
 def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabulary:
     """Return the WordPiece vocabulary of lower-cased lines, ``size`` items with the specials.
 
-    One text has one.
-
-    The library numbers the characters inside words in an order of chance, and breaks ties by these
-    numbers. So the alphabet is counted first and handed over with its numbers: the lines are read
-    twice.
+    One text always gives the same vocabulary. The library numbers word-internal characters in
+    random order, and breaks ties by these numbers. So the alphabet is counted first and passed with
+    its numbers: the lines are read twice.
     """
     tokenizer = BertWordPieceTokenizer(lowercase=True)
     first, inside = _alphabet(tokenizer, lines())
@@ -146,7 +144,7 @@ def _alphabet(
 
 
 def save_own_tokenizer(vocabulary: Path, folder: Path, positions: int) -> None:
-    """Write ``vocab.txt`` and ``tokenizer_config.json`` as a BERT checkpoint has them."""
+    """Write ``vocab.txt`` and ``tokenizer_config.json`` in the form of a BERT checkpoint."""
     shutil.copyfile(vocabulary, folder / "vocab.txt")
     settings = {
         "tokenizer_class": "BertTokenizer",
@@ -164,8 +162,8 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 
 _LINES = 20_000  # tokenised at a time
-_FUNCTION_PIECES = 150  # the pieces that most lines hold
-_SHORTEST = 4  # tokens of a chunk without [CLS] and [SEP]: shorter ones teach nothing
+_FUNCTION_PIECES = 150  # number of most frequent pieces, by lines
+_SHORTEST = 4  # fewest tokens of a chunk without [CLS] and [SEP]
 
 
 Template = tuple[list[int], list[int]]  #: ids before and after the sentence, [MASK] in one of them
@@ -213,7 +211,7 @@ class Corpus:
         return float(np.mean(np.asarray(self.tokens) == self.vocabulary.unk))
 
     def lines(self, longest: int) -> np.ndarray:
-        """Return begin and end of each line of enough tokens, at most ``longest`` of them, (lines,
+        """Return begin and end of each long enough line, cut to at most ``longest`` tokens, (lines,
         2).
         """
         starts = np.concatenate([[0], self.ends[:-1]])
@@ -224,8 +222,8 @@ class Corpus:
     ) -> np.ndarray:
         """Return begin and end of each chunk in ``tokens``, (chunks, 2).
 
-        One of ``lengths`` is drawn for each chunk, which takes whole lines up to it (at least one),
-        and at most ``longest`` tokens; the rest is left out.
+        One of ``lengths`` is drawn for each chunk, which takes whole lines up to that length (at
+        least one line), and at most ``longest`` tokens; the rest is left out.
         """
         related = self.ends[: self.unrelated_from].tolist()
         draws = iter(rng.choice(lengths, size=len(related) + 1).tolist())
@@ -273,10 +271,9 @@ def make_corpus(
     vocabulary: Vocabulary,
     templates: tuple[Template, ...] = (),
 ) -> Corpus:
-    """Return the corpus, tokenised into ``folder`` unless it is there (``lines.npz`` comes
-    last).
+    """Return the corpus; it is tokenised into ``folder`` unless present (``lines.npz`` comes last).
 
-    ``unrelated`` are the last ones of the texts, whose lines are in no order.
+    ``unrelated`` is the number of files at the end of the texts whose lines are unordered.
     """
     dtype = token_dtype(vocabulary.size)
     if not (folder / "lines.npz").is_file():

@@ -1,4 +1,4 @@
-"""The settings of a pre-training run: shape of the model, phases, optimiser.
+"""The settings of a pre-training run: model shape, phases, optimiser.
 
 Equal plans give equal runs.
 """
@@ -14,7 +14,7 @@ SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
 BAGS = "bag-of-words"
 _HEAD_WIDTH = 32  # if the number of heads is not given
-#: Defaults of a run from a model that others made. Learning rate and masking: as the published code
+#: Defaults of a run from another's model. Learning rate and masking: as in the published code
 #: of Gururangan et al. 2020 (arXiv 2004.10964) for task-adaptive pre-training. Warm-up: our choice.
 CONTINUED = {"learning_rate": 1e-4, "warmup": 0.06, "masking": 0.15}
 
@@ -119,9 +119,7 @@ class Plan:
         return tuple(phases)
 
     def learning_rate_at(self, seen: int) -> float:
-        """Return the learning rate after that many tokens: it rises, is constant, and falls to
-        0.
-        """
+        """Return the learning rate after ``seen`` tokens: it rises, is constant, and falls to 0."""
         share = seen / self.tokens
         if self.warmup:
             rise = min(1.0, share / self.warmup)

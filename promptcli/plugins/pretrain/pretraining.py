@@ -1,6 +1,4 @@
-"""A pre-training run from top to bottom: vocabulary, corpus, start, steps, the backbone and its
-record.
-"""
+"""A complete pre-training run: vocabulary, corpus, start, steps, the backbone and its record."""
 
 import contextlib
 import dataclasses
@@ -50,7 +48,7 @@ _SAVE_SECONDS = 60.0  # between two checkpoints
 _BETAS = (0.9, 0.98)
 _EPSILON = 1e-6
 _RECORD = "pretraining.json"  # written last
-_MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less
+_MUCH_UNKNOWN = 0.05  # share of tokens; a vocabulary of the same text gives less
 
 
 @dataclass(frozen=True)
@@ -74,31 +72,31 @@ def pretrain(
     command: str = "pc.pretrain(...)",
     **settings: Any,
 ) -> Pretrained:
-    """Pre-train a small BERT on plain text, or go on with a masked language model.
+    """Pre-train a small BERT on plain text, or continue a masked language model.
 
     The lower-casing WordPiece vocabulary of a new BERT is trained on the same text. A model that
-    others made keeps its tokenizer, shape and head. The folder is a backbone afterwards:
-    ``promptcli embed file.txt --backbone FOLDER``.
+    others made keeps its tokenizer, shape and head. The folder becomes a backbone: ``promptcli
+    embed file.txt --backbone FOLDER``.
 
     Args:
         files: Plain text, one sentence or paragraph a line.
         output: Folder of the model.
         unrelated: Further files, whose lines are in no order.
-        start: Go on from a masked language model with its head (``mini-bert``, a folder, a hub id):
-            its vocabulary, shape and weights.
+        start: Continue a masked language model with its head (``mini-bert``, a folder, a hub id),
+            with its vocabulary, shape and weights.
         templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that
             come with promptcli.
-        resume: Resume the run in the folder, if there is one; it ends with the weights of a run
-            that was never killed.
+        resume: Resume the run in the folder, if any; its weights are those of an uninterrupted
+            run.
         device: ``auto``, ``cpu``, ``cuda``, ...
         offline: Never use the network.
-        command: What was typed, for the record.
-        settings: Fields of ``Plan``: ``tokens`` (the budget, which is needed), ``layers``,
-            ``width``, ``learning_rate``, ...
+        command: The typed command, for the record.
+        settings: Fields of ``Plan``: ``tokens`` (the budget, required), ``layers``, ``width``,
+            ``learning_rate``, ...
 
     Raises:
-        UsageError: Settings that do not go together, a file that is not text, or a folder that
-            holds something else.
+        UsageError: Settings that exclude each other, a file that is not text, or a folder with
+            other content.
         NotFoundError: A file or a model is missing.
         PromptcliError: The loss is not a number.
 
@@ -157,14 +155,14 @@ def pretrain(
 
 
 def _identity(file: Path) -> str:
-    """Return the hash of a file; one that is not text is refused before the work."""
+    """Return the hash of a file; a file that is not text is refused before the work."""
     next(stream_sentences(file), None)
     return storage.sha256(file)
 
 
 @contextlib.contextmanager
 def _run_folder(output: Path, plan: Plan, *, resume: bool) -> Iterator[Path]:
-    """Yield the folder of a run's work, begun or resumed, which no other process enters."""
+    """Yield the folder of a run, new or resumed, locked against other processes."""
     folder = runs.RunFolder(output / "work")
     if output.exists() and not folder.has_begun:
         if not output.is_dir() or set(output.iterdir()) - {folder.folder, folder.lock}:
@@ -187,7 +185,7 @@ def _corpus(
     plan: Plan,
     templates: Path | None,
 ) -> Corpus:
-    """Return the tokenised corpus with its vocabulary and templates, made unless it is there."""
+    """Return the tokenised corpus with its vocabulary and templates; missing ones are made."""
     vocabulary = begun.vocabulary(work, texts, plan.vocab_size)
     read = () if templates is None else read_templates(templates, vocabulary)
     corpus = make_corpus(work, texts, unrelated, vocabulary, read)
@@ -207,7 +205,7 @@ def _corpus(
 class Pretrainer:
     """A model in pre-training.
 
-    What a step reads and draws follows from the plan and its number alone, so a resumed run ends
+    The plan and the step number alone determine what a step reads and draws, so a resumed run ends
     with the same weights, bit by bit.
     """
 
@@ -275,9 +273,9 @@ class Pretrainer:
         runs.save_state(state, self.parameters, self.optimizer, position)
 
     def gradients(self, step: Step, batch: MaskedBatch) -> Tensor:
-        """Put the gradients of a step in place.
+        """Compute the gradients of a step.
 
-        Return loss, right first guesses and predictions, (3,).
+        Return loss, correct first guesses and predictions, (3,).
         """
         torch.manual_seed(self.plan.seed * PRIME + step.number)
         self.optimizer.zero_grad()

@@ -1,9 +1,9 @@
-"""What a pre-training run starts from: random weights and the corpus, a model that an earlier run
-made, or one that others made.
+"""The start of a pre-training run: random weights and the corpus, an earlier run's model, or
+another's.
 
-Tokens start from a truncated SVD of the corpus' positive pointwise mutual information (PPMI): words
-of similar contexts are close. Positions start from sinusoids: equal distances look the same
-everywhere.
+Token vectors start from a truncated SVD of the corpus' positive pointwise mutual information
+(PPMI): words in similar contexts are close. Positions start from sinusoids: equal distances look
+alike everywhere.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
 
 _ENCODER = "mini"  # the shipped encoder, which is not a language model
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
-# of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)
+# exponent of context counts, so that rare contexts do not dominate (Levy et al. 2015)
 _SMOOTHING = 0.75
 _SLICE = 4_000_000  # tokens counted at a time
 _SPREAD = 0.04  # standard deviation of the start vectors
@@ -42,7 +42,7 @@ _PLAIN_SPREAD = 0.02  # BERT's own, for dimensions without data
 
 
 class NewBert:
-    """A BERT from random weights: its vocabulary and its vectors are made from the corpus."""
+    """A BERT from random weights, with vocabulary and initial vectors from the corpus."""
 
     def plan(self, settings: Mapping[str, Any]) -> Plan:
         return Plan(**settings)
@@ -51,7 +51,7 @@ class NewBert:
         return make_vocabulary(work, texts, size)
 
     def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
-        """Return the model that is trained; one that is ``resumed`` gets its weights later."""
+        """Return the model to train; a ``resumed`` one gets its weights later."""
         model = new_model(plan, device)
         if not resumed:
             with notes.stage("start vectors", None):
@@ -70,7 +70,7 @@ class OthersModel(NewBert):
     checkpoint: MaskedCheckpoint
 
     def plan(self, settings: Mapping[str, Any]) -> Plan:
-        """Return the plan of a run that starts from it, with the settings given."""
+        """Return the plan of a run from this model, with the given settings."""
         backbone = self.checkpoint.backbone
         fixed = {
             "positions": min(backbone.max_tokens, LONG[-1] + 2),
@@ -83,7 +83,7 @@ class OthersModel(NewBert):
         return self._plan({**CONTINUED, **settings}, fixed)
 
     def _plan(self, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> Plan:
-        """Return the plan of a run from the model, which fixes its shape and further settings."""
+        """Return the plan of a run from the model, which fixes its shape and some settings."""
         backbone = self.checkpoint.backbone
         fixed = {
             "layers": backbone.n_layers,
@@ -152,9 +152,7 @@ def new_model(plan: Plan, device: str, dtype: torch.dtype | None = None) -> Mask
 
 
 def open_start(name: str) -> NewBert:
-    """Find a model, shipped, in a folder or on the hub: one that this command made, or that others
-    made.
-    """
+    """Find a shipped model, or one in a folder or on the hub, made by this command or by others."""
     if name == _ENCODER:
         raise UsageError(f"{name} is an encoder; give mini-bert, its backbone", parameter="start")
     checkpoint = MaskedCheckpoint.open(name)
@@ -174,7 +172,7 @@ def _is_own(backbone: Backbone) -> bool:
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
-    """Return sines and cosines, (positions, d) (Vaswani et al. 2017, 3.5), scaled to BERT's own
+    """Return sines and cosines, (positions, d) (Vaswani et al. 2017, 3.5), scaled like BERT's
     random start.
     """
     pairs = torch.arange((width + 1) // 2)
@@ -184,7 +182,7 @@ def sinusoids(positions: int, width: int) -> Tensor:
 
 
 def ppmi_svd(corpus: Corpus, vocab_size: int, width: int, seed: int) -> np.ndarray:
-    """Return start vectors of the tokens, (v, d) float32: U sqrt(S) of the PPMI matrix, scaled."""
+    """Return initial token vectors, (v, d) float32: U sqrt(S) of the PPMI matrix, scaled."""
     counts = _cooccurrences(corpus, vocab_size)
     row_sums = np.asarray(counts.sum(axis=1)).ravel()
     contexts = row_sums**_SMOOTHING

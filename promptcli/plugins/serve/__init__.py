@@ -1,4 +1,5 @@
 """Embeddings and search over HTTP, with a page, and as tools for agents.
 
-One plug-in for both: they open models and indexes in the same way, and compute in the same thread.
+Both are in one plug-in: they open models and indexes in the same way, and compute in the same
+thread.
 """

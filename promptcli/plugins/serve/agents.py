@@ -1,4 +1,4 @@
-"""Search and similarity as tools of the Model Context Protocol, which an agent's program calls.
+"""Search and similarity as tools of the Model Context Protocol, called by an agent's program.
 
 The tools only read.
 """
@@ -63,21 +63,21 @@ Text = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS, descripti
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A row that was found: rank from 1, and score (cosine; by words alone BM25)."""
+    """A found row: rank from 1, and score (cosine, or BM25 by words alone)."""
 
     rank: int
     score: float
     id: int | str
     text: str | None
-    #: of a passage also the file and the lines that it is in
+    #: for a passage also its file and lines
     columns: dict[str, Any] | None
-    #: by both: meaning, words or both, and the score and ranks of the two rankings
+    #: in a search by both: meaning, words or both, and the scores and ranks of the two rankings
     found_by: str | None
     bm25: float | None
     cosine_rank: int | None
     bm25_rank: int | None
-    file: str | None  #: that it was read from, in an index of files
-    stale: str | None  #: changed or gone: the state of that file since
+    file: str | None  #: source of the row, in an index of files
+    stale: str | None  #: current state of that file: changed or gone
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ class ServedIndex:
 
 
 class _Cancelled(Exception):
-    """Nobody waits for the answer of a call."""
+    """The caller no longer waits for the answer."""
 
 
 class Tools:
-    """What an agent can ask: the indexes by their names, and an encoder for pairs of sentences.
+    """The tools of an agent: the indexes by name, and an encoder for pairs of sentences.
 
-    One thread answers the calls, one after the other.
+    One thread answers the calls in turn.
     """
 
     def __init__(self, indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> None:
@@ -181,7 +181,7 @@ class Tools:
 
 
 def _check_texts(*texts: str) -> list[str]:
-    """Return an agent's texts; refuse one that says nothing."""
+    """Return an agent's texts; refuse a blank one."""
     for text in texts:
         if not text.strip():
             raise ToolError("the text is blank; give a sentence")
@@ -189,7 +189,7 @@ def _check_texts(*texts: str) -> list[str]:
 
 
 class _Server(MCPServer):
-    """The library's server; an argument that a tool does not take is refused in our own words."""
+    """The library's server; unknown arguments of a tool are refused in our own words."""
 
     def __init__(self, tools: list[Tool]) -> None:
         super().__init__(
@@ -200,7 +200,7 @@ class _Server(MCPServer):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:
-        # clients with strict schemas send null for options that are not chosen
+        # clients with strict schemas send null for unset options
         given = {argument: value for argument, value in arguments.items() if value is not None}
         taken = self._taken.get(name, given)
         for argument in given:
@@ -217,7 +217,7 @@ class _Server(MCPServer):
 
 
 def make_server(indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> MCPServer:
-    """Return the protocol's server with the tools; without an index there is nothing to search."""
+    """Return the protocol's server with the tools; search is offered only with an index."""
     tools = Tools(indexes, encoder)
     offered: list[Callable[..., Awaitable[Any]]] = [tools.similar]
     if indexes:
@@ -226,7 +226,7 @@ def make_server(indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> MCPSe
 
 
 def _tool(function: Callable[..., Awaitable[Any]]) -> Tool:
-    """Return a tool whose schema says, too, that it takes no other arguments."""
+    """Return a tool whose schema forbids other arguments."""
     tool = Tool.from_function(function, annotations=_READS)
     tool.parameters["additionalProperties"] = False
     return tool

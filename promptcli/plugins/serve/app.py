@@ -37,9 +37,9 @@ from promptcli.retrieval.sentence_index import SentenceIndex
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
-#: Queries that are ranked at a time: requests take turns, and end when their clients have gone.
+#: Queries ranked at a time: requests take turns, and end when their clients have gone.
 _QUERIES = 64
-#: Bytes of an answer that are handed to the connection at a time; the part that the client has not
+#: Bytes of an answer sent to the connection at a time; the part that the client has not
 #: taken stays here.
 _PIECE = 1 << 16
 #: Most characters of a number of a vector in JSON, and in base64, and those around a vector.
@@ -59,11 +59,11 @@ _HEADERS = {
 }
 #: On every answer except the page.
 _POLICY = "default-src 'none'; frame-ancestors 'none'"
-#: Paths that need no key: they show at most the names of models and indexes.
+#: Paths without a key: they show at most the names of models and indexes.
 _OPEN = ("/", "/health")
-#: Paths that are answered however busy the server is.
+#: Paths that are always answered, even if the server is busy.
 _ALWAYS = (*_OPEN, "/metrics")
-#: The status of a request that gets no answer: its client has gone, or the server has stopped.
+#: The status of an unanswered request: its client has gone, or the server has stopped.
 _LEFT = 499
 PAGE = Path(__file__).with_name("page.html")
 
@@ -74,7 +74,7 @@ def answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None =
 
 
 class EmbeddingsRequest(msgspec.Struct):
-    """Body of ``/v1/embeddings``, as OpenAI's; other fields are ignored."""
+    """Body of ``/v1/embeddings``, as in OpenAI's API; other fields are ignored."""
 
     input: Any
     model: str
@@ -124,7 +124,7 @@ async def embeddings(service: Service, request: Request) -> Response:
         embedding: Any
         if in_base64:
             embedding = base64.b64encode(row.astype("<f4").tobytes()).decode()
-        else:  # as text at once: Python's numbers take many times its memory
+        else:  # as text directly: Python numbers take many times the memory
             embedding = msgspec.Raw(msgspec.json.encode(row.tolist()))
         data.append({"object": "embedding", "index": index, "embedding": embedding})
     tokens = int(encoded.tokens.sum())
@@ -134,9 +134,9 @@ async def embeddings(service: Service, request: Request) -> Response:
 
 
 def _width(encoder: Encoder, dimensions: int | None) -> int:
-    """Return how many columns to send.
+    """Return the number of columns to send.
 
-    Fewer than all only if they are ordered, or the model was trained for it.
+    Fewer than all are allowed only if they are ordered, or the model was trained for it.
     """
     if dimensions is None:
         return encoder.width
@@ -215,9 +215,7 @@ def _results(
     room: int,
     go_on: Callable[[], None],
 ) -> list[bytes]:
-    """Return results of queries as JSON; no more are made once they have more than ``room``
-    bytes.
-    """
+    """Return results of queries as JSON; stop once they have more than ``room`` bytes."""
     answers = index.answers(
         queries,
         body.k,
@@ -278,7 +276,7 @@ async def health(service: Service, request: Request) -> Response:
 
 
 async def metrics(service: Service, request: Request) -> Response:
-    """Answer ``GET /metrics``; the requests in work include this one."""
+    """Answer ``GET /metrics``; the requests in progress include this one."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -291,7 +289,7 @@ async def page(service: Service, request: Request) -> Response:
 @functools.cache
 def _page_and_policy() -> tuple[str, str]:
     text = PAGE.read_text(encoding="utf-8")
-    # its own style and script alone, known by their hashes
+    # allows only its own style and script, by their hashes
     sources = []
     for tag, content in re.findall(r"<(style|script)>(.*?)</\1>", text, flags=re.DOTALL):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
@@ -382,7 +380,7 @@ class _Guard:
                     headers["Connection"] = "close"
             body = message.get("body", b"")
             start = 0
-            # the next one is sent once the client has taken most of the last
+            # each piece is sent once the client has taken most of the last
             while len(body) - start > _PIECE:
                 await send({**message, "body": body[start : start + _PIECE], "more_body": True})
                 start += _PIECE
@@ -403,7 +401,7 @@ class _Guard:
         finally:
             self._service.in_work -= 1
             self._service.held -= scope.pop(HELD, 0)
-            # all paths that are not served are one: a scanner would make thousands
+            # all unknown paths count as one: a scanner would create thousands
             known = any(path == scope["path"] for _, path in ROUTES)
             path = scope["path"] if known else "other"
             self._service.metrics.count_request(path, status, time.perf_counter() - began)
@@ -426,9 +424,9 @@ class _Guard:
 
 
 def _is_of_another_site(headers: Headers) -> bool:
-    """Return whether a browser says that a page of another site sends a request.
+    """Return whether a browser reports that a page of another site sends a request.
 
-    Programs send neither header. A proxy may change ``Host``; browsers of today send
+    Programs send neither header. A proxy may change ``Host``; current browsers send
     ``Sec-Fetch-Site``, which needs no comparison.
     """
     site = headers.get("sec-fetch-site")

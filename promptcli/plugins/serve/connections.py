@@ -1,6 +1,4 @@
-"""Connections under clients that ask for nothing or never read, and the end of a server after a
-signal.
-"""
+"""Connections whose clients send nothing or never read, and the end of a server after a signal."""
 
 import asyncio
 import errno
@@ -20,16 +18,16 @@ from uvicorn.server import ServerState
 from promptcli import notes
 from promptcli.plugins.serve.service import Service
 
-#: Seconds in which the head of a request must arrive, after the connection or the answer before.
+#: Seconds in which a request's head must arrive after the connection or the previous answer.
 _HEAD_SECONDS = 30.0
-#: Seconds after which a client that takes nothing of its answer is cut off.
+#: Seconds after which a client that reads nothing of its answer is cut off.
 _UNREAD_SECONDS = 30.0
 #: Seconds after a signal in which connections are still accepted, each closed after its answer.
 _CLOSING_SECONDS = 0.3
 #: Seconds after that in which accepted requests are answered; the process has ended 60 seconds
 #: after the signal.
 DRAIN_SECONDS = 50
-#: Descriptors that are left for files: indexes that are read again, and libraries that are loaded
+#: Descriptors reserved for files: indexes that are read again, and libraries that are loaded
 #: late.
 _FILES = 32
 #: Connections that are accepted at a time; asyncio makes room for them only afterwards, out of
@@ -48,13 +46,13 @@ class Connections(ServerState):
         self._warned = False
 
     def make_room(self, new: "Connection") -> None:
-        """Close the one that has waited longest for a request, if there are too many.
+        """Close the connection that has waited longest for a request, if there are too many.
 
         If none waits, the new one is closed.
         """
         if len(self.ours()) > self.most:
             min(self.waiting(), key=lambda each: each.since, default=new).transport.abort()
-            self.warn(f"{self.most:,} connections are open, the most there may be")
+            self.warn(f"{self.most:,} connections are open, the allowed maximum")
 
     def warn(self, why: str) -> None:
         """Log once that connections are closed."""
@@ -73,7 +71,7 @@ class Connections(ServerState):
                 connection.close_if_late()
 
     def waiting(self) -> "list[Connection]":
-        """Return the connections without a request in work."""
+        """Return the connections without a request in progress."""
         return [each for each in self.ours() if each.waiting]
 
     def ours(self) -> "list[Connection]":
@@ -86,7 +84,7 @@ class Connections(ServerState):
 
 
 class Connection(H11Protocol):
-    """A connection; it is closed if no request arrives, and if its client does not read."""
+    """A connection; it is closed if no request arrives, or if its client does not read."""
 
     server_state: Connections
 
@@ -110,8 +108,8 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def close_if_late(self) -> None:
-        """Close the connection if its client has sent no request, or has taken nothing of its
-        answer, for too long.
+        """Close the connection if its client has sent no request, or read nothing of its answer,
+        for too long.
         """
         now = self.loop.time()
         unsent = self.transport.get_write_buffer_size()
@@ -124,8 +122,8 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server; a signal first lets clients end their connections, so that no request is
-    lost.
+    """Uvicorn's server; after a signal, clients may first end their connections, so that no request
+    is lost.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service, most: int) -> None:
@@ -137,12 +135,12 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(self._handle)
         await super().startup(sockets)
         for listening in sockets or ():
-            # asyncio has taken the number that it accepts at a time for this one, too
+            # asyncio also uses its number of accepted connections for this one
             listening.listen(_BACKLOG)
         self._tidying = asyncio.create_task(self._connections.tidy())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept the connections and read the requests that have come before, then close."""
+        """Accept the pending connections and read their requests, then close."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _CLOSING_SECONDS
         while self._has_unread(sockets or ()) and loop.time() < until and not self.force_exit:

@@ -1,15 +1,17 @@
-"""What a server has done and is doing, for Prometheus."""
+"""Metrics of a server for Prometheus."""
 
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-#: Upper bounds of the histogram of seconds: from one short text to a body of thousands.
+#: Upper bounds of the histogram of seconds: from one short text to thousands of texts.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
-    """The counters of one server, in its own registry: two servers of a process do not mix."""
+    """The counters of one server, in a registry per server, so that two in one process do not
+    mix.
+    """
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -45,7 +47,7 @@ class Metrics:
         self._seconds.labels(path).observe(seconds)
 
     def count_sentences(self, encoded: int, truncated: int) -> None:
-        """Count sentences that were encoded, and how many of them were too long."""
+        """Count encoded sentences, and those that were too long."""
         self._sentences.inc(encoded)
         self._truncated.inc(truncated)
 

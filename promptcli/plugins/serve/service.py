@@ -1,4 +1,4 @@
-"""The models and indexes of a server: requests are read and checked, and their texts encoded in
+"""The models and indexes of a server: requests are read and checked, and their texts are encoded in
 shared batches.
 """
 
@@ -25,7 +25,7 @@ from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.vectors import set_search_threads
 from promptcli.threads import Worker
 
-#: In a request's scope: bytes that it holds, see ``Service.hold``.
+#: Key in a request's scope: bytes that the request holds, see ``Service.hold``.
 HELD = "promptcli.held"
 
 Result = TypeVar("Result")
@@ -35,9 +35,9 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 _GATHER_SECONDS = 0.002
 #: Seconds in which a request's body must arrive.
 _BODY_SECONDS = 60.0
-#: Bytes of bodies and answers of all requests in work, above which further ones are refused.
+#: Bytes of bodies and answers of all requests in progress, above which new ones are refused.
 _MOST_HELD = 512 << 20
-#: Characters of a library's message that an answer repeats.
+#: Characters of a library's message quoted in an answer.
 _MESSAGE = 200
 #: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_MOST_COUNTED`` at most, because
 #: models cut longer ones.
@@ -84,15 +84,15 @@ class _Job:
             self.result.set_exception(error)
 
 
-#: The jobs of a round that share an encoder, one for each of its texts, and these texts.
+#: The jobs of a round that share an encoder, one per text, and the texts.
 _Turns = dict[Encoder, tuple[list[_Job], list[str]]]
 
 
 class Batcher:
     """Encodes on one thread; requests that wait at the same time share batches.
 
-    A round takes one text of each waiting request in turn, so that a long request does not hold up
-    a short one.
+    A round takes one text of each waiting request in turn, so that a long request does not delay a
+    short one.
     """
 
     def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
@@ -101,11 +101,11 @@ class Batcher:
         self._queue: asyncio.Queue[_Job] = asyncio.Queue()
         self._thread = Worker()
         self._running: asyncio.Task[None] | None = None  #: lives while texts wait
-        self.waiting = 0  #: texts that no round has taken
+        self.waiting = 0  #: texts waiting for a round
         self.rounds = 0  #: so far
 
     async def encode(self, encoder: Encoder, texts: Sequence[str]) -> Encoded:
-        """Return n texts encoded; if cancelled, those that no round has taken are dropped."""
+        """Return n texts encoded; if cancelled, texts still waiting are dropped."""
         if self.waiting and self.waiting + len(texts) > self._settings.max_waiting:
             busy = f"the server is busy: {self.waiting:,} texts are waiting; try again"
             raise RequestError(429, busy, code="queue_full")
@@ -129,7 +129,7 @@ class Batcher:
     def _next_round(self) -> _Turns:
         """Take texts from the queue by encoder, one of each request in turn.
 
-        Cancelled requests leave it.
+        Cancelled requests are removed.
         """
         turns: _Turns = defaultdict(lambda: ([], []))
         room = ROUND
@@ -149,7 +149,7 @@ class Batcher:
         return turns
 
     async def _encode(self, encoder: Encoder, jobs: Sequence[_Job], texts: Sequence[str]) -> None:
-        """Encode texts, and hand each job its rows: row i belongs to ``jobs[i]``."""
+        """Encode texts, and give each job its rows: row i belongs to ``jobs[i]``."""
         rows_of = dict[_Job, list[int]]()
         for row, job in enumerate(jobs):
             rows_of.setdefault(job, []).append(row)
@@ -160,7 +160,7 @@ class Batcher:
             if len(rows_of) == 1:
                 jobs[0].fail(error)
                 return
-            # one of them is at fault; the others are answered
+            # one job is at fault; the others are answered
             for job, rows in rows_of.items():
                 await self._encode(encoder, [job] * len(rows), [texts[row] for row in rows])
             return
@@ -170,8 +170,8 @@ class Batcher:
 
 
 class Service:
-    """What all handlers share: the models and indexes that requests name, the first ones by
-    default.
+    """The state shared by all handlers: the models and indexes that requests name; the first ones
+    are the defaults.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Service:
         for encoder in (*self.models.values(), *(index.encoder for index in self.indexes.values())):
             assert encoder.fingerprint and encoder.width  # computed before the first request
         self.stopping = False  #: connections are closed after their answer
-        self.in_work = 0  #: requests
+        self.in_work = 0  #: requests in progress
         #: in work; the server lowers it if it has few descriptors
         self.most_requests = self.settings.max_requests
         self.dropped = 0  #: requests that were not answered when the server stopped
@@ -230,7 +230,7 @@ class Service:
     def hold(self, request: Request, size: int) -> None:
         """Count bytes that a request holds until it is answered.
 
-        Refuse it if all of them together are too many.
+        It is refused if all requests together hold too many.
         """
         others = self.held - request.scope.get(HELD, 0)
         request.scope[HELD] = request.scope.get(HELD, 0) + size
@@ -243,7 +243,7 @@ class Service:
             raise RequestError(429, message, code="too_many_bytes")
 
     def check_answer(self, size: int, param: str, cure: str) -> None:
-        """Refuse an answer of more bytes than a request may ask for."""
+        """Refuse an answer larger than the limit."""
         if size > self.settings.max_answer_mib << 20:
             message = f"the answer is larger than {self.settings.max_answer_mib} MiB; {cure}"
             raise RequestError(400, message, param=param, code="answer_too_large")
@@ -317,7 +317,7 @@ class Service:
     ) -> Result:
         """Return a function's result, computed on the thread of searches.
 
-        The function gets another, which raises once no one waits for the result: the client has
+        The function gets a callback that raises once nobody waits for the result: the client has
         gone, or the server has stopped.
         """
         left = threading.Event()
@@ -334,7 +334,7 @@ class Service:
 
 
 def _named(kind: str, name: str | None, served: Mapping[str, Result]) -> Result:
-    """Return what is served under a name; None: the first."""
+    """Return the model or index of a name; None: the first."""
     if name is None:
         name = next(iter(served))
     if name not in served:

@@ -1,4 +1,4 @@
-"""Serving models and indexes: over HTTP until a signal, and to agents over stdin and stdout."""
+"""Servers of models and indexes: over HTTP until a signal, and for agents over stdin and stdout."""
 
 import contextvars
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model
     from promptcli.retrieval.sentence_index import SentenceIndex
 
-#: Seconds in which a server of agents ends after its client's end.
+#: Seconds after its client's end in which a server for agents ends.
 _PATIENCE = 3.0
 
 
@@ -47,12 +47,12 @@ def serve(
         models: Names of models and recipes, recipe files, folders or hub ids; requests name them as
             they are written here. Default: mini-multi.
         indexes: Folders of indexes to search; the name of each is its folder's.
-        settings: Where to listen, and limits.
+        settings: Address and limits.
         normalize: Scale every embedding to length 1, as OpenAI's, so that a dot product is the
             cosine.
         key: Required of every request except the page and ``/health``, as a bearer token.
-        device: Of the encoders of indexes that none of the models is.
-        threads: Processor threads of searches.
+        device: Device of index encoders that are not among the models.
+        threads: CPU threads of searches.
 
     Raises:
         UsageError: The extra ``serve`` is not installed, a name is given twice, or the key cannot
@@ -102,7 +102,7 @@ def serve_agents(
     Args:
         indexes: Folders of indexes to search; the name of each is its folder's.
         model: The encoder of ``similar``. Default: that of the first index, else ``mini-multi``.
-        device: Of the encoders of indexes.
+        device: Device of the index encoders.
 
     Raises:
         UsageError: The extra ``mcp`` is not installed, or two indexes have one name.
@@ -120,15 +120,15 @@ def serve_agents(
     encoders = [*models.values(), *(index.encoder for index in searched.values())]
     server = make_server(searched, encoders[0])
     note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
-    stdin = os.dup(0)  # the protocol's library puts another in its place
+    stdin = os.dup(0)  # the protocol's library replaces it
     # The thread that reads stdin waits for a line, whatever happens; a signal leaves it behind.
     context = contextvars.copy_context()
     _until_client_leaves(Worker().submit(context.run, server.run, "stdio"), stdin)
 
 
 def _until_client_leaves(running: Future[None], stdin: int) -> None:
-    """Wait for the end of a server, though it may wait itself to write to a client that has closed
-    its stdin, or has gone.
+    """Wait for the end of a server; it may itself be waiting to write to a client that has closed
+    its stdin or has gone.
     """
     ended = threading.Event()
     running.add_done_callback(lambda server: ended.set())
@@ -189,7 +189,7 @@ def _opened(models: "Sequence[Model]") -> "dict[str, Encoder]":
 def _indexes(
     folders: Sequence[str | Path], models: "dict[str, Encoder]", device: str
 ) -> "dict[str, SentenceIndex]":
-    """Return the indexes by their folders' names; an encoder that no model shares is opened on the
+    """Return the indexes by folder name; an encoder not shared with a model is opened on the
     device.
     """
     from promptcli.retrieval.sentence_index import SentenceIndex

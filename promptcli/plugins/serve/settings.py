@@ -1,6 +1,6 @@
-"""Settings of a server: its address, and its limits.
+"""Settings of a server: its address and limits.
 
-Light: the command line reads it for its help.
+The module is light: the command line reads it for its help.
 """
 
 import ipaddress
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from promptcli.settings import check_bounds, setting
 
-#: Names by which a browser reaches a server that only this machine reaches.
+#: Host names of a server that only this machine can reach.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LIMITS = "Limits"
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """Settings of a server; every field's ``help`` is that of the option of the same name."""
+    """Settings of a server; each field's ``help`` is also the help of its option."""
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines reach it.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.", min=0, max=65535)
@@ -46,8 +46,8 @@ class ServeSettings:
         check_bounds(self)
 
     def loopback_names(self) -> tuple[str, ...]:
-        """Return the names of the host if only this machine reaches it, in whatever way its address
-        is written.
+        """Return the names of the host if only this machine reaches it, in any notation of its
+        address.
         """
         host = self.host.lower()
         if host in LOOPBACK:

@@ -1,1 +1,1 @@
-"""A search over the settings of a training, and trackers that a training reports to."""
+"""Search over the settings of a training, and trackers of experiments."""

@@ -1,4 +1,4 @@
-"""``promptcli tune``: a training with several settings or seeds, and the table of all."""
+"""``promptcli tune``: trains with several settings or seeds, and prints a table of all runs."""
 
 import contextlib
 import statistics
@@ -140,7 +140,7 @@ def tune_command(
 
 
 def _swept(pairs: Sequence[str]) -> dict[str, Any]:
-    """Return what ``--sweep SETTING=V,V`` tries; a range stays a text."""
+    """Return the values of ``--sweep SETTING=V,V``; a range stays a text."""
     types = setting_types()
     ranges = dict[str, str]()
     values = dict[str, list[Any]]()
@@ -173,7 +173,7 @@ def _document(tuned: "Tuned", name: str) -> dict[str, Any]:
 
 
 def _print_trials(tuned: "Tuned") -> None:
-    """Print what every trial drew, its score, and how far it went."""
+    """Print each trial's settings, its score, and how far it went."""
     rows = []
     for number, trial in enumerate(tuned.trials):
         cells = [str(number + 1), *map(typed_value, trial.changes.values())]

@@ -1,4 +1,4 @@
-"""The command ``tune``, and trackers, for which accelerate is imported on use."""
+"""The command ``tune``, and trackers; accelerate is imported on use."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ class TrackerRow:
     name: str
 
     def __call__(self) -> "Watcher":
-        """Return the tracker, at work on nothing yet."""
+        """Return the tracker, not yet attached to a run."""
         from promptcli.plugins.tune.trackers import Tracker
 
         return Tracker(self.name)

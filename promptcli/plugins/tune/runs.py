@@ -1,6 +1,6 @@
-"""Trainings that change settings of one config, each a trial of Optuna.
+"""Trainings that vary the settings of one config, each a trial of Optuna.
 
-Until all have ended, one folder has the trials, in ``trials.sqlite``, and the runs that may still
+Until all have ended, one folder holds the trials, in ``trials.sqlite``, and the runs that may still
 be needed, in ``run-N``.
 """
 
@@ -32,7 +32,7 @@ from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore, Watcher
 
 FINISHED = "finished"
-#: Setting -> what is tried, a distribution of Optuna's: values, or a range that trials draw from.
+#: Setting -> an Optuna distribution: values, or a range that trials draw from.
 Space = dict[str, Any]
 _STATES = {
     TrialState.COMPLETE: FINISHED,
@@ -48,8 +48,8 @@ class Trial:
     changes: dict[str, Setting]  #: of the settings
     state: str  #: ``finished``; ``pruned``: ended below the median; ``failed``: no score
     curve: list[dict[str, Any]]  #: its development scores
-    record: dict[str, Any]  #: of a finished one, what ``Trained.to_dict`` says
-    reason: str = ""  #: why it failed
+    record: dict[str, Any]  #: result of ``Trained.to_dict`` if finished
+    reason: str = ""  #: reason of a failure
 
     @property
     def value(self) -> float | None:
@@ -62,18 +62,18 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best of several trainings, which the model is, and all of them in order."""
+    """The best of several trainings, which becomes the model, and all of them in order."""
 
     best: Trained
     trials: list[Trial]
-    chosen: int  #: number of the best one, from 0
+    chosen: int  #: number of the best trial, from 0
     drawn: bool  #: whether Optuna drew the settings
 
 
 def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: bool) -> Tuned:
-    """Train all that have not ended before, and save the best.
+    """Train all unfinished trials, and save the best.
 
-    ``count``: how many are drawn; None: every combination is trained.
+    ``count``: number of drawn trials; None: every combination is trained.
     """
     name = str(config.name)
     registry = open_registry()
@@ -96,7 +96,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
 
 
 def _ended(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) -> Tuned:
-    """Return trainings that have ended, from the record of their model."""
+    """Return finished trainings from the record of their model."""
     run.check_finished(entry, config.settings)
     facts = entry.provenance["trained"]
     runs = facts.get("runs", [])
@@ -108,7 +108,7 @@ def _ended(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) 
         trials.append(Trial(row["changes"], state, record["curve"], record))
     if not runs or (wanted and wanted != [trial.changes for trial in trials]):
         raise UsageError(
-            f"model {entry.name!r} is of other runs; give another, or force trains them again",
+            f"model {entry.name!r} is of other runs; give another name, or force trains them again",
             parameter="name",
         )
     [chosen] = [number for number, trial in enumerate(trials) if trial.record.get("chosen")]
@@ -135,7 +135,7 @@ class Runs:
         return str(self.config.name)
 
     def train(self) -> Tuned:
-        """Train all that have not ended before, and save the best."""
+        """Train all unfinished trials, and save the best."""
         config = self.config
         registry = open_registry()
         for setting, values in self.space.items():
@@ -164,8 +164,8 @@ class Runs:
                 return self._train_all(study, processes)
 
     def _make_room(self, registry: Registry) -> None:
-        """Remove the models of earlier runs that are begun again; refuse a user's own model that
-        has the name of one to be kept.
+        """Remove the models of earlier runs that are begun again; refuse a user's own model with
+        the name of a kept run.
         """
         for name in registry.names():
             if not name.startswith(f"{self.name}.run-"):
@@ -197,7 +197,7 @@ class Runs:
                 for folder in self.folder.folder.glob("run-*"):
                     if chosen is None or folder != self._run_folder(chosen).folder:
                         RunFolder(folder).discard()
-        except UsageError:  # none can begin: the name is free for the next try
+        except UsageError:  # no run can begin: the name is free for the next try
             if not _ended_trials(study):
                 self.folder.discard()
             raise
@@ -208,23 +208,23 @@ class Runs:
         chosen = _best(study)
         if chosen is None:
             raise PromptcliError(f"no trial of {self.name!r} finished: {trials[-1].reason}")
-        # one that ended before the others were resumed is only scored again
+        # a run that ended before the resume is only scored again
         best = best or self._run(chosen, trials[chosen].changes, processes)
         return self._save(trials, chosen, best)
 
     def _run_next(
         self, study: optuna.Study, count: int, processes: Processes
     ) -> tuple[int, Trained | None]:
-        """Run the trial that was interrupted, or a new one, to its end.
+        """Run the interrupted trial, or a new one, to its end.
 
-        Return its number, and what it has trained if it finished.
+        Return its number, and its trained model if it finished.
         """
         interrupted = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
         if interrupted:
             trial = optuna.Trial(study, interrupted[0]._trial_id)
             reported = interrupted[0].intermediate_values
         else:
-            # a sampler for each trial, so that a resumed search draws what an unbroken one draws
+            # one sampler per trial, so that a resumed search draws like an uninterrupted one
             number = len(study.get_trials(deepcopy=False))
             seed = self.config.in_force(self.config.form).settings.seed
             study.sampler = TPESampler(seed=seed + number)
@@ -245,7 +245,7 @@ class Runs:
             return number, None
         except (UsageError, NotFoundError):
             raise
-        except PromptcliError as error:  # its loss is not a number, or memory does not hold it
+        except PromptcliError as error:  # the loss is not a number, or memory is too small
             trial.set_user_attr("reason", str(error))
             study.tell(trial, state=TrialState.FAIL)
             note(f"run {number + 1} failed: {error}")
@@ -264,7 +264,7 @@ class Runs:
         processes: Processes,
         watchers: Sequence[Watcher] = (),
     ) -> Trained:
-        """Return a run; one that was stopped, or has ended, goes on from its folder."""
+        """Return a run; a stopped or finished run continues from its folder."""
         folder = self._run_folder(number)
         config = dataclasses.replace(
             self._with(changes),
@@ -278,7 +278,7 @@ class Runs:
             return run.train(config, processes, watchers, folder.folder)
 
     def _save(self, trials: list[Trial], chosen: int, best: Trained) -> Tuned:
-        """Save the best run as the model, with all of them in its record, and forget the runs."""
+        """Save the best run as the model, with all runs in its record, and delete the runs."""
         runs = []
         for number, trial in enumerate(trials):
             if trial.state == FINISHED:
@@ -314,7 +314,7 @@ def _ended_trials(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def _best(study: optuna.Study) -> int | None:
-    """Return the number of the best finished trial, the earlier of equal ones."""
+    """Return the number of the best finished trial; on ties the earlier."""
     values = {
         trial.number: trial.value or 0.0
         for trial in _ended_trials(study)
@@ -328,7 +328,7 @@ class _Pruning(Watcher):
 
     def __init__(self, trial: optuna.Trial, reported: Mapping[int, float]) -> None:
         self._trial = trial
-        self._reported = reported  # before the search was resumed
+        self._reported = reported  # scores reported before the search was resumed
 
     def on_score(self, score: DevScore) -> None:
         if score.step not in self._reported:

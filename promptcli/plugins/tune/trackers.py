@@ -1,4 +1,4 @@
-"""Trackers of experiments, by accelerate: loss, learning rate, gradient norm, speed, development
+"""Trackers of experiments, with accelerate: loss, learning rate, gradient norm, speed, development
 score and settings.
 """
 
@@ -21,14 +21,14 @@ from promptcli.settings import home_folder
 from promptcli.training import watching
 from promptcli.training.watching import Watcher
 
-_PROJECT = "promptcli"  #: of trackers that put runs into projects
+_PROJECT = "promptcli"  #: project name for trackers with projects
 
 
 def _tensorboard(run: watching.WatchedRun) -> GeneralTracker:
     folder = home_folder() / "trackers"
     note(f"tensorboard reads the run in {folder / run.group}")
     place = run.group if run.name == run.group else f"{run.group}/{run.name}"
-    # TensorBoard hides what the folder has from this step on: an earlier run of that name
+    # TensorBoard hides the folder's data from this step on: an earlier run of that name
     return TensorBoardTracker(place, folder, purge_step=None if run.resumed else 0)
 
 
@@ -43,7 +43,7 @@ _LOCAL = "tensorboard"  #: the tracker that never uses the network
 
 
 def check_tracker(name: str) -> None:
-    """Refuse a tracker that is not installed, or forbidden by ``offline``."""
+    """Refuse a tracker that is not installed, or that ``offline`` forbids."""
     if errors.missing_libraries(name):
         raise UsageError(f"{name} is not installed here: pip install {name}", parameter="report_to")
     if notes.is_offline() and name != _LOCAL:
@@ -54,10 +54,10 @@ def check_tracker(name: str) -> None:
 
 
 class Tracker(Watcher):
-    """A tracker at work on a run. If it fails it is left out, with a warning: training goes on.
+    """A tracker of a run. If it fails it is dropped with a warning, and training continues.
 
     Raises:
-        UsageError: See ``check_tracker``; and, when a run begins, one without credentials.
+        UsageError: See ``check_tracker``; also, when a run begins, missing credentials.
     """
 
     def __init__(self, name: str) -> None:
@@ -109,7 +109,7 @@ class Tracker(Watcher):
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """Return facts as trackers take them: numbers and texts."""
+    """Return facts in the types that trackers accept: numbers and texts."""
     plain = {name: value for name, value in facts.items() if value is not None}
     for name, value in plain.items():
         if not isinstance(value, bool | int | float | str):

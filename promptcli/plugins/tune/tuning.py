@@ -1,4 +1,4 @@
-"""Trainings with other settings each, by Optuna: every combination, or trials that it draws."""
+"""Trainings with varied settings, by Optuna: every combination, or drawn trials."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -32,19 +32,19 @@ def tune(
 ) -> "Tuned":
     """Train with several settings or seeds; the best on the development pairs becomes the model.
 
-    Without ``trials`` every combination of the values and seeds is trained. With it a
-    tree-structured Parzen estimator draws that many, and one that is below the median of the
-    earlier ones at the same step is ended.
+    Without ``trials`` every combination of the values and seeds is trained. With ``trials``, a
+    tree-structured Parzen estimator draws that many; a trial below the median of the earlier ones
+    at the same step ends.
 
     Args:
-        method: As of ``train``.
-        data: As of ``train``.
+        method: See ``train``.
+        data: See ``train``.
         name: Name of the model, whose record holds all trainings.
         sweep: Setting -> a list of values, or a range for ``trials``: ``"1e-5..1e-4:log"``.
-        seeds: Train with the seeds 0, 1, ... of that number.
-        trials: How many trainings are drawn.
+        seeds: Number of seeds: 0, 1, ...
+        trials: Number of trainings to draw.
         keep_runs: Keep every training as a separate model, NAME.run-N, not only the best.
-        resume: Go on with those of that name that were stopped; ``trials`` may then be more.
+        resume: Continue the stopped trainings of that name; ``trials`` may then be larger.
         force: Replace a model of that name.
         offline: Never use the network.
         arguments: The other arguments and the settings of ``train``.
@@ -53,7 +53,7 @@ def tune(
         The best training and all of them.
 
     Raises:
-        UsageError: As ``train``; a setting that is not swept; several processes.
+        UsageError: See ``train``; also a setting that cannot be swept, or several processes.
         PromptcliError: No training has a score.
 
     Example:
@@ -96,15 +96,15 @@ def _space(sweep: Mapping[str, Any], seeds: int | None, trials: int | None) -> "
                 f"{setting} is a range; trials says how many are drawn", parameter="sweep"
             )
     if trials is not None and (seeds or not space):
-        raise UsageError("draws from what is swept, without seeds", parameter="trials")
+        raise UsageError("draws from swept settings, without seeds", parameter="trials")
     if seeds:
         space["seed"] = CategoricalDistribution(range(seeds))
     return space
 
 
 def _range(written: str) -> "BaseDistribution":
-    """Return the numbers from ``LOW..HIGH``, or with ``LOW..HIGH:log`` those of which every order
-    of magnitude is as likely; whole ones between whole ones.
+    """Return the distribution of ``LOW..HIGH``, log-uniform with ``LOW..HIGH:log``; integers if
+    both ends are integers.
     """
     from optuna.distributions import FloatDistribution, IntDistribution
 
