@@ -6,9 +6,9 @@ Domain Question Answering"). The field calls such queries synthetic. The text of
 from its answers; otherwise its words would be found where they were copied. The same words
 elsewhere in an answer remain, as they do for a person's query.
 
-made = synthetic_queries(["docs"], most=None)
-for query in made.queries:
-positives = [made.passages[row] for row in query.answers]
+    made = synthetic_queries(["docs"], most=None)
+    for query in made.queries:
+        positives = [made.passages[row] for row in query.answers]
 
 Split ``made.queries`` by ``query.document`` if parts of a collection must not overlap.
 """
