@@ -7,8 +7,7 @@ import contextvars
 import hashlib
 import sys
 import threading
-from collections import UserDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -61,9 +60,9 @@ def used_extensions() -> Iterator[set[Extension]]:
             outer |= used
 
 
-class Table(UserDict[str, Row]):
-    """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded on
-    first use.
+class Table(MutableMapping[str, Row]):
+    """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded when a
+    name is not built in, or when all are listed.
 
     A row that cannot be imported, or whose name is taken, is left out with a warning. A plug-in of
     promptcli whose folder was deleted is left out silently.
@@ -86,8 +85,6 @@ class Table(UserDict[str, Row]):
                     self._add(point, self._all)
             return self._all
 
-    data = property(_rows)  # the attribute of UserDict
-
     def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> None:
         """Add the row of an entry point."""
         try:
@@ -103,16 +100,28 @@ class Table(UserDict[str, Row]):
             self._extensions[point.name] = _extension(self.name, point, point.dist)
 
     def extension(self, name: str) -> Extension | None:
-        """Return where the code of a row came from; None if the row is promptcli's own."""
-        self._rows()
+        """Return where the code of a row that was looked up came from; None if it is promptcli's
+        own.
+        """
         return self._extensions.get(name)
 
     def __getitem__(self, name: str) -> Row:
-        row = self._rows()[name]
+        is_own = self._all is None and name in self.own
+        row = self.own[name] if is_own else self._rows()[name]
         used = _USED.get()
         if used is not None and name in self._extensions:
             used.add(self._extensions[name])
         return row
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows())
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def __delitem__(self, name: str) -> None:
+        del self._rows()[name]
+        self._extensions.pop(name, None)
 
     def __setitem__(self, name: str, row: Row) -> None:
         self._rows()[name] = row

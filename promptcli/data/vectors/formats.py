@@ -8,7 +8,7 @@ import contextlib
 import functools
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -355,7 +355,7 @@ class ParquetSink(Sink):
 
 
 #: The format of each extension.
-VECTOR_FORMATS: MutableMapping[str, VectorFormat] = Table(
+VECTOR_FORMATS: Table[VectorFormat] = Table(
     "formats",
     {
         ".npy": VectorFormat(_read_npy, _NpySink),
