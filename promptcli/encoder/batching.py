@@ -6,6 +6,7 @@ vectors are put back in order.
 import contextvars
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -152,9 +153,10 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Fetch[Key]:
 
 
 class LateResults:
-    """Passes the results of waiting functions, with their context, to ``take`` in order.
+    """A queue of pending results: each is fetched late and handed to ``take``, in order, with its
+    context.
 
-    Results are read late, while a GPU computes the next ones.
+    A GPU computes what follows while a result waits.
     """
 
     def __init__(self, take: Callable[..., None]) -> None:
@@ -257,6 +259,8 @@ def bias_batch(
 
 #: Processes that have computed in several threads; a forked process finds its parent here.
 _THREADED: set[int] = set()
+#: Held while torch would give a new thread the number of threads of a worker.
+_SETTING_THREADS = threading.Lock()
 
 
 def check_not_forked() -> None:
@@ -270,8 +274,23 @@ def check_not_forked() -> None:
             " does not survive: start it by multiprocessing.get_context('spawn'), or call"
             " torch.set_num_threads(1) before the first encode"
         )
-    if torch.get_num_threads() > 1:
+    with _SETTING_THREADS:  # at its first call a thread gets its number
+        threads = torch.get_num_threads()
+    if threads > 1:
         _THREADED.add(process)
+
+
+def _set_threads(own: int, of_new_threads: int) -> None:
+    """Set the number of torch's threads for the calling thread alone.
+
+    torch gives a new thread the number that was set last, so a short-lived one sets it back.
+    """
+    with _SETTING_THREADS:
+        torch.get_num_threads()  # else its first operation would set its number again
+        torch.set_num_threads(own)
+        setting = threading.Thread(target=torch.set_num_threads, args=[of_new_threads])
+        setting.start()
+        setting.join()
 
 
 def batches_at_a_time(threads: int, most: int = PARALLEL_BATCHES) -> int:
@@ -296,7 +315,7 @@ def map_in_threads(
     without_gradients = torch.inference_mode()(work)
     contexts = (contextvars.copy_context() for _ in batches)  # of the messages that it raises
     with ThreadPoolExecutor(
-        parallel, initializer=lambda: torch.set_num_threads(threads // parallel)
+        parallel, initializer=_set_threads, initargs=(threads // parallel, threads)
     ) as pool:
         try:
             done = pool.map(
@@ -305,4 +324,3 @@ def map_in_threads(
             yield from zip(batches, done, strict=True)
         finally:
             pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)  # a thread's own setting is inherited by later threads
