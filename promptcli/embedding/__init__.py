@@ -141,6 +141,13 @@ def embed(
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"must be at least 1, got {batch_size}", parameter="batch_size")
     opening: dict[str, Any] = {"device": device or "auto", "dtype": dtype or "auto"}
+    if set(opening.values()) != {"auto"}:
+        from promptcli.encoder.sentence_encoder import Encoder
+
+        if isinstance(model, Encoder):
+            raise UsageError(
+                "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
+            )
     if not isinstance(source, str | Path) and not hasattr(source, "read"):
         of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
         if of_files != (None, None, None, None, False, False, False, "float32"):

@@ -45,7 +45,7 @@ class BuildContext:
 
     def refuse_argument(self, owner: str) -> None:
         if self.argument is not None:
-            raise UsageError(f"{owner} no argument, but {self.argument!r} was given")
+            raise UsageError(f"no argument is allowed for {owner}, got {self.argument!r}")
 
     def range_of(self, layers: Pair, least: int) -> range:
         """Return the layers l, from 0, with START <= l < EXIT; START is at least ``least``."""

@@ -17,7 +17,7 @@ Progress = Callable[[int], None]
 #: Vectors supplied by the caller: one or several.
 VectorsLike: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
 
-_TOGETHER = 32_768  # distinct sentences that are encoded together
+_SENTENCES_A_CHUNK = 32_768  # distinct ones
 
 
 def no_progress(done: int) -> None:
@@ -66,8 +66,8 @@ def _chunks(windows: Iterable[Sequence[str]], progress: Progress, passes: int) -
         places = [place_of.setdefault(sentence, len(place_of)) for sentence in window]
         distinct = list(place_of) or ["."]  # one input shows the width if there are no sentences
         share = _share(progress, len(window), len(distinct) * passes)
-        for start in range(0, len(distinct), _TOGETHER):
-            some = distinct[start : start + _TOGETHER]
+        for start in range(0, len(distinct), _SENTENCES_A_CHUNK):
+            some = distinct[start : start + _SENTENCES_A_CHUNK]
             is_last = start + len(some) == len(distinct)
             yield _Chunk(some, share, np.array(places, np.int64) if is_last else None)
 

@@ -1,7 +1,7 @@
 """A recipe with its weights: sentences in, vectors out, in four steps.
 
-``TorchEncoder.encode_batch`` takes them: prompt, backbone, pooling, transforms. ``encode_windows``
-calls it with batches of sentences, and puts the vectors back in order.
+``TorchEncoder.encode_batch`` takes them: prompt, backbone, pooling, transforms.
+``encode_windows_together`` calls it with batches of sentences, and puts the vectors back in order.
 """
 
 import copy
@@ -326,7 +326,7 @@ class TorchEncoder(Encoder):
         progress: Progress = no_progress,
         batch_size: int | None = None,
     ) -> Iterator[Encoded]:
-        encoded = encode_windows([self], windows, progress=progress, batch_size=batch_size)
+        encoded = encode_windows_together([self], windows, progress=progress, batch_size=batch_size)
         return (window for (window,) in encoded)
 
     def combine(self, encoded: Sequence[Encoded]) -> Encoded:
@@ -472,12 +472,13 @@ def encode_together(
     *,
     progress: Progress = no_progress,
 ) -> list[Encoded]:
-    """Return each encoder's vectors of n sentences, see ``encode_windows``."""
-    [encoded] = encode_windows(encoders, [check_texts(sentences)], progress=progress)
+    """Return each encoder's vectors of n sentences, see ``encode_windows_together``."""
+    windows = [check_texts(sentences)]
+    [encoded] = encode_windows_together(encoders, windows, progress=progress)
     return encoded
 
 
-def encode_windows(
+def encode_windows_together(
     encoders: Sequence[TorchEncoder],
     windows: Iterable[Sequence[str]],
     *,

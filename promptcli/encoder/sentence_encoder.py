@@ -243,8 +243,9 @@ class Encoder(abc.ABC):
                 f"{precision!r} is not allowed; give float32, then promptcli.quantize",
                 parameter="precision",
             )
-        if batch_size is not None and batch_size < 1:
-            raise UsageError(f"must be at least 1, got {batch_size}", parameter="batch_size")
+        for name, given in {"batch_size": batch_size, "truncate_dim": truncate_dim}.items():
+            if given is not None and given < 1:
+                raise UsageError(f"must be at least 1, got {given}", parameter=name)
         texts = check_texts(sentences)
         encoder: Encoder = self
         if device is not None:

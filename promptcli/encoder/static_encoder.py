@@ -207,8 +207,8 @@ def as_bfloat16(array: np.ndarray) -> np.ndarray:
     return rounded.view(np.float32)
 
 
-#: Inputs summed together: their sums stay in a core's cache.
-_TOGETHER = 256
+#: Inputs summed at a time: their sums stay in a core's cache.
+_INPUTS_AT_A_TIME = 256
 
 
 def average_embeddings(
@@ -227,8 +227,8 @@ def average_embeddings(
     places = place[inputs.ids]
     means = np.zeros((len(inputs), embeddings.shape[1]), np.float32)
     order = np.argsort(-inputs.lengths, kind="stable")[: np.count_nonzero(inputs.lengths)]
-    for begin in range(0, len(order), _TOGETHER):
-        some = order[begin : begin + _TOGETHER]
+    for begin in range(0, len(order), _INPUTS_AT_A_TIME):
+        some = order[begin : begin + _INPUTS_AT_A_TIME]
         lengths = inputs.lengths[some]
         sums = _sums(embeddings, places, inputs.starts[some], lengths)
         means[some] = sums / lengths[:, None].astype(np.float32)

@@ -326,15 +326,16 @@ def open_encoder(
 ) -> Encoder:
     """Return a model's encoder, without torch if the model is static; see ``load``.
 
-    The dtype of a ``Choice`` overrides ``dtype``; its device is used if no other is given. The
-    encoder shares the backbone of one of its ``peers``, unless that peer tuned it.
+    The device and the dtype of a ``Choice`` override the arguments, which are the work's defaults;
+    an encoder keeps its own. The encoder shares the backbone of one of its ``peers``, unless that
+    peer tuned it.
     """
     if isinstance(model, Encoder):
         return model
     choice = model if isinstance(model, Choice) else Choice(model)
     entry = entry_of(model)
     recipe = entry.recipe
-    device = choice.device if device == "auto" else device
+    device = device if choice.device == "auto" else choice.device
     dtype = choice.dtype or dtype
     # an average of rows is not faster in fewer bits, and is the same on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):

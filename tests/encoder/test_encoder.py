@@ -2,6 +2,8 @@
 refuse.
 """
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ import promptcli as pc
 from promptcli.backbones.states import Needs
 from promptcli.encoder import encoder as engine
 from promptcli.encoder.batching import (
+    check_not_forked,
     make_batch,
     map_in_threads,
     padded_length,
@@ -275,7 +278,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
             "unknown weights of pooling 'mean'; valid: avg, max, sqrt, weighted, cnn, cls",
         ),
         ({"pooling": "layer-9/avg"}, "valid: layer-0 to layer-2"),
-        ({"pooling": "last/avg:3"}, "take no argument"),
+        ({"pooling": "last/avg:3"}, "no argument is allowed for weights"),
         ({"pooling": "last/ditto"}, "no head is known for backbone"),
         ({"pooling": "last/ditto:0-1"}, "head '0-1' does not exist; .* 1-1 to 2-4"),
         ({"pooling": "last/slot-attention"}, r"reads the mask, but template '\[X\]' has no"),
@@ -283,7 +286,10 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"pooling": "last/slot-attention:1-1;x"}, "give slot-attention, slot-attention:LAYER"),
         ({"pooling": "static/unbiased:x"}, "unknown switch .*; valid: freq, sub, case, pun"),
         ({"pooling": "last/tfidf"}, "promptcli fit"),
-        ({"pooling": "last/tfidf:letter"}, "'tfidf' take no argument, but 'letter'"),
+        (
+            {"pooling": "last/tfidf:letter"},
+            "no argument is allowed for weights 'tfidf', got 'letter'",
+        ),
         ({"transforms": ("pca",)}, "unknown transform 'pca'; valid: topk-tokens"),
         ({"transforms": ("topk-tokens:0",)}, "whole number"),
         ({"denoise": "always"}, "unknown denoise 'always'; valid: none, hidden"),
@@ -543,7 +549,18 @@ def test_results_come_in_order_and_threads_are_given_back(two_threads):
         seen.append(torch.get_num_threads())
         return number**2
 
-    assert list(map_in_threads(work, range(9))) == [(number, number**2) for number in range(9)]
+    of_new_threads = []
+
+    def encode_first():
+        check_not_forked()  # what an encode begins with
+        of_new_threads.append(torch.get_num_threads())
+
+    for number, (batch, squared) in enumerate(map_in_threads(work, range(9))):
+        assert (batch, squared) == (number, number**2)
+        new = threading.Thread(target=encode_first)
+        new.start()
+        new.join()
+    assert of_new_threads == [2] * 9
     assert set(seen) == {1} and torch.get_num_threads() == 2
     # one batch has all threads
     assert list(map_in_threads(work, [3], most=8)) == [(3, 9)] and seen[-1] == 2

@@ -34,7 +34,7 @@ class Weights(ABC):
     averaged: slice | None = None
 
     def __init__(self, context: BuildContext) -> None:
-        context.refuse_argument(f"weights {self.spec!r} take")
+        context.refuse_argument(f"weights {self.spec!r}")
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:

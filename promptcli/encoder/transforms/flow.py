@@ -154,7 +154,7 @@ class Flow(Transform):
     spec = "flow"
 
     def __init__(self, context: BuildContext) -> None:
-        context.refuse_argument("transform 'flow' takes")
+        context.refuse_argument("transform 'flow'")
         needed = "transform 'flow'", by_fit("model flow")
         first = "levels.0.0.norm.bias"
         self.takes = len(context.tensors_of(_PREFIX, {first: [None]}, *needed)[first])

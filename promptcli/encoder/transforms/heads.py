@@ -60,7 +60,7 @@ class Normalize(Transform):
     spec = "normalize"
 
     def __init__(self, context: BuildContext) -> None:
-        context.refuse_argument("transform 'normalize' takes")
+        context.refuse_argument("transform 'normalize'")
         self.stages = [("vector", lambda vectors: functional.normalize(vectors.float(), dim=1))]
 
 
