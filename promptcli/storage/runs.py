@@ -111,7 +111,7 @@ class RunFolder:
             self.folder.mkdir(parents=True)
             try:
                 document = {"identity": identity, "settings": settings}
-                with if_stopped("the run has not begun"):
+                with if_stopped("nothing was begun"):
                     write_text(self._document, to_json(document, indent=1))
             except BaseException:  # a full disk: the run has not begun
                 self.discard()
