@@ -271,9 +271,9 @@ def test_texts_become_an_array(encoder):
     vectors = pc.embed(["a cat", "the sea"], model=encoder, normalize=True)
     assert vectors.dtype == np.float32 and vectors.shape == (2, encoder.width)
     assert np.allclose(vectors, encoder.encode(["a cat", "the sea"], normalize_embeddings=True))
-    with refusal("texts in a list give an array"):
+    with refusal("a list of texts gives an array"):
         pc.embed(["a cat"], "v.npy", encoder)
-    with refusal("texts in a list give an array"):
+    with refusal("a list of texts gives an array"):
         pc.embed(["a cat"], model=encoder, force=True)
 
 
