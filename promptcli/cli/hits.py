@@ -97,14 +97,7 @@ class HitPrinter:
         """Print hits of an index; JSON and CSV begin with the fields ``about``."""
         width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
         for hit in hits:
-            document = {
-                **about,
-                "rank": hit.rank,
-                "id": hit.id,
-                "text": hit.text,
-                "score": hit.score,
-                **hit.way(),
-            }
+            document = {**about, **hit.document()}
             if hit.file is not None:
                 document["stale"] = hit.stale
             if hit.columns is not None:

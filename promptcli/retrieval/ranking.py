@@ -84,6 +84,11 @@ class Hit(NamedTuple):
         """
         return {} if self.found_by is None else {name: getattr(self, name) for name in WAY_FIELDS}
 
+    def document(self) -> dict[str, Any]:
+        """Return rank, id, text and score, and ``way``, JSON-ready."""
+        shown = {name: getattr(self, name) for name in ("rank", "id", "text", "score")}
+        return shown | self.way()
+
 
 class Match(NamedTuple):
     """How well the best row by words matches a query."""

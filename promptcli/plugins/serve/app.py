@@ -229,17 +229,12 @@ def _results(
     for query, nearest in zip(queries, answers, strict=True):
         hits = list[msgspec.Raw]()
         for hit in nearest:
-            shown: dict[str, Any] = {
-                "rank": hit.rank,
-                "id": hit.id,
-                "text": hit.text,
-                "score": hit.score,
-            }
+            shown = hit.document()
             if hit.columns is not None:
                 shown["columns"] = hit.columns
             if hit.stale is not None:
                 shown["stale"] = hit.stale
-            hits.append(msgspec.Raw(msgspec.json.encode(shown | hit.way())))
+            hits.append(msgspec.Raw(msgspec.json.encode(shown)))
             room -= len(hits[-1])
             if room < 0:
                 break
