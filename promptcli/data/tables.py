@@ -49,7 +49,7 @@ class RowTable:
     types: Mapping[str, str] = {}
     nested: Collection[str] = ()  #: columns of lists or objects
     counted = "line"  #: noun for the numbers of rows
-    done = "left out"  #: receives unreadable rows, unless they are refused
+    done = "left out"  #: what happens to unreadable rows, unless they are refused
     are_texts = False  #: whether all cells are texts
     has_blanks = True  #: whether a missing sentence counts as blank instead of an error
     size: int | None = None  #: rows, if that is known

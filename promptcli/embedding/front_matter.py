@@ -37,7 +37,8 @@ def read_front_matter(lines: Iterable[str]) -> tuple[dict[str, str], int, Iterat
             document = _parsed(head[0].rstrip(), "\n".join(head[1:-1]))
             if isinstance(document, dict):
                 return dict(islice(_fields(document), _FIELDS)), len(head), rest
-        if line.rstrip() in ends or size > _CHARACTERS:
+            break
+        if size > _CHARACTERS:
             break
     return {}, 0, chain(head, rest)
 
