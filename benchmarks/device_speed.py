@@ -41,7 +41,7 @@ from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
 from promptcli.select.search import search_heads
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import Reading
+from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
@@ -136,8 +136,8 @@ def training(
     method = find_method(name, supervised=False)
     settings = method.small.replace(batch_size=batch, max_length=32, compile=compiled)
     backbone = load_backbone(folder, device=device)
-    reading = Reading(method, settings, folder, backbone.provenance.family)
-    learner = TrainableEncoder(reading, backbone, find_objective(method))
+    configured = ConfiguredMethod(method, settings, folder, backbone.provenance.family)
+    learner = TrainableEncoder(configured, backbone, find_objective(method))
     mixed = choose_dtype("auto", device) == torch.bfloat16
     trainer = Trainer(learner, Processes(device=device, mixed=mixed))
     trainer.optimizer = OPTIMIZERS["adamw"](trainer.parameters, 1e-5, 0.0)

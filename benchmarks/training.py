@@ -44,7 +44,7 @@ def ours(
     """Return what puts gradients in place, the parameters, and how many tokens a batch has."""
     from promptcli.backbones.by_name import load_backbone
     from promptcli.training.methods import find_method
-    from promptcli.training.methods.method import Reading
+    from promptcli.training.methods.method import ConfiguredMethod
     from promptcli.training.objectives import find_objective
     from promptcli.training.processes import Processes
     from promptcli.training.trainable_encoder import TrainableEncoder
@@ -57,8 +57,8 @@ def ours(
         batch_size=batch, max_length=_LENGTH, compile=compiled, **prefix
     )
     backbone = load_backbone(folder)
-    reading = Reading(method, settings, folder, backbone.provenance.family)
-    learner = TrainableEncoder(reading, backbone, find_objective(method))
+    configured = ConfiguredMethod(method, settings, folder, backbone.provenance.family)
+    learner = TrainableEncoder(configured, backbone, find_objective(method))
     step = Trainer(learner, Processes(mixed=mixed))
     view = learner.template_encoders[0]
 

@@ -12,7 +12,7 @@ import torch
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import Reading
+from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes
 from promptcli.training.teacher import EncodedVectors
@@ -50,9 +50,9 @@ def small(method, **changes):
     return method.small.replace(**{**fewer, "max_length": 20, "seed": 1, **changes})
 
 
-def reading_of(method, family="bert", **changes):
+def configured_method(method, family="bert", **changes):
     """Return how a method reads on a backbone of a family."""
-    return Reading(method, method.small.replace(**changes), "x", family)
+    return ConfiguredMethod(method, method.small.replace(**changes), "x", family)
 
 
 def learner_of(method, folder, supervised=False, *, device="cpu", models=None, **changes):
@@ -60,8 +60,8 @@ def learner_of(method, folder, supervised=False, *, device="cpu", models=None, *
     method = find_method(method, supervised=supervised) if isinstance(method, str) else method
     backbone = load_backbone(str(folder), device=device, dtype=torch.float32)
     settings = small(method, **changes)
-    reading = Reading(method, settings, backbone.name, backbone.provenance.family)
-    return TrainableEncoder(reading, backbone, find_objective(method), models or {})
+    configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
+    return TrainableEncoder(configured, backbone, find_objective(method), models or {})
 
 
 def trainer_of(learner, *, mixed=False):

@@ -23,7 +23,7 @@ from promptcli.notes import typed_command
 from promptcli.recipe import Recipe, last_part
 from promptcli.settings import BARE, PAPER, typed_settings
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import Method, Reading, TrainingSettings
+from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 
 #: Source of a run's initial settings, if they are not published.
 FOUND = f"found on {BARE.backbone}"
@@ -300,13 +300,15 @@ class TrainConfig:
                 preset = preset.changed({"keep_head": False})
         return preset.changed(self.settings)
 
-    def reading(self, found: SettingsInForce, backbone: str, family: str) -> Reading:
+    def configured_method(
+        self, found: SettingsInForce, backbone: str, family: str
+    ) -> ConfiguredMethod:
         """Return how the method reads sentences on a backbone: as the start model does, unless the
         papers' way is requested.
         """
-        reading = Reading(found.method, found.settings, backbone, family)
+        configured = ConfiguredMethod(found.method, found.settings, backbone, family)
         start = self.start_recipe
-        return reading if start is None or self.paper else reading.like(start)
+        return configured if start is None or self.paper else configured.like(start)
 
 
 #: Fields of the run, which its folder keeps.

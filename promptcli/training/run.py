@@ -52,7 +52,7 @@ from promptcli.storage.tensors import checksum
 from promptcli.training.batches import steps_of
 from promptcli.training.config import TrainConfig
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import Method, Reading, TrainingSettings
+from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.teacher import (
@@ -222,7 +222,9 @@ class Run:
         note(self.in_force.summary())
         _note_defaults(config)
         self.settings: TrainingSettings = self.in_force.settings
-        self.reading = config.reading(self.in_force, backbone.name, backbone.provenance.family)
+        self.configured = config.configured_method(
+            self.in_force, backbone.name, backbone.provenance.family
+        )
         self.examples = self.objective.choose(self.examples, self.settings, backbone)
         check_negatives(self.settings, self.examples, self.source)
         columns = self.objective.columns_of_models(self.settings)
@@ -290,12 +292,12 @@ class Run:
 
     def train_and_score(self, folder: Path) -> Entry:
         """Train, and score the result next to the untrained encoder."""
-        reading = self.reading
-        method = reading.method
+        configured = self.configured
+        method = configured.method
         backbone = self.backbone
         before = self._tensors_of_start()
         plain = build_encoder(
-            reading.untrained_recipe,
+            configured.untrained_recipe,
             backbone=backbone,
             tensors=before,
             device=self.processes.device,
@@ -305,7 +307,7 @@ class Run:
         columns["untrained"] = self._score(plain, "untrained", self.tasks)
         columns["default"] = self._score_default_model(plain)
         self._make_models(folder)
-        learner = TrainableEncoder(reading, backbone, self.objective, self.models)
+        learner = TrainableEncoder(configured, backbone, self.objective, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
         first = learner.as_encoder()
@@ -332,7 +334,7 @@ class Run:
             "trained": self._record(trainer, figures, encoder),
         }
         documents = [score.to_dict() for score in scores]
-        recipe = reading.recipe
+        recipe = configured.recipe
         transfer = method.transfer_recipe(recipe)
         return Entry(self.name, portable(recipe), tensors, provenance, documents, transfer)
 
@@ -341,7 +343,7 @@ class Run:
 
         Transfer tasks use the method's recipe for transfer.
         """
-        other = self.reading.method.transfer_recipe(encoder.recipe)
+        other = self.configured.method.transfer_recipe(encoder.recipe)
         scores: list[Score] = []
         for task in tasks:
             reader = encoder
@@ -570,8 +572,8 @@ def train_encoder(
     objective = find_objective(method)
     chosen = objective.choose(examples, settings, backbone)
     processes = start_processes(str(backbone.device), dtype)
-    reading = Reading(method, settings, backbone.name, backbone.provenance.family)
-    learner = TrainableEncoder(reading, backbone, objective)
+    configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
+    learner = TrainableEncoder(configured, backbone, objective)
     tensors = Trainer(learner, processes).fit(chosen, development, folder)
     return learner.trained(tensors), tensors
 
@@ -593,9 +595,9 @@ def describe(config: TrainConfig) -> dict[str, Any]:
         samples = find_objective(method).samples(examples)
     found = config.in_force(method)
     settings = found.settings
-    reading = config.reading(found, backbone, _family_of(backbone, method))
-    method = reading.method
-    head = reading.head
+    configured = config.configured_method(found, backbone, _family_of(backbone, method))
+    method = configured.method
+    head = configured.head
     kept = "kept" if settings.keep_head else "in training only"
     return {
         "method": method.name,
@@ -603,12 +605,12 @@ def describe(config: TrainConfig) -> dict[str, Any]:
         "backbone": backbone,
         "data": source_name(data),
         "chosen_by": str(config.development),
-        "views": list(reading.prompts()),
-        "pooling": reading.pooling,
+        "views": list(configured.prompts()),
+        "pooling": configured.pooling,
         "objective": method.objective,
         "learns": [*method.learns, *(["head"] if head else [])],
         "head": f"{head}, {kept}" if head else None,
-        "recipe": reading.recipe.to_dict(),
+        "recipe": configured.recipe.to_dict(),
         "dtype": config.dtype or "auto",
         "preset": found.source,
         **dataclasses.asdict(settings),

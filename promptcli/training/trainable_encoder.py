@@ -33,7 +33,7 @@ from promptcli.errors import UsageError
 from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
 from promptcli.notes import note
 from promptcli.recipe import Recipe
-from promptcli.training.methods.method import Reading, TrainingSettings
+from promptcli.training.methods.method import ConfiguredMethod, TrainingSettings
 from promptcli.training.similarity import LearnableScalar
 from promptcli.training.teacher import SentenceVectors
 
@@ -83,15 +83,15 @@ class TrainableEncoder(nn.Module):
 
     def __init__(
         self,
-        reading: Reading,
+        configured: ConfiguredMethod,
         backbone: Backbone,
         objective: "type[Objective[Any]]",
         models: Mapping[str, SentenceVectors] = MappingProxyType({}),
     ) -> None:
         super().__init__()
-        self.reading = reading
-        self.method = reading.method
-        self.settings = settings = reading.settings
+        self.configured = configured
+        self.method = configured.method
+        self.settings = settings = configured.settings
         generator = torch.Generator().manual_seed(settings.seed)
         self.backbone = backbone
         self.models = models
@@ -124,13 +124,13 @@ class TrainableEncoder(nn.Module):
         """Make the learned parts beside the backbone, and the templates' encoders that share it."""
         backbone = self.backbone
         settings = self.settings
-        prompts = self.reading.prompts(training=True)
-        pooling = self.method.training_pooling or self.reading.pooling
+        prompts = self.configured.prompts(training=True)
+        pooling = self.method.training_pooling or self.configured.pooling
         starts = initial_tensors(parse_prompt(prompts[0]), backbone, generator)
         starts |= initial_weights(parse_pooling(pooling), backbone, generator)
         #: The learned tensors of prompt and pooling.
         self.learned = {name: nn.Parameter(start.float()) for name, start in starts.items()}
-        self.head = _head(self.reading.head, backbone, generator)
+        self.head = _head(self.configured.head, backbone, generator)
         #: starts as the pre-trained head, untied from the word embeddings
         self.mlm_head: MLMHead | None = None
         if settings.mlm_weight:
@@ -383,10 +383,10 @@ class TrainableEncoder(nn.Module):
 
         ``for_development`` gives the encoder for the development score. With the setting
         ``selection`` "code" it reads as the published program does, see
-        ``Reading.development_recipe``; else as at test.
+        ``ConfiguredMethod.development_recipe``; else as at test.
         """
-        reading = self.reading
-        recipe = reading.development_recipe if for_development else reading.recipe
+        configured = self.configured
+        recipe = configured.development_recipe if for_development else configured.recipe
         return TorchEncoder(recipe, self.backbone, self._outside_the_backbone())
 
 

@@ -12,7 +12,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.causal import TokenPrepending
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import Reading
+from promptcli.training.methods.method import ConfiguredMethod
 from tests.comparing import gap
 
 OFFICIAL = Path(__file__).parents[1] / "reference" / "official"
@@ -49,7 +49,7 @@ VECTORS = {
     "simcse/avg_first_last": Recipe(
         pooling="last-two/avg"
     ),  # states 1 and -1, which two layers have as the last two
-    "cotbert/test": Reading(COTBERT, COTBERT.small, "x", "bert").recipe,
+    "cotbert/test": ConfiguredMethod(COTBERT, COTBERT.small, "x", "bert").recipe,
     **{
         f"ditto/layer{layer}-head{head}/{states}": Recipe(pooling=f"{states}/ditto:{layer}-{head}")
         for layer, head in ((1, 2), (2, 3))

@@ -26,7 +26,7 @@ from promptcli.training.objectives.pairs import CLASSES, PairCosine
 from promptcli.training.similarity import Similarity
 from tests import learning
 from tests.comparing import gap, refusal
-from tests.learning import gradients, reading_of
+from tests.learning import configured_method, gradients
 from tests.reference import losses
 from tests.tiny import SENTENCES
 
@@ -59,7 +59,7 @@ def test_cotberts_loss_is_the_papers(temperature):
 def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family, tiny_folder):
     learner = learner_of("cotbert", tiny_folder(family), max_length=20).eval()
     backbone = learner.backbone
-    templates = learner.reading.variant.templates
+    templates = learner.configured.variant.templates
     views = learner([SENTENCES[:3]])
     assert len(templates) == len(views) == 3
     assert len({template.count("[MASK]") for template in templates}) == 1
@@ -275,30 +275,30 @@ def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
 
 def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
     method = find_method("promptbert", supervised=False)
-    recipe = reading_of(method).recipe
+    recipe = configured_method(method).recipe
     assert (recipe.denoise, recipe.period) == ("none", True)
-    assert reading_of(method).development_recipe == recipe
-    code = reading_of(method, selection="code").development_recipe
+    assert configured_method(method).development_recipe == recipe
+    code = configured_method(method, selection="code").development_recipe
     assert (code.denoise, code.period) == ("hidden", False)
     other = find_method("promptbert", supervised=True)
-    coded = reading_of(other, "roberta", bias_positions="code")
+    coded = configured_method(other, "roberta", bias_positions="code")
     assert coded.recipe.denoise == "hidden:code"
-    assert reading_of(other, denoising=False).recipe.denoise == "none"
-    one = reading_of(method, two_templates=False).prompts()
-    assert one[0] == one[1] != reading_of(method).prompts()[1]
+    assert configured_method(other, denoising=False).recipe.denoise == "none"
+    one = configured_method(method, two_templates=False).prompts()
+    assert one[0] == one[1] != configured_method(method).prompts()[1]
 
 
 def test_given_templates_are_the_views_the_recipe_and_the_baseline():
     one, two = "[X] : [MASK]", "[MASK] is {p} [X]"
     method = find_method("promptbert", supervised=False)
     for given, views in (((one,), (one, one)), ((one, two), (one, two))):
-        reading = reading_of(method, template=given)
-        assert reading.prompts() == views
-        assert reading.recipe.prompt == one == reading.untrained_recipe.prompt
-    both = reading_of(method, template=(one, two), two_templates=False)
+        configured = configured_method(method, template=given)
+        assert configured.prompts() == views
+        assert configured.recipe.prompt == one == configured.untrained_recipe.prompt
+    both = configured_method(method, template=(one, two), two_templates=False)
     assert both.prompts() == (one, one)
     optiprompt = find_method("optiprompt", supervised=False)
-    soft = reading_of(optiprompt, template=(two,), slots="lookup")
+    soft = configured_method(optiprompt, template=(two,), slots="lookup")
     assert soft.recipe.prompt == f"soft-template-lookup:{two}"
     assert soft.untrained_recipe.prompt == two
 
@@ -311,7 +311,7 @@ ITS = 'It says "[X]" or [MASK] .'
 )
 def test_a_run_reads_as_the_model_that_it_starts_from(form):
     read = Recipe("x", prompt=ITS, pooling="last/mask", period=False)
-    own = reading_of(form)
+    own = configured_method(form)
     started = own.like(read)
     plain = started.untrained_recipe
     if form.name == "isbert":  # whose convolutions read every token
@@ -331,22 +331,24 @@ def test_a_run_reads_as_the_model_that_it_starts_from(form):
 
 def test_a_start_that_is_the_second_view_takes_the_firsts_place():
     method = find_method("promptbert", supervised=False)
-    first, second = reading_of(method).variant.templates
+    first, second = configured_method(method).variant.templates
     read = Recipe("x", prompt=second, pooling="last/mask")
-    assert reading_of(method).like(read).variant.templates == (second, first)
+    assert configured_method(method).like(read).variant.templates == (second, first)
 
 
 def test_a_template_that_is_given_wins_over_the_starts():
     read = Recipe("x", prompt=ITS, pooling="last/mask")
-    given = reading_of(find_method("promptbert", supervised=False), template=("[X] : [MASK]",))
+    given = configured_method(
+        find_method("promptbert", supervised=False), template=("[X] : [MASK]",)
+    )
     assert given.like(read) is given
-    adapter = reading_of(find_method("pcc-tuning", supervised=True), "llama")
+    adapter = configured_method(find_method("pcc-tuning", supervised=True), "llama")
     assert adapter.like(read) is adapter
-    consert = reading_of(find_method("consert", supervised=False))
+    consert = configured_method(find_method("consert", supervised=False))
     goes_on = consert.like(Recipe("x", pooling="last-two/avg"))
     assert goes_on.method.training_pooling == consert.method.training_pooling
     assert consert.like(read).method.training_pooling is None
-    denosent = reading_of(find_method("denosent", supervised=False))
+    denosent = configured_method(find_method("denosent", supervised=False))
     assert denosent.like(Recipe("x", pooling="last/cls")) is denosent
 
 

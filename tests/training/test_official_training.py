@@ -12,7 +12,7 @@ import torch
 from promptcli.backbones.by_name import load_backbone
 from promptcli.training import trainable_encoder
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import Reading
+from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.trainable_encoder import TrainableEncoder
@@ -53,8 +53,8 @@ def make_learner(file, case, method, columns, changes):
     settings = published.replace(
         batch_size=8, max_length=32, dropout=0.0, temperature=0.05, **changes
     )
-    reading = Reading(form, settings, backbone.name, backbone.provenance.family)
-    learner = TrainableEncoder(reading, backbone, find_objective(form))
+    configured = ConfiguredMethod(form, settings, backbone.name, backbone.provenance.family)
+    learner = TrainableEncoder(configured, backbone, find_objective(form))
     tensors = learner.trainable()
     with torch.no_grad():
         if "projection.0.weight" in tensors:

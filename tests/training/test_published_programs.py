@@ -23,7 +23,7 @@ from promptcli.training.similarity import Similarity
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, learning_rate, stalled
 from tests.comparing import refusal
-from tests.learning import gradients, learner_of, reading_of
+from tests.learning import configured_method, gradients, learner_of
 from tests.tiny import SENTENCES
 
 
@@ -143,7 +143,7 @@ def test_negatives_within_groups_are_those_of_each_replica(bert_folder):
 @pytest.mark.parametrize("name", ["promptbert", "cotbert"])
 def test_roberta_has_no_blank_before_the_sentence_in_training_alone(name):
     method = find_method(name, supervised=False)
-    reading = reading_of(method, "roberta")
+    reading = configured_method(method, "roberta")
     published = dataclasses.replace(reading, settings=method.published("roberta-base"))
     recipe = published.recipe
     selecting = published.development_recipe

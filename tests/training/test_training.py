@@ -197,7 +197,7 @@ def test_the_views_differ_and_only_what_learns_moves(name, supervised, tiny_fold
 def test_denoised_views_are_h_less_h_hat(family, tiny_folder):
     learner = learner_of("promptbert", tiny_folder(family), dropout=0.0).eval()
     backbone = learner.backbone
-    first, second = learner.reading.variant.templates
+    first, second = learner.configured.variant.templates
     for view, got in zip((first, second), learner([SENTENCES[:4]]), strict=True):
         recipe = Recipe(
             backbone.name, prompt=view, pooling="last/mask", denoise="hidden", period=False
@@ -209,7 +209,7 @@ def test_denoised_views_are_h_less_h_hat(family, tiny_folder):
 def test_supervised_promptbert_subtracts_behind_the_head(bert_folder):
     learner = learner_of("promptbert", bert_folder, True, dropout=0.0).eval()
     views = learner([SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]])
-    assert learner.reading.recipe.denoise == "head"
+    assert learner.configured.recipe.denoise == "head"
     encoder = learner.as_encoder()
     expected = TorchEncoder(
         encoder.recipe.replace(period=False), learner.backbone, encoder.tensors()

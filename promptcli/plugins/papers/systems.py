@@ -21,7 +21,7 @@ from promptcli.training.batches import steps_of
 from promptcli.training.config import differences_from_paper, preset_for, shape_on
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import Method, Reading, TrainingSettings
+from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.run import train_encoder
 
@@ -151,7 +151,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
     steps_of(settings, len(examples))  # refuses too few
     development = context.development()
     backbone = context.backbone
-    recipe = Reading(method, settings, backbone.name, backbone.provenance.family).recipe
+    recipe = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family).recipe
     transfer = method.transfer_recipe(recipe)
     dtype = devices.choose_dtype("auto", str(backbone.device))
     precision = "bfloat16" if dtype == torch.bfloat16 else "float32"

@@ -446,7 +446,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ConfiguredMethod:
     """How a method with its settings reads sentences on a backbone."""
 
     method: Method
@@ -534,8 +534,8 @@ class Reading:
             text_rule=method.text_rule,
         )
 
-    def like(self, start: Recipe) -> "Reading":
-        """Return this reading with the template and pooling of the model that a run starts from, so
+    def like(self, start: Recipe) -> "ConfiguredMethod":
+        """Return this method with the template and pooling of the model that a run starts from, so
         that nothing is unlearned.
 
         A template in the settings has priority. The method's own template is kept if the method

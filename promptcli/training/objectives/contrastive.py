@@ -65,7 +65,7 @@ class InfoNCE(Objective[Settings]):
     def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         self.similarity: Similarity = Similarity.of(self.settings, encoder.backbone.device)
         # after the head: head(h) - head(h_hat); otherwise before it: head(h - h_hat)
-        self._after_head = encoder.reading.variant.denoising_place == "head"
+        self._after_head = encoder.configured.variant.denoising_place == "head"
         self.guide = encoder.models.get("mask_guide")
         self.bias_inputs: BiasInputs = functools.partial(
             bias_batch, raw_positions=self.settings.bias_positions == "code"
