@@ -83,7 +83,8 @@ class PromptcliError(Exception):
     """A failure that the user can understand and fix; exit code 1.
 
     Args:
-        message: The given value, the allowed values, and the next command to type.
+        message: The given value, the allowed values, and the next command to type. A switch is
+            named as Python types it, ``force=True``; the command line shows ``--force``.
         parameter: The function parameter that the message is about. Python shows ``batch_size: must
             be at least 1``, the command line ``--batch-size: must be ...``.
     """

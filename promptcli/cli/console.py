@@ -38,13 +38,17 @@ from promptcli.notes import note as note
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 
+#: A switch as the library's messages name it; the command line has it as an option.
+_SWITCH = re.compile(r"\b(force|resume|skip_bad)=True\b")
+
 
 def say(message: str) -> None:
     """Print one short line on stderr, even with ``--quiet``.
 
-    A terminal wraps it between words.
+    ``force=True`` is shown as ``--force``. A terminal wraps the line between words.
     """
-    line = visible(short_line(message))
+    typed = _SWITCH.sub(lambda switch: f"--{switch[1].replace('_', '-')}", message)
+    line = visible(short_line(typed))
     err.print(line, markup=False, soft_wrap=not err.is_terminal)
 
 

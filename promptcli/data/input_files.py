@@ -237,7 +237,7 @@ class BadRows:
     def __init__(self, skip: bool | None = None, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self.skips = bool(skip)
-        self._hint = "; skip-bad leaves such rows out" if skip is not None else ""
+        self._hint = "; skip_bad=True leaves such rows out" if skip is not None else ""
         self.forget()
 
     def add(

@@ -282,7 +282,7 @@ def embed_parts(
         if number is not None and not 1 <= number <= 99_999:
             raise UsageError(f"must be 1 to 99,999, got {number}", parameter=name)
     if shard is not None:
-        problem = "makes one part in this process; leave out workers, engine and force"
+        problem = "makes one part in this process; leave out workers, engine and force=True"
         if not 0 <= shard < shards:
             problem = f"{shard} is out of range; of {shards} shards it is 0 to {shards - 1}"
         elif (workers, engine, force) == (None, "local", False):

@@ -168,7 +168,7 @@ def score_models(
     if known := sum(map(len, scores.values())):
         total = len(opened) * len(tasks)
         which = "all" if known == total else f"{known} of {total}"
-        note(f"{which} scores are kept from an earlier evaluation; force measures again")
+        note(f"{which} scores are kept from an earlier evaluation; force=True measures again")
     sentences = sum(len(distinct_sentences([tasks[number]])) for number, _ in missing)
     with stage("encode", sentences) as advance:
         for (number, _), readers in missing.items():

@@ -490,7 +490,7 @@ def _check_target(folder: Path, *, force: bool) -> None:
             )
     elif (folder / DATABASE).exists():
         if not force:
-            raise UsageError(f"{folder} holds an index; force replaces it", parameter="output")
+            raise UsageError(f"{folder} holds an index; force=True replaces it", parameter="output")
     elif any(
         not path.name.startswith(".") and not NAME.fullmatch(path.name) for path in folder.iterdir()
     ):

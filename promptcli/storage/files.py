@@ -95,7 +95,7 @@ def _place(path: Path, target: Path) -> None:
     except OSError:  # the name is taken, or the disk has no links
         if target.exists():
             raise UsageError(
-                f"{target} appeared in the meantime; choose another name, or force replaces it"
+                f"{target} appeared in the meantime; choose another name, or force=True replaces it"
             ) from None
         os.replace(path, target)
 
@@ -125,7 +125,7 @@ def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
         )
     if path.exists() and not force:
         raise UsageError(
-            f"{path} exists; choose another name, or force replaces it",
+            f"{path} exists; choose another name, or force=True replaces it",
             parameter=parameter,
         )
 
@@ -275,7 +275,7 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
     def check() -> None:
         ours = (target / marker).is_file()
         if target.exists() and not (force and ours):
-            why = ", or force replaces it" if ours else f" (it holds no {marker})"
+            why = ", or force=True replaces it" if ours else f" (it holds no {marker})"
             raise UsageError(f"{target} exists; choose another name{why}", parameter="output")
 
     restore(target)

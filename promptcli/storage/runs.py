@@ -118,7 +118,7 @@ class RunFolder:
                 raise
             return
         if not resume:
-            raise UsageError(f"{name} holds an unfinished run; give resume, {elsewhere}")
+            raise UsageError(f"{name} holds an unfinished run; give resume=True, {elsewhere}")
         began_with = self._read().identity
         check_same(began_with, identity, f"the run in {name} was started with", elsewhere)
 

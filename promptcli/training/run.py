@@ -125,12 +125,12 @@ def train(
             run.begin_watching(watchers, folder, stack)
         if config.name:
             continues = f"`promptcli train --resume {config.name}` continues the run"
-            stack.enter_context(if_stopped(f"{continues}, force starts over"))
+            stack.enter_context(if_stopped(f"{continues}, force=True starts over"))
         entry = run.train_in_folder(folder)
         if processes.is_main and name is not None:
             if not replaces and name in registry.names():
                 raise UsageError(
-                    f"model {name!r} was created during the training; the run is kept: resume"
+                    f"model {name!r} was created during the training; the run is kept: resume=True"
                     " replaces that model"
                 )
             registry.save(entry, force=replaces)
@@ -149,7 +149,7 @@ def find_finished(name: str) -> Entry | None:
     entry = registry.load(name)
     if "trained" not in entry.provenance:
         raise UsageError(
-            f"model {name!r} was not trained; give another name, or force to replace it",
+            f"model {name!r} was not trained; give another name, or force=True to replace it",
             parameter="name",
         )
     return entry
@@ -163,9 +163,9 @@ def check_finished(entry: Entry, wanted: Mapping[str, Any]) -> None:
         {field: stored.get(field) for field in wanted},
         wanted,
         f"model {entry.name!r} was trained with",
-        "another name, or force to train again",
+        "another name, or force=True to train again",
     )
-    note(f"done: model {entry.name!r} is already trained; force trains it again")
+    note(f"done: model {entry.name!r} is already trained; force=True trains it again")
 
 
 def _done(config: TrainConfig, finished: Entry) -> Trained:
@@ -278,7 +278,7 @@ class Run:
                 self.identity,
                 resume=config.resume and run_folder.has_begun,
                 name=folder,
-                elsewhere="force to start over, or another name",
+                elsewhere="force=True to start over, or another name",
                 force=config.force,
                 settings=dataclasses.replace(config, threads=threads).document(),
             )

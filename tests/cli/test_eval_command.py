@@ -390,7 +390,7 @@ def test_a_second_evaluation_measures_nothing_and_says_so(score, fake):
     assert measured > 0 and len(fake["encoded"]) == measured
     assert again.out == first.out and not kept_notes(first)
     assert kept_notes(again) == [
-        "all scores are kept from an earlier evaluation; force measures again"
+        "all scores are kept from an earlier evaluation; --force measures again"
     ]
     assert score(*words, "--json").json["comparisons"]  # of kept scores, too
     forced = score(*words, "--force")
@@ -416,7 +416,7 @@ def test_a_killed_evaluation_goes_on_with_the_task_that_had_not_ended(score, fak
     assert [row["task"] for row in ran.json["results"]] == ["STS12", "STS14", "STS-B"]
     assert len(fake["encoded"]) == 3  # one before, two now
     assert kept_notes(ran) == [
-        "1 of 3 scores are kept from an earlier evaluation; force measures again"
+        "1 of 3 scores are kept from an earlier evaluation; --force measures again"
     ]
 
 

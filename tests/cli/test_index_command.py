@@ -199,7 +199,7 @@ def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path)
         (["build", ".", "-o", "i"], 2, "folder"),
         (["build", "blank.txt", "-o", "i"], 2, "blank"),
         (["build", "in.txt", "-o", "in.txt"], 2, "file"),
-        (["build", "in.txt", "-o", "idx"], 2, "force"),
+        (["build", "in.txt", "-o", "idx"], 2, "--force replaces it"),
         (["build", "bare.npy", "-o", "i"], 2, "no manifest"),
         (["build", "narrow.npy", "-o", "i", "-m", "mini"], 2, "width 5"),
         (["search", "none", "x"], 3, "index build"),

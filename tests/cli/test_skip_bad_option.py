@@ -15,7 +15,9 @@ def place(here):
 
 
 def test_embed_leaves_out_rows_that_cannot_be_read(run):
-    refused(run("embed", "a.jsonl", "-q"), 2, "a.jsonl: line 4", "skip-bad")
+    refused(
+        run("embed", "a.jsonl", "-q"), 2, "a.jsonl: line 4", "; --skip-bad leaves such rows out"
+    )
     ran = run("embed", "a.jsonl", "--skip-bad", "-m", "mini-static")
     assert ran.code == 0 and "left out 2 rows that cannot be read: line 4" in ran.err
     assert run("embed", "good.txt", "-m", "mini-static").code == 0

@@ -85,7 +85,7 @@ def test_a_stopped_run_says_how_it_goes_on(run, options, monkeypatch, registry):
     with stopped_at(monkeypatch, 1):
         stopped = run("train", "simcse", *options, "--name", "dcpcse")
     assert stopped.code == 130
-    assert "`promptcli train --resume dcpcse` continues the run, force starts" in stopped.err
+    assert "`promptcli train --resume dcpcse` continues the run, --force starts" in stopped.err
     refused(run("train", "simcse", *options, "--name", "dcpcse", "-q"), 2, "unfinished run")
     refused(
         run("train", "--method", "dcpcse", "--resume", "dcpcse", "-q"),

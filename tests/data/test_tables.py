@@ -174,7 +174,7 @@ def test_a_delimiter_that_the_names_alone_have_is_taken(tmp_path):
 
 def test_bad_rows_are_left_out_counted_and_told(tmp_path, notes):
     path = write(tmp_path, "a.csv", "text,x\na,1\nshort\nb,2\n" + "c,d,e\n" * 4)
-    with refusal(r"line 3: 1 column.*skip-bad"):
+    with refusal(r"line 3: 1 column.*skip_bad=True"):
         table(path, skip_bad=False)
     assert [row["text"] for row in table(path, skip_bad=True)[1]] == ["a", "b"]
     assert "left out 5 rows that cannot be read: line 3: 1 column" in notes.text

@@ -128,7 +128,7 @@ def test_an_output_folder_replaces_only_what_promptcli_wrote(tmp_path):
             (new / "marker").touch()
 
     write(False)
-    with refusal("or force replaces it"):
+    with refusal("or force=True replaces it"):
         write(False)
     write(True)
     (target / "marker").unlink()
@@ -206,7 +206,7 @@ def _missing(folder):
 def test_an_output_folder_that_appears_in_the_meantime_stays(tmp_path):
     target = tmp_path / "out"
     with (
-        refusal("or force replaces it"),
+        refusal("or force=True replaces it"),
         atomic_folder(target, marker="m", force=False) as new,
     ):
         (new / "m").touch()

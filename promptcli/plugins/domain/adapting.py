@@ -182,7 +182,7 @@ def adapt(
     if resume and not folder.has_begun and name in registry.names():
         ended = registry.card(name).provenance.get("adapted")
         if ended is not None:
-            note(f"done: model {name!r} is already adapted; force starts over")
+            note(f"done: model {name!r} is already adapted; force=True starts over")
             return Adapted(ended)
     registry.check_free(name, force=force or (resume and folder.has_begun))
     where = start if isinstance(start, Choice) else Choice(start)
@@ -203,7 +203,7 @@ def adapt(
     if dry_run:
         return Adapted(_plan(_schedule(trainings, hours), trainings))
     claim = folder.claim(f"the adaptation of {name!r}", "give another name")
-    stopped = "the same command with resume continues from here"
+    stopped = "the same command with resume=True continues from here"
     with claim, errors.if_stopped(stopped, instead=True):
         begins = force or not folder.has_begun
         settings = {}
@@ -220,7 +220,7 @@ def adapt(
             identity,
             resume=resume and not begins,
             name=Path(name),
-            elsewhere="force to start over, or another name",
+            elsewhere="force=True to start over, or another name",
             force=force,
             settings=settings,
         )

@@ -131,7 +131,7 @@ def pretrain(
             model = begun.model(plan, corpus, device, resumed=state.exists())
             trainer = Pretrainer(plan, device, model)
             with (
-                errors.if_stopped("resume continues the run from its last checkpoint"),
+                errors.if_stopped("resume=True continues the run from its last checkpoint"),
                 notes.stage("pretrain", plan.tokens) as advance,
             ):
                 end = trainer.train(corpus, state, output / "log.jsonl", advance)

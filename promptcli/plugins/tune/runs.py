@@ -108,7 +108,8 @@ def _ended(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) 
         trials.append(Trial(row["changes"], state, record["curve"], record))
     if not runs or (wanted and wanted != [trial.changes for trial in trials]):
         raise UsageError(
-            f"model {entry.name!r} is of other runs; give another name, or force trains them again",
+            f"model {entry.name!r} is of other runs; give another name, or force=True trains them"
+            " again",
             parameter="name",
         )
     [chosen] = [number for number, trial in enumerate(trials) if trial.record.get("chosen")]
@@ -156,7 +157,7 @@ class Runs:
                 {**facts, "space": written},
                 resume=config.resume and self.folder.has_begun,
                 name=Path(self.name),
-                elsewhere="force to start over, or another name",
+                elsewhere="force=True to start over, or another name",
                 force=config.force,
                 settings={**config.document(), **kept},
             )
@@ -273,7 +274,7 @@ class Runs:
             resume=folder.has_begun,
             force=False,
         )
-        left = f"`promptcli tune --resume {self.name}` continues the run, force starts over"
+        left = f"`promptcli tune --resume {self.name}` continues the run, force=True starts over"
         with if_stopped(left, instead=True):
             return run.train(config, processes, watchers, folder.folder)
 
@@ -295,7 +296,8 @@ class Runs:
         registry = open_registry()
         if not (self.config.force or self.config.resume) and self.name in registry.names():
             raise UsageError(
-                f"model {self.name!r} appeared while it ran; nothing is lost: resume replaces it"
+                f"model {self.name!r} appeared while it ran; nothing is lost: resume=True replaces"
+                " it"
             )
         registry.save(entry, force=True)
         self.folder.discard()

@@ -306,7 +306,7 @@ def test_an_adaptation_that_was_killed_goes_on(texts, start, quick, run, home, m
     assert refused.code == 2 and "resume" in refused.err
     with stopped_at(monkeypatch, 2):
         interrupted = run(*arguments, "--resume")
-    assert interrupted.code == 130 and "the same command with resume" in interrupted.err
+    assert interrupted.code == 130 and "the same command with --resume" in interrupted.err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0
     assert "resumed after step" in resumed.err
