@@ -23,12 +23,12 @@ SHARED = """## Options of many commands
 
 Each command names those that it takes.
 """
-#: An option that as many commands take, with the same words, is described once.
+#: An option that at least this many commands take, with the same help, is described once.
 COMMANDS_THAT_SHARE = 7
-#: What an option of a type takes, if the option itself does not say.
+#: Type -> the word for its values, if the option has none.
 TAKES: dict[Any, str] = {str: "text", list[str]: "text", int: "integer", float: "number"}
 PATH = "path"
-#: The last sentence of a help text, if it tells the default.
+#: The last sentence of a help text, if it states the default.
 DEFAULT_TOLD = re.compile(r"(?:^|(?<=[.;] ))Default: (\S(?:[^.]|\.(?! ))*)\.$")
 CODE = re.compile(r"(`[^`]*`)")
 
@@ -59,7 +59,7 @@ def panels(root: Commands) -> Iterator[tuple[str, list[Any]]]:
 
 
 def contents(root: Commands) -> Iterator[str]:
-    """Yield, for each panel, a table of its commands that leads to their sections."""
+    """Yield, for each panel, a table of its commands with links to their sections."""
     for panel, commands in panels(root):
         rows = [(f"[`{each.name}`](#promptcli-{each.name})", sentence(each)) for each in commands]
         yield table((panel, "what it does"), rows)
@@ -95,12 +95,12 @@ def section_of_command(called: Any, path: str, level: str, shared: Iterable[Row]
 
 
 def sentence(called: Any) -> str:
-    """Return the one sentence that the program's help has about a command."""
+    """Return the sentence about a command in the program's help."""
     return prose(called.short_help or called.help)
 
 
 def rows_of(parameters: Iterable[Any]) -> Iterator[Row]:
-    """Yield a row for each parameter: its names, what it takes, its default, its meaning."""
+    """Yield a row for each parameter: names, type of values, default and meaning."""
     for parameter in parameters:
         if parameter.hidden:
             continue
@@ -120,7 +120,7 @@ def names(parameter: Any) -> str:
 
 
 def takes(parameter: Any) -> str:
-    """Return what is typed after an option: nothing for a flag."""
+    """Return the type of an option's values; "" for a flag."""
     if getattr(parameter, "is_flag", False):
         return ""
     annotation = parameter.type_descriptor.annotation
@@ -140,14 +140,14 @@ def takes(parameter: Any) -> str:
 
 
 def written(default: Any) -> str:
-    """Return a default as it is typed; "" for none."""
+    """Return a default as the user types it; "" without one."""
     if isinstance(default, list | tuple):
         return ", ".join(map(str, default))
     return "" if default is None or default is False else str(default)
 
 
 def prose(text: str) -> str:
-    """Return a text whose signs outside of code are no marks of Markdown."""
+    """Return a text with Markdown's signs escaped outside of code."""
     parts = CODE.split(text)
     marked = [re.sub(r"([*\[\]])", r"\\\1", part) for part in parts[::2]]
     parts[::2] = [part.replace("<", "&lt;") for part in marked]

@@ -8,13 +8,13 @@ from typing import Any
 
 import griffe
 
-#: As in ``width: int  #: numbers of a vector``, or on lines of its own above the field.
+#: As in ``width: int  #: numbers of a vector``, or on separate lines above the field.
 COMMENT = re.compile(r"#: ?(.*)")
 EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)
 
 
 class OwnDocstrings(griffe.Extension):
-    """Give attributes the words that the source has for them."""
+    """Give attributes the help and comments of the source as docstrings."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Read ``Example:`` as the section that Google's style calls ``Examples:``."""
@@ -24,7 +24,7 @@ class OwnDocstrings(griffe.Extension):
     def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, **_: Any) -> None:
         """Take the help of ``setting(default, help)``, else the comment of a field.
 
-        What a constructor sets is no field.
+        Attributes that a constructor sets are not fields.
         """
         target = getattr(node, "target", None)
         if attr.docstring is None and isinstance(target, ast.Name):

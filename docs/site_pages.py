@@ -1,8 +1,8 @@
-"""The pages of the site, for mkdocs (``make site``): those of the repository, unchanged.
+"""The pages of the site, for mkdocs (``make site``): the repository's own, unchanged.
 
-Each page keeps its path, so that every link between the pages holds. A file that a page links to,
-and that is no page, is shown as one: a program, the licence. The library's pages are made from
-the names that ``promptcli/__init__.pyi`` lists.
+Each page keeps its path, so that links between pages work. If a page links to another kind of
+file, such as a program or the licence, that file gets a page. The pages of the library list the
+names in ``promptcli/__init__.pyi``.
 """
 
 import os
@@ -26,8 +26,8 @@ PAGES = (
     "promptcli/shipped/*/README.md",
 )
 PICTURES = ("docs/pictures/*.png", "results/*.png")
-#: Records and references, in which nearly every word occurs: the search leaves them out, as it
-#: does the texts and programs that pages link to.
+#: Records and references contain nearly every word, so the search leaves them out, with the texts
+#: and programs that pages link to.
 UNSEARCHED = ("cli.md", "log.md", "results.md", "CHANGELOG.md")
 #: The guides come before the library's pages, the benchmarks and the models' cards.
 GUIDES = ("README.md", "docs/")
@@ -36,7 +36,7 @@ LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 EXPORT = re.compile(r"^from \.((?:plugins\.)?(\w+)\S*) import (\w+)", re.MULTILINE)
 
-#: A page of the library: its title, and the rooms whose public names it shows.
+#: A page of the library: its title, and the packages whose public names it shows.
 LIBRARY = {
     "encode": ("Encode", ("encoder", "recipe", "embedding", "data")),
     "models": ("Models", ("models",)),
@@ -45,7 +45,7 @@ LIBRARY = {
     "train": ("Train", ("training", "select", "tune", "pretrain", "domain")),
     "errors": ("Errors", ("errors",)),
 }
-#: What a package of your own builds on (docs/extending.md).
+#: Base classes for other packages (docs/extending.md).
 BASES = (
     "promptcli.encoder.prompts.prompt.Prompt",
     "promptcli.encoder.template.Template",
@@ -60,7 +60,7 @@ BASES = (
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the library's pages into the navigation, in the place that says so."""
+    """Put the library's pages into the navigation, at its entry ``Library``."""
     *_, reference = config.nav
     for entry in reference["Reference"]:
         if entry == {"Library": "API"}:
@@ -69,7 +69,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Replace the files of docs/ by the pages of the repository, and what they show."""
+    """Replace the files of docs/ by the repository's pages and pictures."""
     of_theme = [file for file in files if file.src_dir != config.docs_dir]
     pages = sorted(path for pattern in PAGES for path in ROOT.glob(pattern))
     shown = [path for pattern in PICTURES for path in ROOT.glob(pattern)]
@@ -89,15 +89,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to texts and folders to their pages, keep masks and bars as they are meant, and
-    leave records out of the search.
+    """Point links to texts and folders at their pages, show masks and bars literally, and leave
+    records out of the search.
     """
-    page.meta["search"] = search_of(page.file.src_uri)
+    page.meta["search"] = search_settings(page.file.src_uri)
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]  # which would hold this page only
     here = (ROOT / page.file.src_uri).parent
 
-    def led(link: re.Match[str]) -> str:
+    def point(link: re.Match[str]) -> str:
         target = (here / link[1]).resolve()
         for page_name in (f"{link[1]}.md", f"{link[1]}/README.md"):
             is_page = files.get_file_from_path(name_of(here / page_name))
@@ -105,15 +105,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
                 return f"]({page_name}{link[2] or ''})"
         return link[0]
 
-    parts = CODE.split(LINK.sub(led, markdown))
+    parts = CODE.split(LINK.sub(point, markdown))
     parts[::2] = [prose.replace("[MASK]", r"\[MASK\]") for prose in parts[::2]]
     # GitHub needs the backslash in a table's code, Python-Markdown would show it
     parts[1::2] = [code.replace(r"\|", "|") for code in parts[1::2]]
     return "".join(parts)
 
 
-def search_of(name: str) -> dict[str, object]:
-    """Return what the search is told of a page: leave it out, or how much a word in it counts."""
+def search_settings(name: str) -> dict[str, object]:
+    """Return the search's settings of a page: excluded, or the weight of its words."""
     path = Path(name)
     is_text = path.stem in ("LICENSE", "NOTICE") or "." in path.stem
     if path.name in UNSEARCHED or is_text:
@@ -127,9 +127,7 @@ def name_of(path: Path) -> str:
 
 
 def linked_texts(pages: list[Path]) -> list[Path]:
-    """Return the files of the repository that pages link to and that are neither page nor
-    picture.
-    """
+    """Return the files of the repository that pages link to, without pages and pictures."""
     found = set()
     for page in pages:
         for target, _ in LINK.findall(page.read_text(encoding="utf-8")):
@@ -140,7 +138,7 @@ def linked_texts(pages: list[Path]) -> list[Path]:
 
 
 def text_page(path: Path) -> str:
-    """Return the page of a text: its name and what it holds."""
+    """Return the page of a text: its name and its content."""
     kind = {".py": "python", ".sh": "sh", ".toml": "toml"}.get(path.suffix, "text")
     return f"# {path.name}\n\n{block(path, kind)}"
 
@@ -162,11 +160,13 @@ def library_pages() -> dict[str, str]:
     """Return the library's pages by name: every public name with its docstring."""
     exports = EXPORT.findall((ROOT / "promptcli" / "__init__.pyi").read_text(encoding="utf-8"))
     pages = {}
-    for name, (title, rooms) in LIBRARY.items():
+    for name, (title, packages) in LIBRARY.items():
         shown = []
-        for wanted in rooms:
+        for wanted in packages:
             shown += [
-                f"promptcli.{module}.{export}" for module, room, export in exports if room == wanted
+                f"promptcli.{module}.{export}"
+                for module, package, export in exports
+                if package == wanted
             ]
         pages[f"api/{name}.md"] = library_page(title, shown)
     pages["api/extend.md"] = library_page("Base classes for extensions", BASES)
