@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.data.layouts import ColumnChoice
-from promptcli.data.rows import open_rows
+from promptcli.data.rows import ROW, open_rows
 from promptcli.errors import UsageError
 
 
@@ -30,7 +30,8 @@ def texts(path, *args, **kwargs):
 
 def records(batch):
     """Return the rows of a batch, each with its columns."""
-    return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
+    columns = {name: values for name, values in batch.items() if name != ROW}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def batch(texts, ids=None):

@@ -140,7 +140,8 @@ class CellReader:
         found, value = self.meaning(cell)
         if found == "text":
             raise ValueError(
-                f"is {shorten(cell)}, not a finite number below 2**63; give it as text"
+                f"is {shorten(cell)}, not a finite number below 2**63; write null in its place, or"
+                " cast the column to text"
             )
         return value
 

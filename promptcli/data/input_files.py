@@ -151,29 +151,27 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
-    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
+def split_columns(word: str) -> tuple[str, str]:
+    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``; "" without
+    columns.
 
-    In ``FILE.xlsx:SHEET`` or ``FILE.xlsx:SHEET:first,second`` the sheet comes before the first
-    column, with its colon.
+    The columns of ``FILE.xlsx:SHEET`` are ``SHEET:``, those of ``FILE.xlsx:SHEET:first,second`` are
+    ``SHEET:first,second``.
 
     Example:
-        >>> split_columns("pairs.csv:question,answer,gold")[1]
-        ('question', 'answer', 'gold')
+        >>> split_columns("pairs.csv:question,answer,gold")
+        ('pairs.csv', 'question,answer,gold')
     """
+    if is_remote(word) or os.path.exists(word):
+        return word, ""
     workbook = _WORKBOOK.match(word)
-    if workbook is not None and os.path.exists(workbook[1]) and not os.path.exists(word):
-        sheet, _, listed = workbook[2].partition(":")
-        first, *others = map(str.strip, listed.split(","))
-        return workbook[1], (f"{sheet}:{first}", *others)
-    name, colon, listed = word.rpartition(":")
-    if (
-        colon
-        and not os.path.exists(word)
-        and (os.path.exists(name) or ("," in listed and "/" not in listed))
-    ):
-        return name, tuple(column.strip() for column in listed.split(","))
-    return word, ()
+    if workbook is not None and os.path.exists(workbook[1]):
+        columns = workbook[2]
+        return workbook[1], columns if ":" in columns else f"{columns}:"
+    name, _, columns = word.rpartition(":")
+    if os.path.exists(name) or (name and "," in columns and "/" not in columns):
+        return name, columns
+    return word, ""
 
 
 def names_file(word: str) -> bool:
@@ -184,7 +182,7 @@ def names_file(word: str) -> bool:
     if os.path.exists(word):
         return not os.path.isdir(word)
     name, columns = split_columns(word)
-    return bool(columns) and ": " not in word and os.path.exists(name) and not os.path.isdir(name)
+    return columns != "" and ": " not in word and os.path.exists(name) and not os.path.isdir(name)
 
 
 def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[list[str], str | None]:
@@ -196,16 +194,13 @@ def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[lis
         (['notes.txt'], None)
     """
     files = list[str]()
-    chosen = dict[str | None, None]()  # in order
+    chosen = set[str | None]()
     for word in words:
-        file = word
-        columns: tuple[str, ...] = ()
-        if not is_remote(word):
-            file, columns = split_columns(word)
+        file, columns = split_columns(word)
         if columns and text_field is not None:
             raise UsageError(f"{word!r} also names a column; leave one out", parameter="text_field")
         files.append(file)
-        chosen[",".join(columns) or text_field] = None
+        chosen.add(columns or text_field)
     if len(chosen) > 1:
         raise UsageError("all files have one column of sentences", parameter="text_field")
     return files, next(iter(chosen), text_field)
@@ -238,7 +233,9 @@ class BadRows:
         self._quiet = quiet
         self.skips = bool(skip)
         self._hint = "; skip_bad=True leaves such rows out" if skip is not None else ""
-        self.forget()
+        self.count = 0  #: skipped rows
+        self._noun = "row"
+        self._reasons = list[str]()
 
     def add(
         self,
@@ -262,18 +259,18 @@ class BadRows:
             raise UsageError(f"{name}: {told}{self._hint}", parameter=parameter)
         if len(self._reasons) < 4:
             self._reasons.append(told)
-        self._count += lines
+        self.count += lines
 
     def forget(self) -> None:
-        """Reset the counts before the file is read again."""
-        self._count = 0
+        """Forget the skipped rows before the file is read again."""
+        self.count = 0
         self._noun = "row"
-        self._reasons = list[str]()
+        self._reasons.clear()
 
     def tell(self, name: str, done: str = "left out") -> None:
         """Say how many rows were skipped, and why the first three."""
-        if self._count and not self._quiet:
-            rows = counted(self._count, self._noun)
+        if self.count and not self._quiet:
+            rows = counted(self.count, self._noun)
             reasons = "; ".join(self._reasons[:3])
             more = "; ..." if len(self._reasons) > 3 else ""
             note(f"{name}: {done} {rows} that cannot be read: {reasons}{more}")

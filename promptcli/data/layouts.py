@@ -120,6 +120,21 @@ def find_column(name: str, header: Sequence[str]) -> str | None:
     return matches[0] if len(matches) == 1 else None
 
 
+def split_names(names: str, header: Sequence[str]) -> list[str]:
+    """Return the names in ``first,second``; a column of a header may itself have a comma."""
+    if find_column(names, header):
+        return [names]
+    return [name.strip() for name in names.split(",")]
+
+
+def _if_present(names: str | None, header: Sequence[str]) -> str | None:
+    """Return a column, joined columns or ``NONE`` if a header has them, else None."""
+    if names is None or names == NONE:
+        return names
+    parts = split_names(names, header)
+    return names if all(find_column(part, header) for part in parts) else None
+
+
 def find_any(role: str, header: Sequence[str]) -> str | None:
     """Return the column with the best name of a role that a header has."""
     found = (find_column(name, header) for name in ALIASES.get(role, (role,)))
@@ -163,28 +178,28 @@ _BEIR = {"_id", "title", "text"}
 class ColumnChoice:
     """The columns to read: those of the first layout that the file contains.
 
-    ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen
-    them, ``named`` those of the layout with as many columns, in its order; all by name, or by
-    number from 1. Several named columns of a sentence, ``first,second``, are joined by a space.
-    ``remedy`` tells how a user names columns: by the option of the text's column if it is None; by
-    ``FILE:COLUMN,...`` if it is "". With ``cells`` the other columns of a table are also read.
-    ``text_before`` and ``id_before`` are the columns of an index so far, which are read of files
-    that have them.
+    Columns are named by their names, or by their numbers from 1.
     """
 
+    #: the columns that the user names: ``COLUMN``, or as many as a layout has, in its order:
+    #: ``first,second``. If no layout has as many, they are joined to one sentence.
     text: str | None = None
-    id: str | None = None
+    id: str | None = None  #: the column of the ids; ``NONE`` numbers the rows
     layouts: tuple[tuple[str, ...], ...] = (SENTENCES,)
-    named: tuple[str, ...] = ()
+    #: How the user names columns, for messages. None: by the option ``text_field``; "": by
+    #: ``FILE:COLUMN,...``.
     remedy: str | None = None
-    cells: bool = False
+    cells: bool = False  #: whether the other columns of a table are also read
+    #: the columns of an index so far; a file that lacks them is read by its usual names
     text_before: str | None = None
     id_before: str | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All columns that the user names."""
-        return tuple(name for name in (self.text, self.id, *self.named) if name)
+    def names(self) -> list[str]:
+        """Return the names of all columns that the user names."""
+        names = self.text.split(",") if self.text else []
+        if self.id and self.id != NONE:
+            names.append(self.id)
+        return [name.strip() for name in names]
 
     def choose(self, header: Sequence[str], name: str, *, only: bool = True) -> ColumnNames:
         """Return the columns to read of the file ``name``, by their roles.
@@ -194,37 +209,41 @@ class ColumnChoice:
             name: For messages.
             only: Whether a single column holds the sentence, whatever its name.
         """
-        if self.named:
-            layout = layout_of_width(self.layouts, len(self.named))
-            if layout:
-                places = [self._place(given, header, name) for given in self.named]
-                return dict(zip(layout, places, strict=True))
+        if self.text:
+            columns = self._named_columns(self.text, header, name)
         else:
             found = (columns_of_layout(layout, header) for layout in self.layouts)
             columns = next(filter(None, found), None)
-            if columns:
-                return columns
+        if columns:
+            return columns
         if SENTENCES not in self.layouts:
             wanted = " or ".join(", ".join(layout) for layout in self.layouts)
             raise self._unnamed_error(f"no columns {wanted}", header, name)
         return self._sentence_columns(header, name, only=only)
 
+    def _named_columns(self, text: str, header: Sequence[str], name: str) -> ColumnNames | None:
+        """Return the columns of the layout that has as many as the user names, if there is one."""
+        names = split_names(text, header)
+        layout = layout_of_width(self.layouts, len(names))
+        if not layout:
+            return None
+        columns = (self._find(column, header, name) for column in names)
+        return dict(zip(layout, columns, strict=True))
+
     def _sentence_columns(self, header: Sequence[str], name: str, *, only: bool) -> ColumnNames:
-        text = self.text or ",".join(self.named) or self._before(self.text_before, header)
-        identifier = self.id or self._before(self.id_before, header)
+        text = self.text or _if_present(self.text_before, header)
         columns: ColumnNames = {}
-        if identifier and identifier != NONE:
-            columns[ID] = self._place(identifier, header, name, "id_field" if self.id else "")
-        elif not identifier:
+        identifier = self.id or _if_present(self.id_before, header)
+        if identifier is None:
             ids = [column for column in header if name_key(column) == ID and column != text]
             if len(ids) > 1:
                 raise UsageError(f"{name}: several columns are named {ids[0]!r}; rename them")
             columns.update({ID: ids[0]} if ids else {})
+        elif identifier != NONE:
+            columns[ID] = self._find(identifier, header, name, "id_field")
         if text:
-            option = "text_field" if self.text else ""
-            parts = [text] if find_column(text, header) else text.split(",")
-            places = (self._place(part.strip(), header, name, option) for part in parts)
-            return {TEXT: ",".join(places), **columns}
+            names = (self._find(column, header, name) for column in split_names(text, header))
+            return {TEXT: ",".join(names), **columns}
         usual = find_any(TEXT, header)
         if _BEIR <= set(header):
             usual = "title,text"
@@ -235,22 +254,20 @@ class ColumnChoice:
             raise self._unnamed_error("no column 'text' or 'sentence'", header, name)
         return {TEXT: usual, **columns}
 
-    def _before(self, column: str | None, header: Sequence[str]) -> str | None:
-        """Return an existing column of the index, if this file has it."""
-        if column is None or column == NONE or find_column(column, header):
-            return column
-        return column if all(find_column(part, header) for part in column.split(",")) else None
-
-    def _place(self, given: str, header: Sequence[str], name: str, option: str = "") -> str:
+    def _find(self, given: str, header: Sequence[str], name: str, option: str = "") -> str:
         """Return the column that the user has named; refuse one that is missing."""
         column = find_column(given.rpartition("[].")[2], header)
         if column is None:
             raise UsageError(
                 f"{name}: no column {given!r}; columns: {', '.join(header)}"
                 f"{did_you_mean(given, header)}",
-                parameter=option,
+                parameter=option or self._option,
             )
         return column
+
+    @property
+    def _option(self) -> str:
+        return "text_field" if self.remedy is None else ""
 
     def _unnamed_error(self, problem: str, header: Sequence[str], name: str) -> UsageError:
         """Return the error that asks the user to name columns."""
@@ -264,17 +281,12 @@ class ColumnChoice:
                 hint = "pairs with scores are for sbert-regression, pairs with labels for sbert"
         return UsageError(
             f"{name}: {problem}; {hint}; columns: {', '.join(header)}",
-            parameter="text_field" if self.remedy is None else "",
+            parameter=self._option,
         )
 
     def without_sheet(self) -> tuple[str, "ColumnChoice"]:
-        """Return the sheet before the first column that the user names, ``SHEET:COLUMN``, or "",
-        and the choice without it.
+        """Return the sheet before the columns that the user names, ``SHEET:COLUMN``, or "", and the
+        choice without it.
         """
-        first = self.named[0] if self.named else self.text or ""
-        sheet, colon, column = first.rpartition(":")
-        if not colon:
-            return "", self
-        if self.named:
-            return sheet, replace(self, named=tuple(filter(None, (column, *self.named[1:]))))
+        sheet, _, column = (self.text or "").rpartition(":")
         return sheet, replace(self, text=column or None)

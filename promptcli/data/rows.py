@@ -31,7 +31,6 @@ from promptcli.data.input_files import (
 )
 from promptcli.data.layouts import (
     ID,
-    NONE,
     NUMERIC,
     SENTENCES,
     TEXT,
@@ -59,6 +58,8 @@ _TEXTS = ("", ".txt", *PROSE)
 
 #: Columns of some rows, each with its cells.
 RowBatch = dict[str, Sequence[Any]]
+#: The column of the numbers of the rows in their file, from 0; unreadable rows are counted.
+ROW = "\0row"
 
 
 @dataclass(frozen=True)
@@ -81,15 +82,23 @@ class Rows:
     def __iter__(self) -> Iterator[RowBatch]:
         return self.batches
 
-    def tuples(self) -> Iterator[tuple[str, ...]]:
-        """Yield each row's texts, without the id of a sentence."""
+    def numbered(self) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Yield each row's number in the file, from 0, and its texts, without the id of a
+        sentence.
+        """
         names = [column for column in self.columns if column != ID]
         for batch in self.batches:
-            yield from zip(*(batch[name] for name in names), strict=True)
+            yield from zip(
+                batch[ROW], zip(*(batch[name] for name in names), strict=True), strict=True
+            )
+
+    def tuples(self) -> Iterator[tuple[str, ...]]:
+        """Yield each row's texts, without the id of a sentence."""
+        return (texts for _, texts in self.numbered())
 
     def texts(self) -> Iterator[str]:
         """Yield the first text of each row."""
-        return (row[0] for row in self.tuples())
+        return (texts[0] for _, texts in self.numbered())
 
 
 @contextlib.contextmanager
@@ -100,7 +109,6 @@ def open_rows(
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool | None = None,
     start: int = 0,
-    number: int = 0,
     again: bool = False,
     may_be_empty: bool = False,
 ) -> Iterator[Rows]:
@@ -113,8 +121,7 @@ def open_rows(
         csv: How a table is written (``CsvOptions``).
         skip_bad: Leave out unreadable rows and say how many and why; unreadable lines of a text
             become blank. None: the user has no such choice.
-        start: The first row that is read.
-        number: Its id, if the file has no ids.
+        start: The number of the first row that is read, from 0.
         again: Whether the file was read before: rows that cannot be read are left out silently.
         may_be_empty: Whether a file without rows is allowed.
 
@@ -124,33 +131,31 @@ def open_rows(
     stream = None if isinstance(source, str | Path) else source
     path, named = split_columns(str(STANDARD if stream else source))
     if named:
-        fields = dataclasses.replace(fields, named=named)
+        fields = dataclasses.replace(fields, text=named)
     bad = BadRows(True if again else skip_bad, quiet=again)
-    options = CsvOptions.of(csv)
     extension = extension_of(path)[0]
-    if not is_remote(path) and extension in (".parquet", ".xlsx"):
-        check_file(Path(path), regular=True)
     is_table = extension in TABLES or (extension not in _TEXTS and extension in INPUT_FORMATS)
     if stream is not None:
-        is_table = bool(fields.names) or fields.layouts != (SENTENCES,)
+        is_table = bool(fields.names()) or fields.layouts != (SENTENCES,)
+    elif not is_remote(path) and extension in (".parquet", ".xlsx"):
+        check_file(Path(path), regular=True)
     with open_text(path, stream, stored=is_table) as text, contextlib.ExitStack() as opened:
+        options = CsvOptions.of(csv)
         table: RowTable
         if not is_table:
             _check_columns_of_text(fields, text.name)
             table = TextTable(text, options, bad)
         elif extension == ".parquet":
-            reading = open_parquet(text.file, text.name, hint="give another file", error=UsageError)
-            table = ParquetTable(opened.enter_context(reading), text.name, start)
-            start = 0
+            file = open_parquet(text.file, text.name, hint="give another file", error=UsageError)
+            table = ParquetTable(opened.enter_context(file), text.name, start)
         elif extension == ".xlsx":
             sheet, fields = fields.without_sheet()
             table = WorkbookTable(path, options, sheet)
         elif extension in _JSON or (stream is not None and _begins_json(text)):
-            whole = fields.cells or fields.layouts != (SENTENCES,)
-            table = JsonTable(text, options, bad, fields.names, whole)
+            table = JsonTable(text, options, bad, fields)
         else:
             table = INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
-        rows = rows_of(table, text.name, fields, options, bad, start, number)
+        rows = rows_of(table, text.name, fields, options, bad, start)
         first = next(rows.batches, {})
         if not first and not may_be_empty:
             bad.tell(text.name)
@@ -179,8 +184,9 @@ def _count(path: str) -> int | None:
 
 
 def _check_columns_of_text(fields: ColumnChoice, name: str) -> None:
-    named = ",".join(fields.named) or fields.text or fields.id
-    if SENTENCES not in fields.layouts or (named and named != NONE):
+    """Refuse columns and layouts that a text cannot have."""
+    named = ",".join(fields.names())
+    if named or SENTENCES not in fields.layouts:
         wanted = named or " or ".join(", ".join(layout) for layout in fields.layouts)
         raise UsageError(
             f"{name} is plain text and has no columns; give a table with the columns {wanted}"
@@ -225,9 +231,11 @@ def rows_of(
     options: CsvOptions = CsvOptions(),  # noqa: B008
     bad: BadRows = REFUSED,
     start: int = 0,
-    number: int = 0,
 ) -> Rows:
-    """Return the chosen columns of a table from row ``start`` on; ``name`` is for messages."""
+    """Return the chosen columns of a table, from the row with the number ``start`` on.
+
+    ``name`` is for messages.
+    """
     if not table.header:
         return Rows(name, {}, iter(()))
     chosen = fields.choose(table.header, name, only=not table.are_texts)
@@ -252,7 +260,7 @@ def rows_of(
             types[held] = kind
             columns[held] = _Column([column], functools.partial(cells.value, kind))
     bad.forget()  # they are counted when they are read
-    batches = _batches(table, name, columns, bad, start, number)
+    batches = _batches(table, name, columns, bad, start)
     return Rows(name, chosen, batches, types=types)
 
 
@@ -270,37 +278,39 @@ def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str
 
 def renamed(column: str, columns: ColumnNames) -> str:
     """Return the name of an extra column in a batch; the name of a role gets a suffix."""
-    return f"{column}.1" if column in (*columns, ID) else column
+    return f"{column}.1" if column in (*columns, ID, ROW) else column
 
 
 def _batches(
-    table: RowTable,
-    name: str,
-    columns: Mapping[str, _Column],
-    bad: BadRows,
-    start: int,
-    number: int,
+    table: RowTable, name: str, columns: Mapping[str, _Column], bad: BadRows, start: int
 ) -> Iterator[RowBatch]:
-    """Yield columns of a table; rows without ids are numbered from ``number`` on."""
+    """Yield columns of a table, from the row with the number ``start`` on."""
     wanted = list(dict.fromkeys(itertools.chain(*(column.names for column in columns.values()))))
     places = [table.header.index(column) for column in wanted]
-    rows = itertools.islice(table.rows(places), start, None)
-    for lines, block in _blocks(rows):
+    left_out = 0  # rows of the table with an unreadable cell
+
+    def numbered_rows() -> Iterator[tuple[tuple[int, int], list[Any]]]:
+        for number, (line, row) in enumerate(table.rows(places), table.first):
+            if not table.blanks_bad_rows:
+                number += bad.count - left_out  # rows that the table could not read
+            if number >= start:
+                yield (number, line), row
+
+    for numbers, block in _blocks(numbered_rows()):
         cells = dict(zip(wanted, zip(*block, strict=True), strict=True))
         wrong = dict[int, str]()
         batch: RowBatch = {held: column.values(cells, wrong) for held, column in columns.items()}
-        for place, reason in wrong.items():
-            bad.add(name, table.counted, lines[place], reason)
+        rows, lines = zip(*numbers, strict=True)
+        batch = {ROW: rows, ID: rows} | batch
+        for place in sorted(wrong):
+            bad.add(name, table.counted, lines[place], wrong[place])
         if wrong:
+            left_out += len(wrong)
             kept = [place not in wrong for place in range(len(block))]
             batch = {held: [*itertools.compress(batch[held], kept)] for held in batch}
-        count = len(block) - len(wrong)
-        if ID not in batch:
-            batch = {ID: range(number, number + count)} | batch
-            number += count
-        if count:
+        if len(wrong) < len(block):
             yield batch
-    bad.tell(name, table.done)
+    bad.tell(name, "made blank" if table.blanks_bad_rows else "left out")
 
 
 def _blocks(
@@ -339,9 +349,6 @@ def sentences_of(rows: Rows) -> Iterator[tuple[int | str, str]]:
             yield from zip(batch[ID], batch[TEXT], strict=True)
         return
     columns = {role: name for role, name in rows.columns.items() if role not in (ID, *NUMERIC)}
-    number = 0
-    for batch in rows:
-        for row in zip(*(batch[role] for role in columns), strict=True):
-            for name, text in zip(columns.values(), row, strict=True):
-                yield f"{number}:{name}", text
-            number += 1
+    for number, texts in rows.numbered():
+        for name, text in zip(columns.values(), texts, strict=False):  # a score is the last
+            yield f"{number}:{name}", text

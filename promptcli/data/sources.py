@@ -161,7 +161,7 @@ def read_examples(
     """
     fields = ColumnChoice(layouts=tuple(layouts), remedy="")
     with open_rows(path, fields, csv=csv, skip_bad=skip_bad) as rows:
-        return _examples(rows.tuples(), rows.columns, str(path), rows.sha256)
+        return _examples(rows.numbered(), rows.columns, str(path), rows.sha256)
 
 
 def examples_of(
@@ -199,16 +199,21 @@ def examples_of(
             table = dict(zip(layout, itertools.zip_longest(*rows), strict=False))
     choice = ColumnChoice(layouts=tuple(layouts), id=NONE, remedy="rename them")
     read = rows_of(ColumnTable(table), name, choice)
-    examples = list(read.tuples())
-    all_texts = "\0".join(map("\0".join, examples))
+    examples = list(read.numbered())
+    all_texts = "\0".join("\0".join(texts) for _, texts in examples)
     digest = hashlib.sha256(all_texts.encode()).hexdigest()
     return _examples(examples, read.columns, name, lambda: digest)
 
 
 def _examples(
-    rows: Iterable[tuple[str, ...]], read: ColumnNames, name: str, digest: Callable[[], str]
+    rows: Iterable[tuple[int, tuple[str, ...]]],
+    read: ColumnNames,
+    name: str,
+    digest: Callable[[], str],
 ) -> TrainingExamples:
-    """Return the complete rows, in columns; triplets without a negative are pairs."""
+    """Return the complete ones of numbered rows, in columns; triplets without a negative are
+    pairs.
+    """
     layout = tuple(read)
     if TEXT in read:
         layout = SENTENCES
@@ -217,13 +222,13 @@ def _examples(
     complete = list[tuple[str, ...]]()
     blank = unlabelled = 0
     is_judged = layout in (LABELLED_PAIRS, GRADED_PAIRS)
-    for number, row in enumerate(rows, 1):
+    for number, row in rows:
         if is_judged:
             given = row[-1].strip()
             if given in ("", "-") or (layout == LABELLED_PAIRS and given == "-1"):
                 unlabelled += 1
                 continue
-            row = (*row[:-1], _judgement(layout, given, f"{name}: row {number}"))
+            row = (*row[:-1], _judgement(layout, given, f"{name}: row {number + 1}"))
         if all(map(str.strip, row[: 2 if layout == TRIPLETS else None])):
             complete.append(row)
         else:

@@ -21,6 +21,7 @@ from promptcli.children import python_command
 from promptcli.data import workbook
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import LONGEST_LINE, BadRows, OpenText, extension_of, without_end
+from promptcli.data.layouts import SENTENCES, ColumnChoice
 from promptcli.data.parquet_files import groups_from, read_few, values_of
 from promptcli.errors import UsageError, counted, did_you_mean, one_line, require, shorten
 from promptcli.notes import note
@@ -49,7 +50,8 @@ class RowTable:
     types: Mapping[str, str] = {}
     nested: Collection[str] = ()  #: columns of lists or objects
     counted = "line"  #: noun for the numbers of rows
-    done = "left out"  #: what happens to unreadable rows, unless they are refused
+    first = 0  #: number of the first row that is read, from 0
+    blanks_bad_rows = False  #: whether an unreadable row becomes blank instead of being left out
     are_texts = False  #: whether all cells are texts
     has_blanks = True  #: whether a missing sentence counts as blank instead of an error
     size: int | None = None  #: rows, if that is known
@@ -100,7 +102,7 @@ def check_header(header: Sequence[str], name: str, where: str) -> None:
 class TextTable(RowTable):
     """Lines of a text: row i is line i."""
 
-    done = "made blank"
+    blanks_bad_rows = True
 
     def __init__(self, text: OpenText, options: CsvOptions, bad: BadRows) -> None:
         self.header = [""]
@@ -255,23 +257,24 @@ class JsonTable(RowTable):
     """One object a line, or in .json one array of objects or sentences; ``list[].field`` names a
     field of the objects in a list.
 
-    ``named`` are the columns that the user names. With ``whole`` the header has the fields of all
-    objects, else those of the first 100.
+    The header has the fields of all objects if all columns are wanted, else those of the first 100.
     """
 
     def __init__(
-        self, text: OpenText, options: CsvOptions, bad: BadRows, named: Sequence[str], whole: bool
+        self, text: OpenText, options: CsvOptions, bad: BadRows, wanted: ColumnChoice
     ) -> None:
         self._text, self._bad, self._name = text, bad, text.name
         self._lines = functools.partial(text.lines, options.encoding, bad)
+        named = wanted.names()
         self._path, *others = dict.fromkeys(column.rpartition("[].")[0] for column in named or [""])
         if others:
             raise UsageError(f"{self._name}: columns of one list are named; got {', '.join(named)}")
         self._items = self._document()
         self.counted = "line" if self._items is None else "row"
-        objects = (item for _, item in self._objects(BadRows(skip=True) if bad.skips else bad))
+        objects = self._objects(BadRows(skip=True) if bad.skips else bad)
+        most = None if wanted.cells or wanted.layouts != (SENTENCES,) else _LOOKED_AT
         fields = dict[str, None]()
-        for item in itertools.islice(objects, None if whole else _LOOKED_AT):
+        for _, item in itertools.islice(objects, most):
             fields.update(dict.fromkeys(item))
             for column in named:
                 field = column.rpartition("[].")[2]
@@ -467,7 +470,7 @@ class ParquetTable(RowTable):
         """Open a file to read its rows from row ``start`` on."""
         import pyarrow as pa
 
-        self._file, self._name, self._start = file, name, start
+        self._file, self._name, self.first = file, name, start
         fields = list(file.schema_arrow)
         self.header = [field.name for field in fields]
         check_header(self.header, name, "the file")
@@ -494,13 +497,13 @@ class ParquetTable(RowTable):
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         columns = [self.header[place] for place in places]
-        groups, number = groups_from(self._file, self._start)
+        groups, number = groups_from(self._file, self.first)
         read = list(dict.fromkeys(columns))
         for batch in read_few(self._file, self._name, columns=read, row_groups=groups):
             cells = [values_of(batch, column, self._name) for column in columns]
             for row in zip(*cells, strict=True) if cells else [()] * len(batch):
                 number += 1
-                if number > self._start:
+                if number > self.first:
                     yield number, list(row)
 
 

@@ -72,14 +72,14 @@ def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
     """Return the rows of a file as two texts and a number, without empty ones."""
     pairs = list[GoldRow]()
     with open_rows(path, ColumnChoice(layouts=(layout,), remedy="")) as rows:
-        for number, row in enumerate(rows.tuples(), 1):
+        for number, row in rows.numbered():
             if any(row):
                 first, second, text = row
                 score = finite_number(text)
                 if score is None:
                     column = rows.columns[layout[2]]
                     problem = f"the score {text!r} in {column!r} is not a number, such as 1.5"
-                    raise UsageError(f"{path}: row {number}: {problem}")
+                    raise UsageError(f"{path}: row {number + 1}: {problem}")
                 pairs.append((first, second, score))
     if not pairs:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(layout)}")

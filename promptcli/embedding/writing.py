@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import promptcli
-from promptcli.data.layouts import TEXT
+from promptcli.data.layouts import ID, TEXT
 from promptcli.data.rows import RowBatch, Rows, windows
 from promptcli.data.vectors import (
     EmbedReport,
@@ -110,8 +110,6 @@ def embed_stream(
 ) -> EmbedReport:
     """Encode batches of sentences window by window into a sink.
 
-    Row i is sentence i, ``first`` + i in messages.
-
     int8 ranges come from the first window. ``progress`` is called with the number of new sentences.
     """
     rows = zero = truncated = 0
@@ -130,7 +128,7 @@ def embed_stream(
         batch = held.popleft()
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
         if len(infinite):
-            row = first + rows + infinite[0]
+            row = batch[ID][infinite[0]]
             raise PromptcliError(
                 f"row {row}: its vector is not finite; try dtype float32, or check the model"
             )

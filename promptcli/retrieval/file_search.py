@@ -117,6 +117,10 @@ def place_of(hit: Hit) -> tuple[int, int]:
 
 
 def texts_of(file: str, csv: dict[str, str] | None, *, skip_bad: bool) -> list[str]:
-    """Return all lines of a text file, or the texts of a table."""
+    """Return all lines of a text file, or the texts of a table, "" for an unreadable row."""
+    texts = list[str]()
     with open_rows(file, ColumnChoice(remedy=""), csv=csv, skip_bad=skip_bad) as source:
-        return list(source.texts())
+        for number, (text, *_) in source.numbered():
+            texts += [""] * (number - len(texts))
+            texts.append(text)
+    return texts

@@ -18,7 +18,7 @@ from promptcli.data.csv_options import CsvOptions
 from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
-from promptcli.data.rows import open_rows
+from promptcli.data.rows import ROW, open_rows
 from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
 from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
@@ -162,23 +162,20 @@ def open_sentences(
             if source.is_text and of_files:
                 yield from _placed_rows(str(file), _lines(source.texts()), are_lines=True)
                 return
-            number = 0
             for batch in source:
                 rows = NewRows(
                     batch[ID],
                     batch[TEXT],
                     columns={name: batch[name] for name in source.types},
                     types=source.types,
-                    are_numbered=isinstance(batch[ID], range),
+                    are_numbered=ID not in source.columns,
                 )
                 if of_files:
                     rows.are_numbered = False
                     if fields.id is None:
-                        if keep_ids and not isinstance(batch[ID], range):
+                        if keep_ids and ID in source.columns:
                             rows.columns = {**rows.columns, ID: batch[ID]}
-                        numbers = range(number + 1, number + 1 + len(rows))
-                        rows.ids = [f"{escape_name(str(file))}:{each}" for each in numbers]
-                    number += len(rows)
+                        rows.ids = [f"{escape_name(str(file))}:{row + 1}" for row in batch[ROW]]
                     rows.texts = [text.strip() for text in rows.texts]
                     rows = rows.filled()
                 if reading.split and not (of_files and fields.id is None):

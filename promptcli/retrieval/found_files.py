@@ -109,8 +109,7 @@ def find_files(
         exclude: Further patterns of the same form.
     """
     found = FoundFiles()
-    named = [name for name in names if os.path.exists(name) or not glob.has_magic(name)]
-    named = [name for name in named if not os.path.isdir(name)]
+    named = [name for name in names if not _is_glob(name) and not os.path.isdir(name)]
     for name in named:
         file = Path(split_columns(name)[0])
         check_file(file, regular=True, allowed="a file, a folder, or a glob")
@@ -132,6 +131,11 @@ def find_files(
             f"no file in {', '.join(names)}; give texts, tables, or folders of them"
         )
     return found
+
+
+def _is_glob(name: str) -> bool:
+    file = split_columns(name)[0]  # a column may have brackets: messages[].content
+    return glob.has_magic(file) and not os.path.exists(file)
 
 
 def _real_name(name: str, path: str) -> str:

@@ -87,6 +87,16 @@ def test_ids_of_a_column_and_blank_lines(tmp_path):
         check_ids([file, count_input(str(tmp_path / "b.txt"), ColumnChoice())])
 
 
+def test_ranges_of_rows_that_are_left_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": 1}\n{"text": "b"}\n{broken\n{"text": "d"}\n{"text": "e"}\n{broken\n')
+    files = [count_input(str(path), ColumnChoice(), skip_bad=True)] * 2
+    wanted = [(1, "b"), (3, "d"), (4, "e"), (6, "b"), (8, "d"), (9, "e")]
+    assert read_rows(files, 0, 10) == wanted
+    parts = [read_rows(files, start, start + 2) for start in range(0, 10, 2)]
+    assert [row for part in parts for row in part] == wanted
+
+
 def test_what_names_stand_for(here):
     (here / "set" / "_hidden").mkdir(parents=True)
     (here / "empty").mkdir()

@@ -8,10 +8,9 @@ import pytest
 
 from promptcli.data import input_files, tables
 from promptcli.data.input_files import STANDARD
-from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError
-from tests.reading import fails, parquet, read, records, texts, write
+from tests.reading import fails, parquet, read, texts, write
 
 ODD = "a\u2028b\u2029c\x0bd\x0ce\x1cf\x85g\rh"
 
@@ -253,5 +252,4 @@ def test_one_column_may_be_id_and_text(name, content, tmp_path):
         if content
         else parquet(tmp_path, {"name": ["one"], "x": [1]})
     )
-    with open_rows(path, ColumnChoice("name", "name")) as rows:
-        assert [records(batch) for batch in rows] == [[{"text": "one", "id": "one"}]]
+    assert read(path, "name", "name") == [("one", "one")]

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli.data.csv_options import CsvOptions, csv_options
-from promptcli.data.layouts import ColumnChoice
+from promptcli.data.layouts import GRADED_PAIRS, ColumnChoice
 from promptcli.data.rows import open_rows
+from promptcli.data.sources import training_examples
 from tests.comparing import refusal
 from tests.reading import records, write
 
@@ -116,7 +117,7 @@ def test_a_number_that_a_table_cannot_hold_is_refused_not_lost(tmp_path):
     path = tmp_path / "a.parquet"
     columns = {"text": ["a", "b"], "h": pa.array([1, 2**63], pa.uint64())}
     pq.write_table(pa.table(columns), path)
-    with refusal(r"a\.parquet: row 2: 'h' is 9223372036854775808, not a"):
+    with refusal(r"a\.parquet: row 2: 'h' is 9223372036854775808, not a.*write null"):
         table(path)
     assert table(path, skip_bad=True)[1] == [{"text": "a", "h": 1}]
     pq.write_table(pa.table({"text": ["a"], "h": [float("inf")]}), path)
@@ -186,6 +187,20 @@ def test_bad_rows_are_left_out_counted_and_told(tmp_path, notes):
     path = write(tmp_path, "a.txt", b"one\n\xff\nthree\n")
     with open_rows(path, skip_bad=True) as rows:
         assert list(rows.texts()) == ["one", "", "three"]  # row i is line i
+
+
+def test_a_row_keeps_its_number_when_rows_before_it_are_left_out(tmp_path):
+    csv = write(tmp_path, "a.csv", "text,x\na,1\nshort\nb,2\nc,3\n")
+    lines = '{"text": "a"}\n{broken\n{"text": 3}\n{"text": "b"}\n{"text": "c"}\n'
+    jsonl = write(tmp_path, "a.jsonl", lines)
+    for path, numbers in ((csv, [0, 2, 3]), (jsonl, [0, 3, 4])):
+        with open_rows(path, skip_bad=True) as rows:
+            assert [row["id"] for batch in rows for row in records(batch)] == numbers
+        with open_rows(path, skip_bad=True, start=numbers[1]) as rows:
+            assert [texts for _, texts in rows.numbered()] == [("b",), ("c",)]
+    pairs = "sentence1,sentence2,score\na,b,1\na\nc,d,high\n"
+    with refusal(r"p\.csv: row 3 has the score 'high'"):
+        training_examples(write(tmp_path, "p.csv", pairs), layouts=[GRADED_PAIRS], skip_bad=True)
 
 
 @pytest.mark.parametrize("end", ['51,"x"', '51",5,6', "51,x"])

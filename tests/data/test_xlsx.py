@@ -102,7 +102,7 @@ def test_pairs_and_maps_read_sheets():
     ]
     _, days = sentences_with_column("t.xlsx:Parcels", "day")
     assert days == ["2024-12-31", "2026-01-02"]
-    assert split_columns("t.xlsx:My pairs, 2024:a,b") == ("t.xlsx", ("My pairs, 2024:a", "b"))
+    assert split_columns("t.xlsx:My pairs, 2024:a,b") == ("t.xlsx", "My pairs, 2024:a,b")
 
 
 def test_formulas_without_a_value_and_merged_cells_are_told(notes):

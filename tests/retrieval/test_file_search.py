@@ -1,5 +1,6 @@
 """Search of texts and files without an index that is kept."""
 
+import json
 from pathlib import Path
 
 import pandas
@@ -138,6 +139,22 @@ def test_the_ids_of_a_table_are_its_column(folder):
     assert pc.search("pump", [Path("house.md")], where="id like 'house.md:%'")
     index = pc.SentenceIndex.sync("i", ["t.csv"], model="mini-static").index
     assert [hit.id for hit in index.search("rain", where="id = 't.csv:2'")] == ["t.csv:2"]
+
+
+def test_lists_within_json_are_named_by_a_path(folder):
+    chat = {"messages": [{"content": "A cat sleeps."}, {"content": "Rain falls."}]}
+    Path("chat.json").write_text(json.dumps(chat))
+    [hit] = pc.search("rain", "chat.json:messages[].content", 1)
+    assert hit.id == "chat.json:messages[].content:2"
+    synced = pc.SentenceIndex.sync("i", ["chat.json:messages[].content"], model="mini-static")
+    assert len(synced.index) == 2
+
+
+def test_a_hit_has_the_number_that_its_row_has_in_the_file(folder):
+    Path("t.csv").write_text("id,text\na,A cat sleeps.\nbroken\n7,Rain falls.\n")
+    assert pc.search("rain", "t.csv", 1, skip_bad=True)[0].id == "t.csv:3"
+    index = pc.SentenceIndex.build("t.csv", "mini-static", id_field="-", skip_bad=True)
+    assert index.search("rain", 1)[0].id == 2
 
 
 def test_a_column_of_ids_beside_a_named_column_of_texts(folder):

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from promptcli.data.given import is_unicode
 from promptcli.data.input_files import file_sha256, state_of
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.parquet_files import open_parquet
-from promptcli.data.rows import RowBatch, open_rows
+from promptcli.data.rows import ROW, RowBatch, open_rows
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, counted, shorten
@@ -46,7 +47,7 @@ class InputFile:
     path: str  #: as the user wrote it
     size: int
     sha256: str
-    rows: int
+    rows: int  #: up to the last readable row; unreadable ones before it count
     stamp: str  #: time of its last change, or a remote store's version
     text: str | None = None  #: column of the sentence; None in plain text
     id: str | None = None  #: column of the id
@@ -61,7 +62,9 @@ def count_input(
     """Read a file once, check every row, and count them; an empty file has none."""
     size, stamp = state_of(name)
     with open_rows(name, fields, csv=csv, skip_bad=skip_bad, may_be_empty=True) as rows:
-        count = sum(len(batch[TEXT]) for batch in rows)
+        count = 0
+        for batch in rows:
+            count = batch[ROW][-1] + 1
         columns = rows.columns
         digest = rows.sha256()
     if state_of(name) != (size, stamp):
@@ -129,15 +132,15 @@ def read_range(
         if lower < upper:
             check_unchanged(file, began)
             fields = ColumnChoice(file.text, file.id)
-            number = first + lower
-            with open_rows(
-                file.path, fields, csv=csv, start=lower, number=number, again=True
-            ) as rows:
-                row = lower
+            with open_rows(file.path, fields, csv=csv, start=lower, again=True) as rows:
                 for batch in rows:
-                    yield {name: values[: upper - row] for name, values in batch.items()}
-                    row += len(batch[TEXT])
-                    if row >= upper:
+                    count = bisect_left(batch[ROW], upper)
+                    part = {name: values[:count] for name, values in batch.items()}
+                    if file.id is None:
+                        part[ID] = [first + number for number in part[ROW]]
+                    if count:
+                        yield part
+                    if batch[ROW][-1] >= upper - 1:
                         break
         first += file.rows
 
