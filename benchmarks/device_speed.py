@@ -40,13 +40,12 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
 from promptcli.select.search import search_heads
+from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objectives import find_objective
-from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
+from promptcli.training.step import OPTIMIZERS, TrainingStep
 from promptcli.training.trainable_encoder import TrainableEncoder
-from promptcli.training.trainer import Trainer
 
 _WARM = 3
 _RATE_RUNS = 5
@@ -139,7 +138,7 @@ def training(
     configured = ConfiguredMethod(method, settings, folder, backbone.provenance.family)
     learner = TrainableEncoder(configured, backbone, find_objective(method))
     mixed = choose_dtype("auto", device) == torch.bfloat16
-    trainer = Trainer(learner, Processes(device=device, mixed=mixed))
+    trainer = TrainingStep(learner, Processes(device=device, mixed=mixed))
     trainer.optimizer = OPTIMIZERS["adamw"](trainer.parameters, 1e-5, 0.0)
 
     def run(steps: int) -> None:

@@ -47,7 +47,7 @@ from promptcli.encoder.batching import begin_fetch
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder
 from promptcli.training import trainable_encoder
-from promptcli.training.trainer import Trainer
+from promptcli.training.step import TrainingStep
 
 WORDS = 20
 #: padded tokens of a batch on a GPU with free memory, and of a pass of training there
@@ -219,8 +219,8 @@ def main() -> None:
     spent.timed(engine._Pass, "_compute", "compute")
     spent.timed(TorchEncoder, "batch", "make batches")
     spent.timed(trainable_encoder, "make_batch", "make batches")
-    spent.timed(Trainer, "gradients", "loss and gradients")
-    spent.timed(Trainer, "apply_gradients", "optimiser")
+    spent.timed(TrainingStep, "gradients", "loss and gradients")
+    spent.timed(TrainingStep, "apply_gradients", "optimiser")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         os.environ["PROMPTCLI_HOME"] = str(folder / "home")

@@ -47,13 +47,16 @@ import promptcli
 from promptcli.data.vectors.precision import unit
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
-from promptcli.training.objectives.contrastive import contrastive_loss, nearer_than_positive
+from promptcli.training.objectives.contrastive import (
+    Similarity,
+    contrastive_loss,
+    nearer_than_positive,
+)
 from promptcli.training.objectives.distillation import (
     rotation_between,
     similarity_distance,
     vector_distance,
 )
-from promptcli.training.similarity import Similarity
 
 Vectors = NDArray[np.float32]
 Ids = list[list[int]]

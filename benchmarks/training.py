@@ -43,12 +43,12 @@ def ours(
 ) -> tuple[Gradients, list, Callable[[list[str]], int]]:
     """Return what puts gradients in place, the parameters, and how many tokens a batch has."""
     from promptcli.backbones.by_name import load_backbone
+    from promptcli.training.config import ConfiguredMethod
     from promptcli.training.methods import find_method
-    from promptcli.training.methods.method import ConfiguredMethod
     from promptcli.training.objectives import find_objective
     from promptcli.training.processes import Processes
+    from promptcli.training.step import TrainingStep
     from promptcli.training.trainable_encoder import TrainableEncoder
-    from promptcli.training.trainer import Trainer
 
     method = find_method(name.removeprefix(_COMPILED), supervised=False)
     prefix = {"prefix_length": _PREFIX} if name == "dcpcse" else {}
@@ -59,7 +59,7 @@ def ours(
     backbone = load_backbone(folder)
     configured = ConfiguredMethod(method, settings, folder, backbone.provenance.family)
     learner = TrainableEncoder(configured, backbone, find_objective(method))
-    step = Trainer(learner, Processes(mixed=mixed))
+    step = TrainingStep(learner, Processes(mixed=mixed))
     view = learner.template_encoders[0]
 
     def tokens(lines: list[str]) -> int:

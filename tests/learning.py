@@ -11,13 +11,13 @@ import torch
 
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
+from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes
+from promptcli.training.step import TrainingStep
 from promptcli.training.teacher import EncodedVectors
 from promptcli.training.trainable_encoder import TrainableEncoder
-from promptcli.training.trainer import Trainer
 from tests.comparing import gap
 from tests.tiny import SENTENCES
 
@@ -64,14 +64,14 @@ def learner_of(method, folder, supervised=False, *, device="cpu", models=None, *
     return TrainableEncoder(configured, backbone, find_objective(method), models or {})
 
 
-def trainer_of(learner, *, mixed=False):
+def step_of(learner, *, mixed=False):
     device = learner.backbone.device.type
-    return Trainer(learner, Processes(device=device, mixed=mixed))
+    return TrainingStep(learner, Processes(device=device, mixed=mixed))
 
 
 def gradients(learner, number=0, columns=COLUMNS, **options):
     """Return the loss of a step and the gradients, in the processor's memory."""
-    loss = float(trainer_of(learner, **options).gradients(number, columns))
+    loss = float(step_of(learner, **options).gradients(number, columns))
     return loss, {
         name: one.grad.clone().cpu()
         for name, one in learner.trainable().items()
@@ -85,7 +85,7 @@ def stopped_at(monkeypatch, number, seed=None):
 
     Of a sweep in the run of that seed.
     """
-    plain = Trainer.gradients
+    plain = TrainingStep.gradients
 
     def stopping(trainer, step, *given):
         if step == number and seed in (None, trainer.settings.seed):
@@ -93,7 +93,7 @@ def stopped_at(monkeypatch, number, seed=None):
         return plain(trainer, step, *given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "gradients", stopping)
+        patch.setattr(TrainingStep, "gradients", stopping)
         yield
 
 

@@ -20,6 +20,8 @@ from promptcli.plugins.papers.classifier import FAST, classify
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import METHODS
+from promptcli.training.processes import Processes
+from promptcli.training.step import TrainingStep
 from promptcli.training.trainer import Trainer
 from tests import learning
 from tests.comparing import gap, refusal
@@ -171,7 +173,7 @@ def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_
     assert_equal(gradients(cpu, columns=columns), gradients(gpu, columns=columns))
     if not isinstance(cuda, RealCuda):
         return  # the pretended one has no waits
-    trainer = learning.trainer_of(learner_of(name, supervised, "cuda", tiny_folder, **changes))
+    trainer = learning.step_of(learner_of(name, supervised, "cuda", tiny_folder, **changes))
     trainer.gradients(0, columns)
     with cuda.waits() as waits:
         trainer.gradients(1, columns)
@@ -195,7 +197,7 @@ def test_compiled_steps_are_those_of_the_plain_model(name, cuda, tiny_folder):
 
     def losses(**changes):
         learner = learner_of(name, False, "cuda", tiny_folder, **changes)
-        trainer = learning.trainer_of(learner)
+        trainer = learning.step_of(learner)
         for number in range(4):  # the first ones record a CUDA graph, the others replay it
             yield float(trainer.gradients(number, learning.COLUMNS))
             trainer.apply_gradients()
@@ -234,17 +236,18 @@ def test_a_killed_training_run_ends_at_the_same_numbers(
             name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2
         )
         folder.mkdir(exist_ok=True)
-        trainer = learning.trainer_of(learner)
-        return trainer, trainer.fit(examples_of(SENTENCES), EVERY_PAIR, folder)
+        examples = examples_of(SENTENCES)
+        trainer = Trainer(learner, Processes(device="cuda"), examples, EVERY_PAIR, folder)
+        return trainer, trainer.fit()
 
-    def kill(trainer, number, *given, whole=Trainer.gradients):
+    def kill(trainer, number, *given, whole=TrainingStep.gradients):
         if number == 4:
             raise KeyboardInterrupt
         return whole(trainer, number, *given)
 
     whole, tensors = go(tmp_path / "whole")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "gradients", kill)
+        patch.setattr(TrainingStep, "gradients", kill)
         go(tmp_path / "killed")
     resumed, again = go(tmp_path / "killed")
     assert whole.steps == resumed.steps == 6

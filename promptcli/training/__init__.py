@@ -89,16 +89,33 @@ def train(
         >>> pc.train("dcpcse", steps=100).encoder.encode(["A cat sleeps."]).shape  # doctest: +SKIP
         (1, 256)
     """
-    given = locals()
     from promptcli.notes import without_network
     from promptcli.training import config, run
 
-    given["tests"] = tuple(list_of_names(tests))
-    given["report_to"] = tuple(list_of_names(report_to))
-    given["csv"] = stored_options(csv)
-    del given["offline"]
     with without_network(offline):
-        return dataclasses.replace(run.train(config.TrainConfig(**given)), offline=offline)
+        trained = run.train(
+            config.TrainConfig(
+                method=method,
+                data=data,
+                backbone=backbone,
+                device=device,
+                dtype=dtype,
+                start=start,
+                name=name,
+                supervised=supervised,
+                paper=paper,
+                on=on,
+                tests=tuple(list_of_names(tests)),
+                data_dir=data_dir,
+                resume=resume,
+                force=force,
+                report_to=tuple(list_of_names(report_to)),
+                csv=stored_options(csv),
+                skip_bad=skip_bad,
+                settings=settings,
+            )
+        )
+    return dataclasses.replace(trained, offline=offline)
 
 
 def training_settings(
@@ -143,11 +160,59 @@ def training_settings(
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
-    given = locals()
-    from promptcli.training import config, run
+    from promptcli.data.sources import is_fetched, source_name
+    from promptcli.training.config import TrainConfig, family_on
+    from promptcli.training.methods import find_method
+    from promptcli.training.objectives import find_objective
+    from promptcli.training.run import read_examples
+    from promptcli.training.trainer import steps_of
 
-    given["csv"] = stored_options(csv)
-    return run.describe(config.TrainConfig(**given))
+    config = TrainConfig(
+        method=method,
+        data=data,
+        backbone=backbone,
+        dtype=dtype,
+        start=start,
+        supervised=supervised,
+        paper=paper,
+        on=on,
+        data_dir=data_dir,
+        csv=stored_options(csv),
+        skip_bad=skip_bad,
+        settings=settings,
+    )
+    form = config.form
+    examples = None
+    if data is not None and not is_fetched(data):
+        examples = read_examples(config)
+        form = find_method(method, supervised=examples.supervised)
+    preset = config.preset(form)
+    in_force = preset.changed(settings)
+    samples = {}
+    if examples is not None:
+        steps_of(in_force, len(examples))  # refuses too few
+        samples = find_objective(form).samples(examples)
+    name = config.backbone_name
+    configured = config.configure(form, in_force, name, family_on(name, form))
+    head = configured.head
+    kept = "kept" if in_force.keep_head else "in training only"
+    return {
+        "method": form.name,
+        "source": form.source,
+        "backbone": name,
+        "data": source_name(config.training_data),
+        "chosen_by": str(config.development),
+        "views": list(configured.prompts()),
+        "pooling": configured.pooling,
+        "objective": form.objective,
+        "learns": [*form.learns, *(["head"] if head else [])],
+        "head": f"{head}, {kept}" if head else None,
+        "recipe": configured.recipe.to_dict(),
+        "dtype": config.dtype or "auto",
+        "preset": preset.source,
+        **dataclasses.asdict(in_force),
+        **samples,
+    }
 
 
 def fit(

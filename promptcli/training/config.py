@@ -1,7 +1,7 @@
-"""The arguments of a training, and the settings that follow before anything is loaded.
+"""What a training was asked for, and the method and settings that follow before anything is loaded.
 
-The first part finds a run's initial settings on a backbone: their source, and how they differ from
-the paper's. The second part is ``TrainConfig``, all arguments of ``train``.
+``Preset`` holds a method's default settings for a backbone, ``TrainConfig`` all arguments of
+``train``, and ``ConfiguredMethod`` a method with its settings on a backbone.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from typing import Any
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import shape_of
+from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
 from promptcli.data.input_files import split_columns
 from promptcli.data.sources import TrainingData, is_sources
@@ -20,12 +21,12 @@ from promptcli.data.tasks import DevelopmentTask
 from promptcli.errors import UsageError, did_you_mean
 from promptcli.models.loading import open_registry
 from promptcli.notes import typed_command
-from promptcli.recipe import Recipe, last_part
+from promptcli.recipe import SLOT, Recipe, last_part
 from promptcli.settings import BARE, PAPER, typed_settings
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
+from promptcli.training.methods.method import Method, Templates, TrainingSettings, Variant
 
-#: Source of a run's initial settings, if they are not published.
+#: Source of a preset, if it is not published.
 FOUND = f"found on {BARE.backbone}"
 OF_METHOD = "the method's own"  #: for a method without published settings
 
@@ -34,17 +35,16 @@ _COMPUTING = ("seed", "chunk_tokens", "gradient_caching", "compile")
 
 
 @dataclass(frozen=True)
-class SettingsInForce:
-    """A method's settings on a backbone, their source, and the names of the given ones."""
+class Preset:
+    """A method's default settings for a backbone, and their source."""
 
     method: Method
     settings: TrainingSettings
     source: str  #: ``published for BACKBONE``, ``FOUND`` or ``OF_METHOD``
     backbone: str  #: for which the settings are published or found
-    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def changed(self, given: Mapping[str, Any]) -> "SettingsInForce":
-        """Return a copy with the given settings.
+    def changed(self, given: Mapping[str, Any]) -> TrainingSettings:
+        """Return the settings with the given ones.
 
         Raises:
             UsageError: The method has no such setting, or the value is not allowed.
@@ -58,25 +58,17 @@ class SettingsInForce:
                     f" lists all{did_you_mean(name, known)}",
                     parameter=name,
                 )
-        return dataclasses.replace(self, settings=self.settings.replace(**given), given=given)
+        return self.settings.replace(**given)
 
-    def summary(self) -> str:
+    def summary(self, given: Mapping[str, Any]) -> str:
         """Return one line: the source of the settings, and the given ones."""
         line = f"settings of {self.method.name}: {self.source}"
-        return f"{line}; given: {', '.join(typed_settings(self.given))}" if self.given else line
-
-    def record(self) -> dict[str, Any]:
-        """Return the settings as a model's record keeps them, JSON-ready."""
-        return {
-            "settings": dataclasses.asdict(self.settings),
-            "preset": {"source": self.source, "backbone": self.backbone},
-            "differs_from_paper": differences_from_paper(self.method, self.settings, self.backbone),
-        }
+        return f"{line}; given: {', '.join(typed_settings(given))}" if given else line
 
 
 def preset_for(
     method: Method, backbone: str, *, paper: bool = False, shape: Shape | None = None
-) -> SettingsInForce:
+) -> Preset:
     """Return a method's default settings for a backbone.
 
     Settings found on ``mini-bert`` apply to backbones of its shape. Any other backbone takes the
@@ -87,15 +79,25 @@ def preset_for(
         NotFoundError: A backbone of the hub that is not downloaded yet.
     """
     if not method.paper:
-        return SettingsInForce(method, method.small, OF_METHOD, "")
-    whose = backbone
+        return Preset(method, method.small, OF_METHOD, "")
+    published = backbone
     if backbone not in method.paper or Path(backbone).is_dir():  # a folder may hold anything
         shape = shape or shape_of(backbone)
         if is_minis(shape) and not paper:
-            return SettingsInForce(method, method.small, FOUND, method.base)
-        whose = _published_like(method, shape)
-    settings = method.published(whose) if paper else method.paper[whose]
-    return SettingsInForce(method, settings, f"published for {whose}", whose)
+            return Preset(method, method.small, FOUND, method.base)
+        published = _published_like(method, shape)
+    settings = method.published(published) if paper else method.paper[published]
+    return Preset(method, settings, f"published for {published}", published)
+
+
+def family_on(backbone: str, method: Method) -> str:
+    """Return a backbone's family; a published backbone's follows from its name, without the
+    network.
+    """
+    known = PUBLISHED.get(last_part(backbone))
+    if known is not None and backbone in method.paper and not Path(backbone).is_dir():
+        return known.shape.family
+    return shape_of(backbone).family
 
 
 def shape_on(backbone: Backbone) -> Shape:
@@ -147,9 +149,9 @@ def differences_from_paper(
     """
     if not method.paper:
         return []
-    whose = backbone if backbone in method.paper else method.base
-    paper = vars(method.paper[whose])
-    program = vars(method.published(whose))
+    published = backbone if backbone in method.paper else method.base
+    paper = vars(method.paper[published])
+    program = vars(method.published(published))
     return [
         {"setting": field, "value": value, "paper": paper[field]}
         for field, value in vars(settings).items()
@@ -251,7 +253,7 @@ class TrainConfig:
         refusals = []
         for form in filter(None, METHODS[self.form.name]):
             try:
-                self.in_force(form)
+                self.settings_for(form)
                 return
             except UsageError as error:
                 refusals.append(error)
@@ -274,7 +276,7 @@ class TrainConfig:
         return open_registry().card(self.start).recipe if self.start else None
 
     @property
-    def source(self) -> TrainingData:
+    def training_data(self) -> TrainingData:
         """The given data, or the default."""
         if self.data is not None:
             return self.data
@@ -291,22 +293,28 @@ class TrainConfig:
             return PAPER.development
         return BARE.development
 
-    def in_force(self, method: Method) -> SettingsInForce:
-        """Return the settings of a form of the method: unsupervised or supervised."""
+    def preset(self, method: Method) -> Preset:
+        """Return the default settings of a form of the method: unsupervised or supervised."""
         preset = preset_for(method, self.backbone_name, paper=self.paper)
-        if self.start_recipe is not None and not self.paper and preset.settings.keep_head:
-            names = [each.name for each in self.start_recipe.parts.transforms]
-            if "projection" not in names:  # a new head would unlearn what the start knows
-                preset = preset.changed({"keep_head": False})
-        return preset.changed(self.settings)
+        if self.start_recipe is None or self.paper or not preset.settings.keep_head:
+            return preset
+        names = [transform.name for transform in self.start_recipe.parts.transforms]
+        if "projection" in names:
+            return preset
+        # a new head would unlearn what the start knows
+        return dataclasses.replace(preset, settings=preset.settings.replace(keep_head=False))
 
-    def configured_method(
-        self, found: SettingsInForce, backbone: str, family: str
-    ) -> ConfiguredMethod:
+    def settings_for(self, method: Method) -> TrainingSettings:
+        """Return the settings in force of a form of the method: the given ones over the preset."""
+        return self.preset(method).changed(self.settings)
+
+    def configure(
+        self, method: Method, settings: TrainingSettings, backbone: str, family: str
+    ) -> "ConfiguredMethod":
         """Return how the method reads sentences on a backbone: as the start model does, unless the
         papers' way is requested.
         """
-        configured = ConfiguredMethod(found.method, found.settings, backbone, family)
+        configured = ConfiguredMethod(method, settings, backbone, family)
         start = self.start_recipe
         return configured if start is None or self.paper else configured.like(start)
 
@@ -340,3 +348,126 @@ def _with_tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }
+
+
+@dataclass(frozen=True)
+class ConfiguredMethod:
+    """How a method with its settings reads sentences on a backbone."""
+
+    method: Method
+    settings: TrainingSettings
+    backbone: str  #: its name
+    family: str  #: of the backbone
+
+    @property
+    def variant(self) -> Variant:
+        """The method's variant for the family."""
+        family = self.family
+        variants = self.method.variants
+        kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
+        return variants.get(family) or variants.get(kind) or variants["*"]
+
+    @property
+    def pooling(self) -> str:
+        """The pooling of the sentence vector at test."""
+        return self.settings.pooling(self.variant.pooling or self.method.pooling)
+
+    @property
+    def head(self) -> str | None:
+        """The head in training.
+
+        None if a head would be dropped although the first dimensions of the vectors have a loss.
+        """
+        head = self.variant.head
+        return head if self.settings.keep_head or not self.settings.dims else None
+
+    def prompts(self, *, training: bool = False) -> Templates:
+        """Return the prompts of the views; the published code may write them differently in
+        training.
+        """
+        settings = self.settings
+        templates = settings.templates(self.variant.templates)
+        if training:
+            templates = tuple(map(settings.in_training, templates))
+        return tuple(map(settings.prompt, templates))
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the trained encoder."""
+        method = self.method
+        settings = self.settings
+        head = self.variant.head
+        denoise = "none"
+        kept = settings.keep_head and head is not None
+        if kept and settings.denoising:
+            denoise = settings.denoise(self.variant.denoising_place)
+        return Recipe(
+            backbone=self.backbone,
+            prompt=self.prompts()[0],
+            pooling=self.pooling,
+            text_rule=method.text_rule,
+            period=method.period,
+            transforms=(f"projection:{head}",) if kept else (),
+            denoise=denoise,
+            dims=settings.widths,
+        ).resolve()
+
+    @property
+    def development_recipe(self) -> Recipe:
+        """The recipe of the development score: the test's, or the code's, which denoises and has no
+        period rule.
+        """
+        settings = self.settings
+        recipe = self.recipe
+        if settings.selection == "test":
+            return recipe
+        denoise = recipe.denoise
+        if settings.moved_bias and settings.denoising and denoise == "none":
+            denoise = settings.denoise("hidden")
+        prompt, *_ = self.prompts(training=True)
+        return recipe.replace(prompt=prompt, denoise=denoise, period=False)
+
+    @property
+    def untrained_recipe(self) -> Recipe:
+        """The untrained reference: the same recipe without learned parts."""
+        method = self.method
+        return Recipe(
+            backbone=self.backbone,
+            prompt=self.settings.templates(self.variant.templates)[0],
+            period=method.period,
+            pooling=method.untrained_pooling or self.pooling,
+            text_rule=method.text_rule,
+        )
+
+    def like(self, start: Recipe) -> "ConfiguredMethod":
+        """Return this method with the template and pooling of the model that a run starts from, so
+        that nothing is unlearned.
+
+        A template in the settings has priority. The method's own template is kept if the method
+        trains an adapter, whose papers start from another template, or if its objective cannot
+        train the model's pooling.
+        """
+        method = self.method
+        trainable = method.needs_pooling in (None, start.pooling)
+        if self.settings.template or not trainable or "backbone" not in method.learns:
+            return self
+        templates = _with_first(self.variant.templates, start.prompt)
+        as_at_test = start.text_rule == method.text_rule
+        changed = dataclasses.replace(
+            method,
+            variants={"*": dataclasses.replace(self.variant, templates=templates, pooling=None)},
+            pooling=start.pooling,
+            training_pooling=method.training_pooling if start.pooling == self.pooling else None,
+            counts_specials=method.counts_specials and start.prompt == SLOT,
+            period=start.period,
+            text_rule=start.text_rule,
+            training_text_rule=method.training_text_rule if as_at_test else None,
+        )
+        return dataclasses.replace(self, method=changed)
+
+
+def _with_first(templates: Templates, prompt: str) -> Templates:
+    """Return templates whose first is ``prompt``; two different templates stay different."""
+    first = templates[0]
+    exchanged = {first: prompt, prompt: first}
+    return tuple(exchanged.get(template, template) for template in templates)

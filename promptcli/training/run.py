@@ -1,8 +1,11 @@
-"""A complete training: open data and backbone, train, score beside the references, and save."""
+"""A complete training: read the data, open the backbone, train, score beside the references, and
+save.
+"""
 
 import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +13,14 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.by_name import load_backbone, shape_of
+from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.lora import is_lora
-from promptcli.backbones.published_backbones import PUBLISHED, published_name
+from promptcli.backbones.published_backbones import published_name
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
     TrainingExamples,
     checkpoint_task,
-    is_fetched,
     source_name,
     training_examples,
 )
@@ -39,20 +41,18 @@ from promptcli.evaluation.evaluator import (
     value_on,
 )
 from promptcli.evaluation.scores import Label, Score
-from promptcli.extensions import used_extensions
+from promptcli.extensions import Extension, used_extensions
 from promptcli.models.entries import Entry, portable
 from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
 from promptcli.notes import note, silent, warn
-from promptcli.recipe import last_part
 from promptcli.settings import BARE
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, check_same
 from promptcli.storage.tensors import checksum
-from promptcli.training.batches import steps_of
-from promptcli.training.config import TrainConfig
+from promptcli.training.config import ConfiguredMethod, TrainConfig, differences_from_paper
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
+from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.teacher import (
@@ -61,37 +61,30 @@ from promptcli.training.teacher import (
     mine_negatives,
     named_vectors,
 )
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.trainable_encoder import Objective, TrainableEncoder
 from promptcli.training.trained import COLUMNS, UNTRAINED_START, Trained
-from promptcli.training.trainer import Trainer
+from promptcli.training.trainer import Trainer, steps_of
 from promptcli.training.watching import WatchedRun, Watcher, make_trackers
 
 _WORDS_SHOWN = 8  # left-out words that a note names
 _NEAREST = 5  # tokens named for each word of a soft template
 
 
-@keep_random_states()
-def train(
-    config: TrainConfig,
-    processes: Processes | None = None,
-    watchers: Sequence[Watcher] = (),
-    folder: Path | None = None,
-) -> Trained:
+def train(config: TrainConfig) -> Trained:
     """Train in the processes of this launch; save the model if it has a name.
 
-    With ``resume`` an unfinished run continues, and a finished run's result is returned. With
-    ``folder`` the run is one of several: it stays in that folder, and no model is saved.
+    With ``resume`` an unfinished run continues, and a finished run's result is returned.
     """
     registry = open_registry()
     if config.resume:
         if config.name is None:
             raise UsageError("give the name of the run to resume", parameter="name")
-        stored = RunFolder(folder or registry.run_folder(config.name)).settings
+        stored = RunFolder(registry.run_folder(config.name)).settings
         finished = None if stored else find_finished(config.name)
+        if finished is not None:
+            return _done(config, finished)
         if stored:
             config = config.resumed(stored)
-        elif finished is not None:
-            return _done(config, finished)
         elif not config.method:
             raise UsageError(
                 f"{config.name!r} has no unfinished run; leave it out to start one",
@@ -99,46 +92,59 @@ def train(
             )
     if not config.method:
         raise UsageError("missing; give one, e.g. simcse", parameter="method")
-    name = config.name if folder is None else None
+    name = config.name
     if name is not None:
         config.check_settings()  # an unknown setting is reported before a name that is taken
         registry.check_free(name, force=config.force or config.resume)
-    run = Run(config)
+    inputs = read_inputs(config)
     replaces = config.force or name in registry.names()
-    watchers = [*make_trackers(config.report_to), *watchers]
-    threads = torch.get_num_threads()
+    trackers = make_trackers(config.report_to)
+    # before the backbone: each process may have its own device
+    processes = start_processes(config.device, config.dtype)
     with contextlib.ExitStack() as stack:
-        stack.callback(torch.set_num_threads, threads)
-        torch.set_num_threads(config.threads or threads)
-        # before the backbone: each process may have its own device
-        processes = processes or start_processes(config.device, config.dtype)
-        if name is not None:
+        if name is None:
+            folder = stack.enter_context(temporary_folder()) / config.method
+        else:
             folder = registry.run_folder(name)
             if processes.is_main:
                 claimed = RunFolder(folder).claim(f"the training of {name!r}", "give another name")
                 stack.enter_context(claimed)
-        elif folder is None:
-            folder = stack.enter_context(temporary_folder()) / config.method
-        stack.enter_context(silent(not processes.is_main))
-        run.open(processes)
-        if processes.is_main:
-            run.begin_watching(watchers, folder, stack)
-        if config.name:
-            continues = f"`promptcli train --resume {config.name}` continues the run"
+            continues = f"`promptcli train --resume {name}` continues the run"
             stack.enter_context(if_stopped(f"{continues}, force=True starts over"))
-        entry = run.train_in_folder(folder)
+        stack.enter_context(silent(not processes.is_main))
+        trained = train_in_folder(inputs, processes, trackers, folder)
         if processes.is_main and name is not None:
             if not replaces and name in registry.names():
                 raise UsageError(
                     f"model {name!r} was created during the training; the run is kept: resume=True"
                     " replaces that model"
                 )
-            registry.save(entry, force=replaces)
+            registry.save(trained.entry, force=replaces)
             RunFolder(folder).discard()
         processes.wait()
-        trained = Trained(entry, processes.device, processes.is_main)
         warn_if_worse(trained)
     return trained
+
+
+@keep_random_states()
+def train_in_folder(
+    inputs: "Inputs", processes: Processes, watchers: Sequence[Watcher], folder: Path
+) -> Trained:
+    """Train in a folder, which keeps the run if it is stopped; no model is saved."""
+    config = inputs.config
+    threads = torch.get_num_threads()
+    with contextlib.ExitStack() as stack:
+        stack.callback(torch.set_num_threads, threads)
+        torch.set_num_threads(config.threads or threads)
+        run = Run(inputs, processes)
+        if processes.is_main:
+            resumed = config.resume and RunFolder(folder).has_begun
+            watched = WatchedRun(config.group or run.name, run.name, resumed)
+            for watcher in watchers:
+                stack.callback(watcher.end)
+                watcher.begin(watched, run.facts_for_watchers)
+        entry = run.train(folder, watchers)
+    return Trained(entry, processes.device, processes.is_main)
 
 
 def find_finished(name: str) -> Entry | None:
@@ -172,101 +178,107 @@ def _done(config: TrainConfig, finished: Entry) -> Trained:
     """Return the result of a finished run, if its training had the same arguments."""
     if not config.method:
         config.check_names_a_run()
-    check_finished(finished, Run(config).facts if config.method else {})
+    check_finished(finished, read_inputs(config).identity if config.method else {})
     return Trained(finished)
 
 
-class Run:
-    """The inputs of a training: data and tasks are read at once, the backbone when it is opened."""
+@dataclass(frozen=True)
+class Inputs:
+    """What a training reads before its backbone: the examples, the tasks and the start model."""
 
-    def __init__(self, config: TrainConfig) -> None:
-        self.config = config
-        self.name = config.name or config.method
-        self.watchers: Sequence[Watcher] = ()
-        self.source = source_name(config.source)
-        self.start = _read_start(config)  #: None: the backbone as pre-trained
-        self.examples = read_examples(config)
-        with used_extensions() as code:
-            self.method = find_method(config.method, supervised=self.examples.supervised)
-            self.objective = find_objective(self.method)
-        self.code = sorted(code)  #: code of method and objective from other packages
-        with contextlib.suppress(NotFoundError):  # a backbone of the hub that is not downloaded yet
-            steps_of(config.in_force(self.method).settings, len(self.examples))
-        with tasks_from(config.data_dir):
-            self.development: DevelopmentTask = checkpoint_task(config.development)
-            self.tasks: list[AnyTask] = [self.development, *_read_tests(config)]
-        for task in self.tasks:
-            if isinstance(task, OtherTask):
-                task.check(EvalSettings())
+    config: TrainConfig
+    method: Method
+    objective: type[Objective[Any]]
+    examples: TrainingExamples
+    start: Entry | None  #: None: the backbone as pre-trained
+    development: DevelopmentTask
+    tests: list[AnyTask]  #: scored at the end
+    extensions: list[Extension]  #: code of method and objective from other packages
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """What identifies the run before the backbone is opened, JSON-ready."""
         return {
             "method": self.method.name,
             "supervised": self.examples.supervised,
-            **vars(self.config.in_force(self.method).settings),
+            **vars(self.config.settings_for(self.method)),
             "data": self.examples.sha256,
             "development": self.development.sha256(),
-            "code": "; ".join(dict.fromkeys(map(str, self.code))),
+            "code": "; ".join(dict.fromkeys(map(str, self.extensions))),
         }
 
-    def open(self, processes: Processes) -> None:
-        """Note the initial settings, open the backbone, and choose the examples for it."""
-        config = self.config
+
+def read_inputs(config: TrainConfig) -> Inputs:
+    """Read the data and the tasks of a training, whose columns decide the form of the method."""
+    start = _read_start(config)
+    examples = read_examples(config)
+    with used_extensions() as extensions:
+        method = find_method(config.method, supervised=examples.supervised)
+        objective = find_objective(method)
+    with contextlib.suppress(NotFoundError):  # a backbone of the hub that is not downloaded yet
+        steps_of(config.settings_for(method), len(examples))
+    with tasks_from(config.data_dir):
+        development: DevelopmentTask = checkpoint_task(config.development)
+        tests = _read_tests(config)
+    for task in (development, *tests):
+        if isinstance(task, OtherTask):
+            task.check(EvalSettings())
+    return Inputs(
+        config, method, objective, examples, start, development, tests, sorted(extensions)
+    )
+
+
+class Run:
+    """A training on its opened backbone, in the processes of this launch."""
+
+    def __init__(self, inputs: Inputs, processes: Processes) -> None:
+        config = inputs.config
+        self.inputs = inputs
+        self.config = config
         self.processes = processes
-        self.backbone = backbone = load_backbone(
+        self.name = config.name or config.method
+        self.data_name = source_name(config.training_data)
+        self.tasks: list[AnyTask] = [inputs.development, *inputs.tests]
+        self.backbone = load_backbone(
             config.backbone_name, device=processes.device, dtype=torch.float32
         )
-        self.in_force = config.in_force(self.method)
-        note(self.in_force.summary())
+        self.preset = config.preset(inputs.method)
+        note(self.preset.summary(config.settings))
         _note_defaults(config)
-        self.settings: TrainingSettings = self.in_force.settings
-        self.configured = config.configured_method(
-            self.in_force, backbone.name, backbone.provenance.family
+        self.settings = self.preset.changed(config.settings)
+        self.configured = config.configure(
+            inputs.method, self.settings, self.backbone.name, self.backbone.provenance.family
         )
-        self.examples = self.objective.choose(self.examples, self.settings, backbone)
-        check_negatives(self.settings, self.examples, self.source)
-        columns = self.objective.columns_of_models(self.settings)
+        #: Those that the objective can read on this backbone.
+        self.examples = inputs.objective.choose(inputs.examples, self.settings, self.backbone)
+        check_negatives(self.settings, self.examples, self.data_name)
+        columns = inputs.objective.columns_of_models(self.settings)
         #: Vectors of the models named by settings, e.g. a teacher's, by setting.
         self.models: dict[str, SentenceVectors] = {}
         for field, model in self.settings.named_models().items():
             self.models[field] = named_vectors(
-                model, self.examples, self.source, processes.device, columns
+                model, self.examples, self.data_name, processes.device, columns
             )
-        self._note_examples()
+        _note_examples(self.examples, self.data_name)
         steps_of(self.settings, len(self.examples))  # refuses fewer examples than a batch
+        #: Everything that must be unchanged when the run is resumed, JSON-ready.
+        self.identity = {**inputs.identity, "backbone": self.backbone.provenance.weights_sha256}
+        if inputs.start is not None:
+            tensors = inputs.start.tensors
+            self.identity["from"] = checksum(sorted(tensors), tensors.__getitem__)
+        for name, vectors in self.models.items():
+            self.identity[f"{name}_fingerprint"] = vectors.fingerprint
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """Everything that must be unchanged when the run is resumed, JSON-ready."""
-        identity = {**self.facts, "backbone": self.backbone.provenance.weights_sha256}
-        if self.start is not None:
-            tensors = self.start.tensors
-            identity["from"] = checksum(sorted(tensors), tensors.__getitem__)
-        for name, model in self.models.items():
-            identity[f"{name}_fingerprint"] = model.fingerprint
-        return identity
-
-    def begin_watching(
-        self, watchers: Sequence[Watcher], folder: Path, stack: contextlib.ExitStack
-    ) -> None:
-        """Tell watchers that the run begins, and when the stack closes, that it has ended."""
-        config = self.config
-        self.watchers = watchers
-        resumed = config.resume and RunFolder(folder).has_begun
-        watched = WatchedRun(config.group or self.name, self.name, resumed)
-        facts = {
+    def facts_for_watchers(self) -> dict[str, Any]:
+        return {
             **self.identity,
-            "source": self.source,
+            "source": self.data_name,
             "backbone": self.backbone.name,
-            "chosen_by": self.development.label,
+            "chosen_by": self.inputs.development.label,
         }
-        for watcher in watchers:
-            stack.callback(watcher.end)
-            watcher.begin(watched, facts)
 
-    def train_in_folder(self, folder: Path) -> Entry:
+    def train(self, folder: Path, watchers: Sequence[Watcher]) -> Entry:
         """Train, and return the entry; if the run is stopped, its folder is kept for ``resume``."""
         config = self.config
         processes = self.processes
@@ -284,79 +296,94 @@ class Run:
             )
         processes.wait()
         try:
-            return self.train_and_score(folder)
+            return self._train_and_score(folder, watchers)
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not config.resume:
                 run_folder.discard()
             raise
 
-    def train_and_score(self, folder: Path) -> Entry:
+    def _train_and_score(self, folder: Path, watchers: Sequence[Watcher]) -> Entry:
         """Train, and score the result next to the untrained encoder."""
-        configured = self.configured
-        method = configured.method
-        backbone = self.backbone
-        before = self._tensors_of_start()
+        start = self.inputs.start
+        development = self.inputs.development
+        tensors_before = self._start_backbone()
         plain = build_encoder(
-            configured.untrained_recipe,
-            backbone=backbone,
-            tensors=before,
+            self.configured.untrained_recipe,
+            backbone=self.backbone,
+            tensors=tensors_before,
             device=self.processes.device,
             dtype="float32",
         )
-        columns = {column: list[Score]() for column in COLUMNS}
-        columns["untrained"] = self._score(plain, "untrained", self.tasks)
-        columns["default"] = self._score_default_model(plain)
-        self._make_models(folder)
-        learner = TrainableEncoder(configured, backbone, self.objective, self.models)
-        if self.start is not None:
-            learner.load(self.start.tensors)
-        first = learner.as_encoder()
-        drawn = first.tensors().keys() - before.keys()
-        if drawn or first.recipe.replace(dims=()) != plain.recipe:
-            columns[UNTRAINED_START] = self._score(first, "untrained start", self.tasks)
+        scores = {column: list[Score]() for column in COLUMNS}
+        scores["untrained"] = self._score(plain, "untrained", self.tasks)
+        scores["default"] = self._score_default_model(plain)
+        self._compute_models(folder)
+        encoder = TrainableEncoder(
+            self.configured, self.backbone, self.inputs.objective, self.models
+        )
+        if start is not None:
+            encoder.load(start.tensors)
+        untrained = encoder.as_encoder()
+        has_drawn = untrained.tensors().keys() - tensors_before.keys()
+        if has_drawn or untrained.recipe.replace(dims=()) != plain.recipe:
+            scores[UNTRAINED_START] = self._score(untrained, "untrained start", self.tasks)
         examples = self.examples
         if "mine" in self.models:
             vectors = self.models["mine"]
             guide = self.models.get("mine_guide", vectors)
             examples = mine_negatives(examples, vectors, guide, self.settings.mine_margin)
-        trainer = Trainer(learner, self.processes, self.watchers)
-        tensors = trainer.fit(examples, self.development, folder)
-        encoder = learner.trained(tensors)
-        columns["trained"] = scores = self._score(encoder, method.name, self.tasks)
-        figures: dict[str, Any] = {
-            "scores": {column: _by_task(each) for column, each in columns.items()}
-        }
-        if encoder.recipe.dims:
-            figures["by_dim"] = _score_by_dim(encoder, self.development)
+        trainer = Trainer(encoder, self.processes, examples, development, folder, watchers)
+        tensors = trainer.fit()
+        trained = encoder.trained(tensors)
+        scores["trained"] = self._score(trained, self.inputs.method.name, self.tasks)
+        recipe = self.configured.recipe
         provenance = {
-            **vars(backbone.provenance),
-            "width": encoder.width,
-            "trained": self._record(trainer, figures, encoder),
+            **vars(self.backbone.provenance),
+            "width": trained.width,
+            "trained": self._record(trainer, scores, trained),
         }
-        documents = [score.to_dict() for score in scores]
-        recipe = configured.recipe
-        transfer = method.transfer_recipe(recipe)
-        return Entry(self.name, portable(recipe), tensors, provenance, documents, transfer)
+        return Entry(
+            self.name,
+            portable(recipe),
+            tensors,
+            provenance,
+            [score.to_dict() for score in scores["trained"]],
+            self.configured.method.transfer_recipe(recipe),
+        )
+
+    def _start_backbone(self) -> Mapping[str, Tensor]:
+        """Give a tuned backbone the weights of the start model; return the tensors that the plain
+        encoder takes from that model.
+
+        An adapter continues to learn, so the plain encoder gets its own copy.
+        """
+        start = self.inputs.start
+        if start is None:
+            return {}
+        if "backbone" not in self.inputs.method.learns:
+            return start.tensors
+        self.backbone.tune(tuned_weights(start.tensors))
+        return {}
 
     def _score(self, encoder: TorchEncoder, label: str, tasks: Sequence[AnyTask]) -> list[Score]:
         """Return an encoder's scores on tasks of any kind, in their order.
 
         Transfer tasks use the method's recipe for transfer.
         """
-        other = self.configured.method.transfer_recipe(encoder.recipe)
+        transfer_recipe = self.configured.method.transfer_recipe(encoder.recipe)
         scores: list[Score] = []
         for task in tasks:
-            reader = encoder
-            if other is not None and is_for_transfer(task):
-                reader = TorchEncoder(other, encoder.backbone, encoder.tensors())
-            scores += score_encoders([reader], [task], [Label(self.name, label)])
+            scored = encoder
+            if transfer_recipe is not None and is_for_transfer(task):
+                scored = TorchEncoder(transfer_recipe, encoder.backbone, encoder.tensors())
+            scores += score_encoders([scored], [task], [Label(self.name, label)])
         return scores
 
     def _score_default_model(self, plain: TorchEncoder) -> list[Score]:
         """Return the default model's score on the development set.
 
-        Empty if the plain encoder is that model, or if the backbone is not shipped: whoever brings
-        other runs do not ask for the default model.
+        Empty if the plain encoder is that model, or if the backbone is not shipped: users of other
+        backbones do not ask for the default model.
         """
         if published_name(plain.backbone) not in SHIPPED:
             return []
@@ -364,9 +391,9 @@ class Run:
         if self.config.start == DEFAULT_MODEL and plain.recipe == entry.recipe.resolve():
             return []
         encoder = open_model(entry, device=str(plain.device), dtype="float32")
-        return self._score(encoder, DEFAULT_MODEL, [self.development])
+        return self._score(encoder, DEFAULT_MODEL, [self.inputs.development])
 
-    def _make_models(self, folder: Path) -> None:
+    def _compute_models(self, folder: Path) -> None:
         """Compute the models' vectors in the main process; the other processes map its files."""
         for writes in (True, False):
             if writes is self.processes.is_main:
@@ -374,75 +401,73 @@ class Run:
                     model.make(folder / field, writes=writes)
             self.processes.wait()
 
-    def _tensors_of_start(self) -> Mapping[str, Tensor]:
-        """Return the tensors that the plain encoder takes from the model that the run starts from.
-
-        A tuned backbone becomes that model's. An adapter continues to learn, so the plain encoder
-        gets its own copy.
-        """
-        if self.start is None:
-            return {}
-        if "backbone" not in self.method.learns:
-            return self.start.tensors
-        self.backbone.tune(tuned_weights(self.start.tensors))
-        return {}
-
     def _record(
-        self, trainer: Trainer, figures: Mapping[str, Any], encoder: TorchEncoder
+        self, trainer: Trainer, scores: Mapping[str, Sequence[Score]], encoder: TorchEncoder
     ) -> dict[str, Any]:
         """Return the history of the run and everything needed to repeat it, JSON-ready."""
         config = self.config
-        best = trainer.best
+        development = self.inputs.development
         with used_extensions() as of_tasks:
             for task in self.tasks:
                 TASKS.get(task.name)
-        record: dict[str, Any] = {**self.identity, "source": self.source}
-        if self.start is not None:
-            record["started_from"] = self.start.name
+        record: dict[str, Any] = {**self.identity, "source": self.data_name}
+        if self.inputs.start is not None:
+            record["started_from"] = self.inputs.start.name
         if config.group:
             record["group"] = config.group
-        return {
-            **record,
+        record |= {
             "examples": len(self.examples),
-            "chosen_by": self.development.label,
+            "chosen_by": development.label,
             "steps": trainer.position.step,
-            "best_step": best.step,
+            "best_step": trainer.best.step,
             "seconds": round(trainer.position.seconds, 1),
             "precision": "bfloat16" if self.processes.mixed else "float32",
             "processes": self.processes.number,
             "curve": [dataclasses.asdict(score) for score in trainer.dev_scores],
-            **figures,
+            "scores": {
+                column: {score.column: score.to_dict()["value"] for score in of_column}
+                for column, of_column in scores.items()
+            },
+        }
+        if encoder.recipe.dims:
+            record["by_dim"] = _score_by_dim(encoder, development)
+        preset = self.preset
+        extensions = {*self.inputs.extensions, *encoder.extensions, *of_tasks}
+        return {
+            **record,
             "nearest_words": [
                 {"word": word, "nearest": nearest}
                 for word, nearest in encoder.prompt.nearest_words(_NEAREST)
             ],
-            **self.in_force.record(),
+            "settings": dataclasses.asdict(self.settings),
+            "preset": {"source": preset.source, "backbone": preset.backbone},
+            "differs_from_paper": differences_from_paper(
+                preset.method, self.settings, preset.backbone
+            ),
             "dtype": config.dtype or "auto",
             "command": config.command or None,
             "versions": library_versions(),
-            "extensions": [
-                vars(each) for each in sorted({*self.code, *encoder.extensions, *of_tasks})
-            ],
+            "extensions": [vars(extension) for extension in sorted(extensions)],
         }
 
-    def _note_examples(self) -> None:
-        """Note which examples were left out, and how several sources are mixed."""
-        examples = self.examples
-        words = examples.untokenised
-        lines = []
-        for count, noun, what in (
-            (examples.blank, "row", "with an empty sentence left out"),
-            (examples.unlabelled, "row", "without a label left out"),
-            (len(examples.without_negative), "pair", "without a hard negative"),
-            (examples.repeated, "row", "equal to an earlier one, kept"),
-        ):
-            if count:
-                lines.append(f"{counted(count, noun)} {what}")
-        if words:
-            shown = ", ".join(words[:_WORDS_SHOWN])
-            lines.append(f"{len(words):,} words left out, not a single token each: {shown}")
-        for line in lines:
-            note(f"{self.source}: {line}")
+
+def _note_examples(examples: TrainingExamples, data_name: str) -> None:
+    """Note which examples were left out."""
+    words = examples.untokenised
+    lines = []
+    for count, noun, what in (
+        (examples.blank, "row", "with an empty sentence left out"),
+        (examples.unlabelled, "row", "without a label left out"),
+        (len(examples.without_negative), "pair", "without a hard negative"),
+        (examples.repeated, "row", "equal to an earlier one, kept"),
+    ):
+        if count:
+            lines.append(f"{counted(count, noun)} {what}")
+    if words:
+        shown = ", ".join(words[:_WORDS_SHOWN])
+        lines.append(f"{len(words):,} words left out, not a single token each: {shown}")
+    for line in lines:
+        note(f"{data_name}: {line}")
 
 
 def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[str, float]:
@@ -457,10 +482,6 @@ def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[s
     return by_dim
 
 
-def _by_task(scores: Sequence[Score]) -> dict[str, float]:
-    return {score.column: score.to_dict()["value"] for score in scores}
-
-
 def read_examples(config: TrainConfig) -> TrainingExamples:
     """Return the examples; their columns decide whether the method is supervised."""
     form = config.form
@@ -469,14 +490,14 @@ def read_examples(config: TrainConfig) -> TrainingExamples:
         layouts |= dict.fromkeys(find_objective(each).layouts)
     with tasks_from(config.data_dir):
         examples = training_examples(
-            config.source, layouts=tuple(layouts), csv=config.csv, skip_bad=config.skip_bad
+            config.training_data, layouts=tuple(layouts), csv=config.csv, skip_bad=config.skip_bad
         )
     if config.supervised and not examples.supervised:
         columns = " or ".join(
             ", ".join(layout) for layout in find_objective(form).layouts if layout
         )
         raise UsageError(
-            f"needs pairs or triplets ({columns}); {source_name(config.source)} has none",
+            f"needs pairs or triplets ({columns}); {source_name(config.training_data)} has none",
             parameter="supervised",
         )
     return examples
@@ -573,56 +594,6 @@ def train_encoder(
     chosen = objective.choose(examples, settings, backbone)
     processes = start_processes(str(backbone.device), dtype)
     configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
-    learner = TrainableEncoder(configured, backbone, objective)
-    tensors = Trainer(learner, processes).fit(chosen, development, folder)
-    return learner.trained(tensors), tensors
-
-
-def describe(config: TrainConfig) -> dict[str, Any]:
-    """Return the settings in force, the recipe and the data, JSON-ready, without reading weights or
-    using the network.
-
-    Local data are read: their columns decide whether the method is supervised.
-    """
-    method = config.form
-    backbone = config.backbone_name
-    data = config.source
-    samples = {}
-    if config.data is not None and not is_fetched(data):
-        examples = read_examples(config)
-        method = find_method(config.method, supervised=examples.supervised)
-        steps_of(config.in_force(method).settings, len(examples))  # refuses too few
-        samples = find_objective(method).samples(examples)
-    found = config.in_force(method)
-    settings = found.settings
-    configured = config.configured_method(found, backbone, _family_of(backbone, method))
-    method = configured.method
-    head = configured.head
-    kept = "kept" if settings.keep_head else "in training only"
-    return {
-        "method": method.name,
-        "source": method.source,
-        "backbone": backbone,
-        "data": source_name(data),
-        "chosen_by": str(config.development),
-        "views": list(configured.prompts()),
-        "pooling": configured.pooling,
-        "objective": method.objective,
-        "learns": [*method.learns, *(["head"] if head else [])],
-        "head": f"{head}, {kept}" if head else None,
-        "recipe": configured.recipe.to_dict(),
-        "dtype": config.dtype or "auto",
-        "preset": found.source,
-        **dataclasses.asdict(settings),
-        **samples,
-    }
-
-
-def _family_of(backbone: str, method: Method) -> str:
-    """Return a backbone's family; a published backbone's follows from its name, without the
-    network.
-    """
-    known = PUBLISHED.get(last_part(backbone))
-    if known is not None and backbone in method.paper and not Path(backbone).is_dir():
-        return known.shape.family
-    return shape_of(backbone).family
+    encoder = TrainableEncoder(configured, backbone, objective)
+    tensors = Trainer(encoder, processes, chosen, development, folder).fit()
+    return encoder.trained(tensors), tensors

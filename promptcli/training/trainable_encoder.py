@@ -3,6 +3,7 @@
 It maps sentences to the hidden vectors of a method's views, with gradient and within memory.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -33,8 +34,8 @@ from promptcli.errors import UsageError
 from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
 from promptcli.notes import note
 from promptcli.recipe import Recipe
-from promptcli.training.methods.method import ConfiguredMethod, TrainingSettings
-from promptcli.training.similarity import LearnableScalar
+from promptcli.training.config import ConfiguredMethod
+from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.teacher import SentenceVectors
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; labels and words are texts
@@ -388,6 +389,51 @@ class TrainableEncoder(nn.Module):
         configured = self.configured
         recipe = configured.development_recipe if for_development else configured.recipe
         return TorchEncoder(recipe, self.backbone, self._outside_the_backbone())
+
+
+class LearnableScalar(nn.Module):
+    """A positive number, fixed or learned at its own rate.
+
+    Its logarithm is the learned parameter, ``log_NAME``, so the number stays positive. A run
+    reports each learned number by name, and the model's record keeps its value.
+
+    Args:
+        name: Name in reports.
+        start: The fixed or initial value.
+        rate: Peak learning rate; 0: fixed.
+        least: Lower bound, unless the initial value is lower.
+        device: Device of the parameter.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        start: float,
+        rate: float = 0.0,
+        *,
+        least: float = 0.0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.rate = rate
+        self._start = start
+        self._least = min(least, start)
+        if rate > 0:
+            logarithm = nn.Parameter(torch.tensor(math.log(start), device=device))
+            self.register_parameter(f"log_{name}", logarithm)
+
+    @property
+    def logarithm(self) -> nn.Parameter | None:
+        """The learned parameter; None if the number is fixed."""
+        return next(self.parameters(), None)
+
+    @property
+    def value(self) -> Tensor | float:
+        """The number; a scalar tensor with gradient if it learns."""
+        if self.logarithm is None:
+            return self._start
+        return self.logarithm.exp().clamp(min=self._least)
 
 
 class Objective(nn.Module, Generic[Settings]):

@@ -1,4 +1,4 @@
-"""The training loop: forward, loss and backward, development scores, checkpoints and resuming.
+"""The training loop: batches, development scores, checkpoints and resuming.
 
 A run's folder holds ``state.safetensors`` (weights, moments, position; written at every score,
 after some minutes without one, and at Ctrl-C and SIGTERM), ``best.safetensors`` (the
@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import json
 import math
-import random
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,39 +17,30 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from promptcli.data.sources import TrainingExamples
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.prefetching import prefetch
-from promptcli.errors import (
-    OutOfMemoryError,
-    PromptcliError,
-    UsageError,
-    is_out_of_memory,
-    one_line,
-)
+from promptcli.errors import PromptcliError, UsageError, counted
 from promptcli.evaluation.evaluator import value_on
 from promptcli.notes import Advance, describe, note, note_counts, stage
 from promptcli.storage.files import atomic_path
 from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
-from promptcli.training.batches import batches, steps_of
 from promptcli.training.methods.method import TrainingSettings
-from promptcli.training.optimizers import CLIP, OPTIMIZERS
 from promptcli.training.processes import Processes
-from promptcli.training.trainable_encoder import Columns, Sides, TokenizedSide, TrainableEncoder
+from promptcli.training.step import TrainingStep
+from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
-#: Spreads seeds, so that runs with different seeds do not share a step's dropout.
-PRIME = 1_000_003
-_STRIDE = 7_919  # spreads them over processes, which meet again after as many steps
-_LEAST_TOKENS = 64  # fewest tokens per pass when memory runs out
 _COUNTED = 8192  # rows tokenised at a time for the count
 _SECONDS_TO_SAVE = 300.0  # longest time between two written states
-_CHARACTERS_SHOWN = 160  # characters of a compiler's message
+_SORTED = 32  # batches within which rows are sorted by length
+# seed an epoch's order, and the order of a source
+_ORDER = 7
+_DRAW = 8
 
 
 class Trainer:
@@ -62,97 +52,79 @@ class Trainer:
     """
 
     def __init__(
-        self, encoder: TrainableEncoder, processes: Processes, watchers: Sequence[Watcher] = ()
+        self,
+        encoder: TrainableEncoder,
+        processes: Processes,
+        examples: TrainingExamples,
+        development: DevelopmentTask,
+        folder: Path,
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self.encoder = encoder
         self.processes = processes
+        self.examples = examples
+        self.development = development
         self.watchers = watchers
         self.settings: TrainingSettings = encoder.settings
-        self.parameters = encoder.trainable()
-        self.loss_parameters = encoder.objective.loss_parameters()
-        self.view_parameters = {
-            name: one for name, one in self.parameters.items() if one not in self.loss_parameters
-        }
-        self.optimizer = self._make_optimizer()
+        self.steps = steps_of(self.settings, len(examples))
+        if not self.settings.drop_last:
+            processes.check(len(examples), self.settings.batch_size)
+        self.step = TrainingStep(encoder, processes)
+        self.log = folder / "log.jsonl"
+        self.state = folder / "state.safetensors"
+        self.best_weights = folder / "best.safetensors"
+        self.start_again = f"delete {folder} and start again"
+        self.position = Position()  #: after the last complete step
         #: All scores of the run, in order; the start comes first if it is scored.
         self.dev_scores: list[DevScore] = []
-        self._losses: list[float] = []  # since the last score
-        self._scored_at = 0  # examples seen at the last score
-        self.position = Position()  #: after the last complete step
-        self._resumed_at = 0  # last step before this process began
-        self._advance: Advance = lambda done: None
 
     @property
     def best(self) -> DevScore:
         return [score for score in self.dev_scores if score.best][-1]
 
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimiser; the loss's parameters have their own rates and no decay."""
-        settings = self.settings
-        peak = settings.learning_rate
-        optimizer = OPTIMIZERS[settings.optimizer](
-            self.view_parameters, peak, settings.weight_decay
-        )
-        for group in optimizer.param_groups:
-            group["peak"] = peak
-        for parameter, rate in self.loss_parameters.items():
-            optimizer.add_param_group(
-                {"params": [parameter], "lr": rate, "peak": rate, "weight_decay": 0.0}
-            )
-        return optimizer
-
-    def fit(
-        self, examples: TrainingExamples, development: DevelopmentTask, folder: Path
-    ) -> dict[str, Tensor]:
-        """Train to the last step, or until ``patience`` ends, from the state in ``folder`` if it
+    def fit(self) -> dict[str, Tensor]:
+        """Train to the last step, or until ``patience`` ends, from the state in the folder if it
         exists; return the tensors of the best development score.
         """
-        settings = self.settings
-        if not settings.drop_last:
-            self.processes.check(len(examples), settings.batch_size)
-        self.examples = examples
-        self.development = development
-        self.log = folder / "log.jsonl"
-        self.state = folder / "state.safetensors"
-        self.best_weights = folder / "best.safetensors"
-        self.start_again = f"delete {folder} and start again"
-        self.steps = steps_of(settings, len(examples))
         self._note_cut()
         self._begin_or_resume()
-        # a GPU's figures are read one step late, so the CPU does not wait for it
-        figures = LateFigures(self._record_step)
-        with (
-            stage(f"train {self.encoder.method.name}", self.steps) as self._advance,
-            self._kept_if_interrupted(figures),
-        ):
-            self._advance(self.position.step)
-            began = saved = time.perf_counter()
-            # another thread tokenises the next step's examples while this one computes
-            for (step, rows), (columns, sides) in prefetch(self._tokenize, self._batches()):
-                if stalled(self.dev_scores, settings.patience):
-                    break
-                for group in self.optimizer.param_groups:
-                    group["lr"] = learning_rate(settings, step, self.steps, group["peak"])
-                loss = self.gradients(step, columns, sides)
-                with delay_interrupts():  # weights and position belong to the same step
-                    norm = self.apply_gradients()
-                    figures.add(torch.stack([loss, norm]), step)
-                    now = time.perf_counter()
-                    before = self.position
-                    self.position = Position(
-                        step + 1, before.seen + len(rows), before.seconds + now - began
-                    )
-                began = now
-                is_scored = self._is_scored(step + 1)
-                if is_scored or now - saved > _SECONDS_TO_SAVE:
-                    figures.read()
-                    if is_scored:
-                        self._score()
-                    self._save()
-                    began = saved = time.perf_counter()  # scoring and saving are not timed
-            figures.read()
+        with stage(f"train {self.encoder.method.name}", self.steps) as advance:
+            advance(self.position.step)
+            # a GPU's figures are read one step late, so the CPU does not wait for it
+            figures = LateFigures(lambda pair, step: self._record_step(pair, step, advance))
+            with self._kept_if_interrupted(figures):
+                self._take_steps(figures)
+                figures.read()
         self.processes.wait()
         return load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
+
+    def _take_steps(self, figures: LateFigures) -> None:
+        began = saved = time.perf_counter()
+        # another thread tokenises the next step's examples while this one computes
+        for (number, rows), (columns, sides) in prefetch(self._tokenize, self._batches()):
+            if stalled(self.dev_scores, self.settings.patience):
+                break
+            for group in self.step.optimizer.param_groups:
+                group["lr"] = learning_rate(self.settings, number, self.steps, group["peak"])
+            loss = self.step.gradients(number, columns, sides)
+            with delay_interrupts():  # weights and position belong to the same step
+                norm = self.step.apply_gradients()
+                figures.add(torch.stack([loss, norm]), number)
+                now = time.perf_counter()
+                self.position = dataclasses.replace(
+                    self.position,
+                    step=number + 1,
+                    seen=self.position.seen + len(rows),
+                    seconds=self.position.seconds + now - began,
+                )
+            began = now
+            is_scored = self._is_scored(number + 1)
+            if is_scored or now - saved > _SECONDS_TO_SAVE:
+                figures.read()
+                if is_scored:
+                    self._score()
+                self._save()
+                began = saved = time.perf_counter()  # scoring and saving are not timed
 
     def _note_cut(self) -> None:
         """Note how many sentences of all columns are longer than the first template's limit."""
@@ -176,19 +148,17 @@ class Trainer:
     def _save(self) -> None:
         """Write the state of the last complete step, from which a run is resumed."""
         if self.processes.is_main:
-            position = dataclasses.replace(
-                self.position, scored_at=self._scored_at, losses=tuple(self._losses)
-            )
-            save_state(self.state, self.parameters, self.optimizer, position)
+            save_state(self.state, self.step.parameters, self.step.optimizer, self.position)
 
     @contextlib.contextmanager
     def _kept_if_interrupted(self, figures: LateFigures) -> Iterator[None]:
         """Write the state of the last complete step if Ctrl-C or SIGTERM ends the block."""
+        begun_at = self.position.step
         try:
             yield
         except KeyboardInterrupt:
             with delay_interrupts():
-                if self.position.step > self._resumed_at:
+                if self.position.step > begun_at:
                     figures.read()
                     self._save()
                     note(f"the state after step {self.position.step} of {self.steps} is kept")
@@ -199,21 +169,18 @@ class Trainer:
         begun = self.state.exists()
         self.processes.wait()  # before the main process writes anything
         if begun:
-            self.position = position = load_state(self.state, self.parameters, self.optimizer)
-            self._resumed_at = position.step
-            self._scored_at = position.scored_at
-            self._losses = list(position.losses)
-            self.dev_scores = read_log(self.log, DevScore, until=position.step)
+            self.position = load_state(self.state, self.step.parameters, self.step.optimizer)
+            self.dev_scores = read_log(self.log, DevScore, until=self.position.step)
             if any(score.best for score in self.dev_scores):
                 self._sealed_best()  # a damaged file is reported now, not after the last step
-            note(f"resumed after step {position.step} of {self.steps}")
+            note(f"resumed after step {self.position.step} of {self.steps}")
         self.processes.wait()  # until all processes have read the state
         step = self.position.step
         if self.processes.is_main:
             truncate_log(self.log, step if begun else -1)
         is_due = self.settings.scored == "also-ends"  # the start and the last step are also scored
         if begun:  # the run may have stopped between a step and its score
-            is_due = self._is_scored(step) and step not in {one.step for one in self.dev_scores}
+            is_due = self._is_scored(step) and step not in {score.step for score in self.dev_scores}
         if is_due:
             self._score()
 
@@ -232,115 +199,23 @@ class Trainer:
         columns = [[column[row] for row in rows] for column in self.examples.columns]
         return columns, self.encoder.tokenize(self.processes.share(columns))
 
-    def _record_step(self, figures: np.ndarray, step: int) -> None:
+    def _record_step(self, loss_and_norm: np.ndarray, step: int, advance: Advance) -> None:
         """Record a step's loss and gradient norm; an infinite loss or NaN ends the run."""
-        loss, norm = figures.tolist()
+        loss, norm = loss_and_norm.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
                 f"the loss at step {step + 1} is not a number; try a lower learning rate"
             )
-        self._losses.append(loss)
-        self._advance(1)
+        losses = (*self.position.losses, loss)
+        self.position = dataclasses.replace(self.position, losses=losses)
+        advance(1)
         shown = f"loss {loss:.4f}"
         if self.dev_scores:
             shown += f"  best {self.best.value:.2f}"
-        describe(self._advance, shown)
+        describe(advance, shown)
         rate = learning_rate(self.settings, step, self.steps, self.settings.learning_rate)
         for watcher in self.watchers:
             watcher.on_step(step + 1, {"loss": loss, "learning_rate": rate, "gradient_norm": norm})
-
-    def gradients(
-        self,
-        step: int,
-        columns: Columns,
-        sides: Sides | None = None,
-    ) -> Tensor:
-        """Compute the gradients of a step (from 0) and return the loss, still on the device.
-
-        If memory runs out, a lone process repeats the step with gradient caching and passes half as
-        large, and keeps both; several processes end. ``columns``: the texts of the complete batch
-        of all processes; ``sides``: this process's sides, if already tokenised.
-        """
-        encoder = self.encoder
-        processes = self.processes
-        problem = f"out of memory at step {step + 1}"
-        while True:
-            try:
-                return self._gradients_once(step, columns, sides)
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    # its classes are imported on use
-                    if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-                        raise
-                    first, *_ = str(error).splitlines() or [type(error).__name__]
-                    raise UsageError(
-                        f"torch cannot compile {encoder.backbone.name!r} here"
-                        f" ({one_line(first, _CHARACTERS_SHOWN)}); leave it out",
-                        parameter="compile",
-                    ) from None
-            tokens = encoder.chunk_tokens // 2
-            if processes.number > 1:  # no retry alone: the others are waiting for its vectors
-                raise OutOfMemoryError(
-                    f"{problem} in process {processes.index}; set gradient-caching and"
-                    f" chunk-tokens {tokens} in every process"
-                )
-            if tokens < _LEAST_TOKENS:
-                raise OutOfMemoryError(
-                    f"{problem} even with {encoder.chunk_tokens} tokens per pass; set a smaller"
-                    " batch size"
-                )
-            encoder.caching = True
-            encoder.backbone.compile(on=False)  # caching repeats a pass, with the same dropout
-            encoder.chunk_tokens = tokens
-            note(f"{problem}: gradient caching from now on, {tokens} tokens per pass")
-
-    def _gradients_once(self, step: int, columns: Columns, sides: Sides | None) -> Tensor:
-        encoder = self.encoder
-        processes = self.processes
-        seed = (self.settings.seed * PRIME + step + _STRIDE * processes.index) % 2**32
-        _seed_generators(seed, torch.device(processes.device))
-        if not encoder.training:
-            encoder.train()
-        for parameter in self.parameters.values():
-            parameter.grad = None
-        with processes.autocast():
-            views = encoder(processes.share(columns), sides)
-        # every process has the loss of the complete batch, with gradient through its own vectors
-        joined = [processes.join(view, len(columns[0])) for view in views]
-        loss = encoder.objective.loss(joined, columns)
-        shown = loss.detach()
-        if encoder.mlm_head is not None:
-            _, predictions = encoder.mlm_sums
-            masked_lm = encoder.masked_lm_loss(step, processes.total(predictions))
-            # the loss gets this process's share: gradients are added up
-            loss = loss + masked_lm
-            shown = shown + processes.total(masked_lm)
-        # torch's own call will do: bfloat16 needs no scaled loss, a step accumulates nothing, and
-        # the processes add up their gradients below
-        loss.backward()  # type: ignore[no-untyped-call]
-        # every process has the complete gradient of the loss's inputs: their sum must count it once
-        for parameter in self.loss_parameters:
-            if parameter.grad is not None:
-                parameter.grad /= processes.number
-        processes.add_gradients(self.parameters.values())
-        return shown
-
-    def apply_gradients(self) -> Tensor:
-        """Clip the gradients and take the optimiser's step; return their norm before."""
-        try:
-            norm = clip_grad_norm_(self.view_parameters.values(), CLIP)
-            if self.loss_parameters:  # clipped apart: neither shrinks the other's steps
-                clip_grad_norm_(list(self.loss_parameters), CLIP)
-            self.optimizer.step()
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            count = sum(parameter.numel() for parameter in self.parameters.values())
-            raise OutOfMemoryError(
-                f"out of memory: {count:,} parameters learn, {16 * count / 1e9:.1f} GB with"
-                " gradients and moments; use a smaller backbone, or a method such as dcpcse"
-            ) from None
-        return norm
 
     def _is_scored(self, done: int) -> bool:
         """Return whether the encoder is scored, and its state kept, after ``done`` steps."""
@@ -364,16 +239,15 @@ class Trainer:
             learned = {scalar.name: float(scalar.value) for scalar in scalars}
         score = DevScore(
             step=position.step,
-            loss=float(np.mean(self._losses)) if self._losses else None,
+            loss=float(np.mean(position.losses)) if position.losses else None,
             value=value,
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
-            rate=(position.seen - self._scored_at) / seconds if seconds > 0 else None,
+            rate=(position.seen - position.scored_at) / seconds if seconds > 0 else None,
             learned=learned,
         )
         self.dev_scores.append(score)
-        self._scored_at = position.seen
-        self._losses = []
+        self.position = dataclasses.replace(position, scored_at=position.seen, losses=())
         if not self.processes.is_main:
             return
         if score.best:
@@ -396,21 +270,6 @@ class Trainer:
         return "  ".join(shown)
 
 
-def _seed_generators(seed: int, device: torch.device) -> None:
-    """Seed Python, numpy, and torch on the CPU and on a device.
-
-    ``torch.manual_seed`` would seed every kind of device, and records each call for kinds that this
-    machine lacks.
-    """
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - plug-ins may draw from it
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed_all(seed)
-    elif device.type == "mps":
-        torch.mps.manual_seed(seed)
-
-
 def stalled(scores: Sequence[DevScore], patience: int) -> bool:
     """Return whether none of the last ``patience`` scores was a new best; False if ``patience``
     is 0.
@@ -430,3 +289,72 @@ def learning_rate(settings: TrainingSettings, step: int, steps: int, peak: float
     else:
         decay = (step - warm) / max(1, steps - warm)
     return peak * (1 - decay)
+
+
+def steps_of(settings: TrainingSettings, examples: int) -> int:
+    """Return the steps of a run on a number of examples; refuse fewer examples than a batch."""
+    size = settings.batch_size
+    if examples < size:
+        raise UsageError(
+            f"{counted(examples, 'example')} are fewer than one batch of {size}; set {examples},"
+            " or give more data",
+            parameter="batch_size",
+        )
+    batches = examples // size if settings.drop_last else math.ceil(examples / size)
+    return settings.steps or max(1, round(settings.epochs * batches))
+
+
+def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
+    """Return the number of rows of each source in an epoch, in proportion to n^(1/T).
+
+    The largest remainders are rounded up.
+    """
+    total = sum(sizes)
+    weights = np.asarray(sizes, np.float64) ** (1 / temperature)
+    exact = total * weights / weights.sum()
+    shares = np.floor(exact).astype(int)
+    shares[np.argsort(shares - exact, kind="stable")[: total - shares.sum()]] += 1
+    return [int(share) for share in shares]
+
+
+def batches(
+    settings: TrainingSettings, sizes: Sequence[int], lengths: np.ndarray | None = None
+) -> Iterator[np.ndarray]:
+    """Yield the rows of each batch endlessly; the last batch of an epoch may be short.
+
+    A source with fewer rows than its share starts over within the epoch; a source with more rows
+    continues in the next epoch. Each pass over a source has a new order. With ``lengths`` (of all
+    rows) a batch holds rows of similar lengths.
+    """
+    size = settings.batch_size
+    shares = source_shares(sizes, settings.data_temperature)
+    firsts = itertools.accumulate(sizes, initial=0)
+    sources = [
+        _again_and_again(settings.seed, number, range(first, first + rows))
+        for number, (first, rows) in enumerate(zip(firsts, sizes, strict=False))
+    ]
+    for epoch in itertools.count():
+        order = np.random.default_rng([settings.seed, _ORDER, epoch])
+        rows = order.permutation(sum(sizes))
+        if shares != list(sizes):
+            drawn = map(itertools.islice, sources, shares)
+            rows = np.array(list(itertools.chain.from_iterable(drawn)))[rows]
+        if lengths is not None:
+            windows = _cut(rows, _SORTED * size)
+            by_length = [window[lengths[window].argsort(kind="stable")] for window in windows]
+            rows = np.concatenate(by_length)
+        cut = _cut(rows, size)
+        if lengths is not None:
+            cut = [cut[number] for number in order.permutation(len(cut))]
+        yield from (batch for batch in cut if len(batch) == size or not settings.drop_last)
+
+
+def _again_and_again(seed: int, source: int, rows: range) -> Iterator[int]:
+    """Yield the rows of a source endlessly, each time in a new order."""
+    for number in itertools.count():
+        yield from np.random.default_rng([seed, _DRAW, source, number]).permutation(rows).tolist()
+
+
+def _cut(rows: np.ndarray, size: int) -> list[np.ndarray]:
+    """Split the rows into batches; the last batch may be short."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]

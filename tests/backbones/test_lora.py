@@ -18,8 +18,7 @@ from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import PromptcliError
 from promptcli.recipe import RECIPES
-from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.similarity import Similarity
+from promptcli.training.objectives.contrastive import Similarity, contrastive_loss
 from tests import learning
 from tests.comparing import gap, refusal
 from tests.tiny import SENTENCES

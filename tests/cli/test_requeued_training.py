@@ -110,16 +110,16 @@ def test_a_run_remembers_its_threads(line, run, monkeypatch):
 
 def ended_at_step_2():
     """Let the scheduler's time be over at step 2 of the training of this process."""
-    from promptcli.training.trainer import Trainer
+    from promptcli.training.step import TrainingStep
 
-    plain = Trainer.gradients
+    plain = TrainingStep.gradients
 
     def gradients(trainer, step, *given):
         if step == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return plain(trainer, step, *given)
 
-    Trainer.gradients = gradients
+    TrainingStep.gradients = gradients
 
 
 COMMANDS = {

@@ -15,11 +15,11 @@ import promptcli as pc
 from promptcli.backbones import backbone as backbone_module
 from promptcli.backbones.states import Batch, Needs
 from promptcli.recipe import Recipe
-from promptcli.training import trainer as trainer_module
+from promptcli.training import step as step_module
 from promptcli.training.methods import METHODS
 from tests import learning
 from tests.comparing import refusal
-from tests.learning import CERTAIN, COLUMNS, assert_equal, gradients, learner_of, trainer_of
+from tests.learning import CERTAIN, COLUMNS, assert_equal, gradients, learner_of, step_of
 from tests.tiny import SENTENCES
 
 COMPILER = os.environ.get("PROMPTCLI_TEST_COMPILER", "")
@@ -149,15 +149,15 @@ def test_gradient_caching_ends_it(bert_folder, counted, monkeypatch):
     with refusal("compile: excludes gradient_caching"):
         learner_of("simcse", bert_folder, compile=True, gradient_caching=True)
     learner = learner_of("simcse", bert_folder, compile=True, chunk_tokens=256)
-    whole = trainer_module.Trainer._gradients_once
+    whole = step_module.TrainingStep._gradients_once
 
     def full(trainer, *given):
         if not trainer.encoder.caching:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return whole(trainer, *given)
 
-    monkeypatch.setattr(trainer_module.Trainer, "_gradients_once", full)
-    trainer_of(learner).gradients(0, COLUMNS)
+    monkeypatch.setattr(step_module.TrainingStep, "_gradients_once", full)
+    step_of(learner).gradients(0, COLUMNS)
     assert learner.caching and counted.passes == 0
 
 

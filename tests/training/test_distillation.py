@@ -15,10 +15,10 @@ from promptcli.data import demo
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.models.loading import open_registry
 from promptcli.training import teacher
-from promptcli.training.batches import batches
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.distillation import rotation_between
 from promptcli.training.teacher import SentenceVectors, teacher_of
+from promptcli.training.trainer import batches
 from tests.comparing import gap, refusal
 from tests.learning import learner_of, mini_vectors, stopped_at
 from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance

@@ -15,7 +15,7 @@ import promptcli as pc
 from promptcli.errors import PromptcliError
 from promptcli.storage.interrupts import delay_interrupts
 from promptcli.training import trainer as trainer_module
-from promptcli.training.trainer import Trainer
+from promptcli.training.step import TrainingStep
 from tests.comparing import refusal
 from tests.learning import stopped_at
 from tests.processes import Program
@@ -45,7 +45,7 @@ def options(bert_folder, here):
 
 def waits_at(step):
     """Let a run say that it has come to a step, from 0, and wait there for a signal."""
-    plain = Trainer.gradients
+    plain = TrainingStep.gradients
 
     def waiting(trainer, number, *given):
         if number == step:
@@ -53,7 +53,7 @@ def waits_at(step):
             signal.pause()
         return plain(trainer, number, *given)
 
-    Trainer.gradients = waiting
+    TrainingStep.gradients = waiting
 
 
 def kept_step(home, name):
@@ -103,9 +103,9 @@ def test_the_state_is_written_by_time_too(options, home, monkeypatch):
             raise PromptcliError("a machine that was lost")
         return plain(trainer, step, *given)
 
-    plain = Trainer.gradients
+    plain = TrainingStep.gradients
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "gradients", fails)
+        patch.setattr(TrainingStep, "gradients", fails)
         with refusal("lost", PromptcliError):
             pc.train("simcse", name="mine", **options)
     assert kept_step(home, "mine") == 4

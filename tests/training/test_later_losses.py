@@ -17,9 +17,13 @@ import promptcli as pc
 from promptcli.backbones.states import Batch, Needs
 from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.training.objectives.contrastive import contrastive_loss, list_mle, list_net
+from promptcli.training.objectives.contrastive import (
+    Similarity,
+    contrastive_loss,
+    list_mle,
+    list_net,
+)
 from promptcli.training.objectives.pairs import angle_similarity
-from promptcli.training.similarity import Similarity
 from promptcli.training.teacher import SentenceVectors, mine_negatives
 from tests import learning
 from tests.comparing import gap, refusal

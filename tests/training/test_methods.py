@@ -20,10 +20,9 @@ from promptcli.recipe import Recipe
 from promptcli.training.methods import consert, find_method, forms
 from promptcli.training.methods.sbert import REGRESSION
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
-from promptcli.training.objectives.contrastive import negative_view_loss
+from promptcli.training.objectives.contrastive import Similarity, negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
 from promptcli.training.objectives.pairs import CLASSES, PairCosine
-from promptcli.training.similarity import Similarity
 from tests import learning
 from tests.comparing import gap, refusal
 from tests.learning import configured_method, gradients

@@ -11,13 +11,13 @@ import torch
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.training import trainable_encoder
+from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objectives import find_objective
-from promptcli.training.optimizers import OPTIMIZERS
+from promptcli.training.step import OPTIMIZERS
 from promptcli.training.trainable_encoder import TrainableEncoder
 from tests.comparing import gap
-from tests.learning import trainer_of
+from tests.learning import step_of
 
 OFFICIAL = Path(__file__).parents[1] / "reference" / "official"
 BATCHES = json.loads((OFFICIAL / "batches.json").read_text(encoding="utf-8"))
@@ -127,7 +127,7 @@ def test_loss_gradients_and_selection_vectors(official_masks, file, case, method
     values = golden(file)
     learner = make_learner(file, case, method, columns, changes)
     number = 250 if (file, case) == ("dcpcse", "unsup-mlm") else 0
-    loss = float(trainer_of(learner).gradients(number, texts(columns)))
+    loss = float(step_of(learner).gradients(number, texts(columns)))
     assert loss == pytest.approx(float(values[f"{case}/loss"]), rel=1e-5)
     wanted = in_our_layout(values, f"{case}/grad/")
     ours = {
@@ -181,7 +181,7 @@ def test_twenty_steps(file, rate, changes, name, optimizer):
     trainable = learner.trainable()
     before = {key: tensor.detach().clone() for key, tensor in trainable.items()}
     made = OPTIMIZERS[optimizer](trainable, rate, 0.0)
-    step, losses, norms = trainer_of(learner), [], []
+    step, losses, norms = step_of(learner), [], []
     for number in range(20):
         for group in made.param_groups:
             group["lr"] = rate * (1 - number / 20)

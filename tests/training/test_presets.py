@@ -84,25 +84,24 @@ def test_the_papers_settings_are_for_any_backbone(backbone):
 
 def test_a_run_has_what_is_given_and_a_start_without_head_begins_none():
     given = {"steps": 3, "batch_size": 128}
-    found = TrainConfig(method="promptbert", settings=given).in_force(PROMPTBERT)
-    assert vars(found.settings) == vars(PROMPTBERT.small.replace(**given))
-    assert found.given == given
-    paper = TrainConfig(method="promptbert", paper=True).in_force(PROMPTBERT)
-    assert paper.settings.optimizer == "adamw-4.2.1"
+    settings = TrainConfig(method="promptbert", settings=given).settings_for(PROMPTBERT)
+    assert vars(settings) == vars(PROMPTBERT.small.replace(**given))
+    paper = TrainConfig(method="promptbert", paper=True).settings_for(PROMPTBERT)
+    assert paper.optimizer == "adamw-4.2.1"
     supervised = find_method("simcse", supervised=True)
     started = TrainConfig(method="simcse", start="mini", settings={"steps": 3})
     assert supervised.small.keep_head
-    assert not started.in_force(supervised).settings.keep_head
+    assert not started.settings_for(supervised).keep_head
     kept = TrainConfig(method="simcse", start="mini", settings={"keep_head": True})
-    assert kept.in_force(supervised).settings.keep_head
+    assert kept.settings_for(supervised).keep_head
 
 
 def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():
     distill = find_method("distill", supervised=False)
-    assert preset_for(distill, "mini-bert").summary() == f"settings of distill: {OF_METHOD}"
-    line = preset_for(PROMPTBERT, "mini-bert").changed({"steps": 3}).summary()
+    assert preset_for(distill, "mini-bert").summary({}) == f"settings of distill: {OF_METHOD}"
+    line = preset_for(PROMPTBERT, "mini-bert").summary({"steps": 3})
     assert line == "settings of promptbert: found on mini-bert; given: steps 3"
-    assert "published for roberta-base" in preset_for(PROMPTBERT, "roberta-base").summary()
+    assert "published for roberta-base" in preset_for(PROMPTBERT, "roberta-base").summary({})
 
 
 def test_what_differs_from_the_paper_is_neither_its_text_nor_its_program():

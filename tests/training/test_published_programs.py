@@ -14,14 +14,12 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training import trainable_encoder, training_settings
-from promptcli.training.batches import batches, steps_of
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import TrainingSettings
-from promptcli.training.objectives.contrastive import negative_view_loss
-from promptcli.training.optimizers import OPTIMIZERS
-from promptcli.training.similarity import Similarity
+from promptcli.training.objectives.contrastive import Similarity, negative_view_loss
+from promptcli.training.step import OPTIMIZERS
 from promptcli.training.trainable_encoder import mask_tokens
-from promptcli.training.trainer import DevScore, learning_rate, stalled
+from promptcli.training.trainer import DevScore, batches, learning_rate, stalled, steps_of
 from tests.comparing import refusal
 from tests.learning import configured_method, gradients, learner_of
 from tests.tiny import SENTENCES

@@ -14,7 +14,7 @@ from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES
 from promptcli.training import run as running
 from promptcli.training.methods import METHODS
-from promptcli.training.trainer import Trainer
+from promptcli.training.step import TrainingStep
 from tests.comparing import refusal
 from tests.learning import family_for, figures_of, stopped_at
 from tests.training_files import FILES
@@ -225,7 +225,7 @@ def test_a_damaged_file_of_a_run_is_told_before_the_next_step(
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    monkeypatch.setattr(Trainer, "gradients", None)  # no step is done
+    monkeypatch.setattr(TrainingStep, "gradients", None)  # no step is done
     with refusal(r"safetensors is damaged.*start again"):
         pc.train(name="mine", resume=True)
     assert "mine" not in registry.names()
@@ -234,7 +234,7 @@ def test_a_damaged_file_of_a_run_is_told_before_the_next_step(
 @pytest.mark.parametrize("second", [{"force": True}, {"resume": True}, {}])
 def test_a_run_keeps_others_from_its_name_while_it_lasts(second, small, monkeypatch, registry):
     """The other begins in the middle of a step of the first."""
-    gradients, others = Trainer.gradients, []
+    gradients, others = TrainingStep.gradients, []
 
     def in_the_meantime(trainer, number, *given):
         if number == 1 and not others:
@@ -244,7 +244,7 @@ def test_a_run_keeps_others_from_its_name_while_it_lasts(second, small, monkeypa
             others.append(str(error.value))
         return gradients(trainer, number, *given)
 
-    monkeypatch.setattr(Trainer, "gradients", in_the_meantime)
+    monkeypatch.setattr(TrainingStep, "gradients", in_the_meantime)
     pc.train("simcse", name="t", **small)
     assert f"the training of 't' is running: process {os.getpid()} on " in others[1]
     assert "t" in registry.names() and not [*registry.run_folder("t").parent.glob("*")]
@@ -254,14 +254,14 @@ def test_a_run_keeps_others_from_its_name_while_it_lasts(second, small, monkeypa
 def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(
     force, small, monkeypatch, registry
 ):
-    entry, gradients = registry.load("mini-static"), Trainer.gradients
+    entry, gradients = registry.load("mini-static"), TrainingStep.gradients
 
     def in_the_meantime(trainer, number, *given):
         registry.save(dataclasses.replace(entry, name="t"), force=True)
         return gradients(trainer, number, *given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "gradients", in_the_meantime)
+        patch.setattr(TrainingStep, "gradients", in_the_meantime)
         if force:
             pc.train("simcse", name="t", force=True, **small)
         else:

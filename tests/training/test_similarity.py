@@ -8,16 +8,16 @@ from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training.methods import METHODS
 from promptcli.training.methods.method import ContrastiveSettings
 from promptcli.training.objectives import OBJECTIVES
-from promptcli.training.objectives.contrastive import InfoNCE
-from promptcli.training.similarity import LEAST, LearnableScalar, Similarity
+from promptcli.training.objectives.contrastive import LEAST, InfoNCE, Similarity
+from promptcli.training.trainable_encoder import LearnableScalar
 from tests.learning import (
     COLUMNS,
     READ,
     family_for,
     gradients,
     learner_of,
+    step_of,
     stopped_at,
-    trainer_of,
 )
 from tests.reference.losses import cosine, infonce
 from tests.tiny import SENTENCES
@@ -84,7 +84,7 @@ def test_the_temperature_of_every_contrastive_method_learns(name, tiny_folder):
 
 def test_it_learns_at_a_rate_of_its_own_without_decay(bert_folder):
     options = {"learning_rate": 1e-6, "temperature_rate": 0.02, "weight_decay": 0.5}
-    trainer = trainer_of(learner_of("simcse", bert_folder, **options))
+    trainer = step_of(learner_of("simcse", bert_folder, **options))
     peaks = {group["peak"]: group["weight_decay"] for group in trainer.optimizer.param_groups}
     assert peaks == {1e-6: 0.5, 0.02: 0.0}
     before = float(trainer.encoder.objective.similarity.log_temperature.detach())
@@ -148,7 +148,7 @@ def test_every_number_that_an_objective_learns_is_reported_and_kept(
 def test_each_number_that_learns_has_its_own_rate(bert_folder, monkeypatch):
     monkeypatch.setitem(OBJECTIVES, "contrastive", LearnedBound)
     options = {"learning_rate": 1e-6, "temperature_rate": 0.02}
-    trainer = trainer_of(learner_of("simcse", bert_folder, **options))
+    trainer = step_of(learner_of("simcse", bert_folder, **options))
     assert [group["peak"] for group in trainer.optimizer.param_groups] == [1e-6, 0.02, 0.1]
 
 
@@ -168,7 +168,7 @@ def test_a_parameter_that_had_no_gradient_in_a_step_has_taken_fewer_after_resumi
 
 
 def test_a_large_gradient_of_the_temperature_leaves_those_of_the_model(bert_folder):
-    trainer = trainer_of(learner_of("simcse", bert_folder, temperature_rate=1e-3))
+    trainer = step_of(learner_of("simcse", bert_folder, temperature_rate=1e-3))
     trainer.gradients(0, COLUMNS)
     tau = trainer.parameters[TAU]
     tau.grad.fill_(1e6)

@@ -17,10 +17,9 @@ from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, initial_tensors, soft_template
 from promptcli.grammar import parse_prompt
 from promptcli.recipe import Recipe
-from promptcli.training.batches import batches, source_shares, steps_of
 from promptcli.training.methods import METHODS
-from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.similarity import Similarity
+from promptcli.training.objectives.contrastive import Similarity, contrastive_loss
+from promptcli.training.trainer import batches, source_shares, steps_of
 from tests.comparing import gap, refusal
 from tests.learning import family_for, learner_of
 from tests.reference.losses import cosine

@@ -29,13 +29,13 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts import soft_template
 from promptcli.errors import OutOfMemoryError
 from promptcli.recipe import Recipe
-from promptcli.training import trainer as trainer_module
+from promptcli.training import step as step_module
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives import find_objective
 from promptcli.training.objectives.contrastive import false_negative_mask
 from promptcli.training.processes import Processes
+from promptcli.training.step import TrainingStep
 from promptcli.training.trainable_encoder import mask_tokens
-from promptcli.training.trainer import Trainer
 from tests import learning
 from tests.comparing import gap, refusal
 from tests.learning import (
@@ -47,7 +47,7 @@ from tests.learning import (
     gradients,
     learner_of,
     mini_vectors,
-    trainer_of,
+    step_of,
 )
 from tests.processes import Program, ranks_of_two
 from tests.reference import losses
@@ -108,7 +108,7 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(bert_folder, 
     monkeypatch.setattr(learner.backbone, "run", Mock(side_effect=IndexError("another error")))
     with pytest.raises(IndexError):
         gradients(learner)
-    trainer = trainer_of(learner)
+    trainer = step_of(learner)
     monkeypatch.setattr(
         trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )
@@ -299,7 +299,7 @@ def _one_of_two(folder, out):
     made = {"processes": accelerator.num_processes}
     for name, columns in READ.items():
         learner = learner_of(name, folder, len(columns) > 2, **STILL[name])
-        loss = float(Trainer(learner, Processes(accelerator)).gradients(0, columns))
+        loss = float(TrainingStep(learner, Processes(accelerator)).gradients(0, columns))
         made[name] = (
             loss,
             {name: one.grad for name, one in learner.trainable().items() if one.grad is not None},
@@ -342,13 +342,13 @@ def test_a_step_draws_what_it_drew_when_accelerate_set_its_seed():
 
     set_seed(77)
     expected = draws()
-    trainer_module._seed_generators(77, torch.device("cpu"))
+    step_module._seed_generators(77, torch.device("cpu"))
     assert draws() == expected
 
 
 def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(bert_folder):
     learner = learner_of("simcse", bert_folder, dropout=0.1)
-    trainer = trainer_of(learner)
+    trainer = step_of(learner)
     for _ in range(2):
         trainer.gradients(0, COLUMNS)
         assert all(module.training for module in learner.modules())

@@ -17,13 +17,18 @@ from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
 from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.select.search import search_heads
-from promptcli.training.batches import steps_of
-from promptcli.training.config import differences_from_paper, preset_for, shape_on
+from promptcli.training.config import (
+    ConfiguredMethod,
+    differences_from_paper,
+    preset_for,
+    shape_on,
+)
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
+from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.run import train_encoder
+from promptcli.training.trainer import steps_of
 
 
 def hash_of(value: Any) -> str:

@@ -40,7 +40,7 @@ from promptcli.storage import files as storage
 from promptcli.storage import runs
 from promptcli.storage.cache import library_versions
 from promptcli.storage.typed_documents import to_json
-from promptcli.training.trainer import PRIME
+from promptcli.training.step import PRIME
 
 _CLIP = 1.0  #: norm to which gradients are clipped
 _LOG_EVERY = 20  # steps; their mean is logged

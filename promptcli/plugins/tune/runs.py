@@ -29,7 +29,7 @@ from promptcli.training import run
 from promptcli.training.config import Setting, TrainConfig
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.trained import Trained
-from promptcli.training.watching import DevScore, Watcher
+from promptcli.training.watching import DevScore, Watcher, make_trackers
 
 FINISHED = "finished"
 #: Setting -> an Optuna distribution: values, or a range that trials draw from.
@@ -92,7 +92,17 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
     if not space:
         what = f"no unfinished runs of {name!r}" if config.resume else "nothing is swept"
         raise UsageError(f"{what}; give settings to sweep, or seeds")
-    return Runs(config, space, count, keep_runs, folder).train()
+    for setting, values in space.items():
+        for value in getattr(values, "choices", None) or (values.low, values.high):
+            _with(config, {setting: value}).check_settings()
+    registry.check_free(name, force=config.force or config.resume)
+    processes = start_processes(config.device, config.dtype)
+    if processes.number > 1:
+        raise UsageError("several settings are trained in one process; leave out the launcher")
+    inputs = run.read_inputs(config)
+    single = RunFolder(registry.run_folder(name))  # keeps a training of that name out, too
+    with single.claim(f"the training of {name!r}", "give another name"):
+        return Trials(inputs, processes, space, count, keep_runs, folder).train()
 
 
 def _ended(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) -> Tuned:
@@ -122,14 +132,19 @@ def _combinations(space: Space) -> list[dict[str, Setting]]:
 
 
 @dataclass(frozen=True)
-class Runs:
+class Trials:
     """All trainings of one space of settings."""
 
-    config: TrainConfig
+    inputs: run.Inputs  #: the same for all
+    processes: Processes
     space: Space
     count: int | None  #: of the trials that are drawn; None: every combination is trained
     keep_runs: bool
     folder: RunFolder
+
+    @property
+    def config(self) -> TrainConfig:
+        return self.inputs.config
 
     @property
     def name(self) -> str:
@@ -138,31 +153,20 @@ class Runs:
     def train(self) -> Tuned:
         """Train all unfinished trials, and save the best."""
         config = self.config
-        registry = open_registry()
-        for setting, values in self.space.items():
-            for value in getattr(values, "choices", None) or (values.low, values.high):
-                self._with({setting: value}).check_settings()
-        registry.check_free(self.name, force=config.force or config.resume)
-        processes = start_processes(config.device, config.dtype)
-        if processes.number > 1:
-            raise UsageError("several settings are trained in one process; leave out the launcher")
-        written = {name: distribution_to_json(values) for name, values in self.space.items()}
-        kept = {"space": written, "count": self.count, "keep_runs": self.keep_runs}
-        facts = run.Run(config).facts
-        single = RunFolder(registry.run_folder(self.name))  # which is kept out, too
-        with single.claim(f"the training of {self.name!r}", "give another name"):
-            if config.force or not self.folder.has_begun:
-                self._make_room(registry)
-            self.folder.open(
-                {**facts, "space": written},
-                resume=config.resume and self.folder.has_begun,
-                name=Path(self.name),
-                elsewhere="force=True to start over, or another name",
-                force=config.force,
-                settings={**config.document(), **kept},
-            )
-            with _study(self.folder.folder / "trials.sqlite") as study:
-                return self._train_all(study, processes)
+        if config.force or not self.folder.has_begun:
+            self._make_room(open_registry())
+        space = {name: distribution_to_json(values) for name, values in self.space.items()}
+        kept = {"space": space, "count": self.count, "keep_runs": self.keep_runs}
+        self.folder.open(
+            {**self.inputs.identity, "space": space},
+            resume=config.resume and self.folder.has_begun,
+            name=Path(self.name),
+            elsewhere="force=True to start over, or another name",
+            force=config.force,
+            settings={**config.document(), **kept},
+        )
+        with _study(self.folder.folder / "trials.sqlite") as study:
+            return self._train_all(study)
 
     def _make_room(self, registry: Registry) -> None:
         """Remove the models of earlier runs that are begun again; refuse a user's own model with
@@ -181,7 +185,7 @@ class Runs:
                     parameter="name",
                 )
 
-    def _train_all(self, study: optuna.Study, processes: Processes) -> Tuned:
+    def _train_all(self, study: optuna.Study) -> Tuned:
         count = self.count
         if count is None:
             combinations = _combinations(self.space)
@@ -191,7 +195,7 @@ class Runs:
         best: Trained | None = None
         try:
             while len(_ended_trials(study)) < count:
-                number, trained = self._run_next(study, count, processes)
+                number, trained = self._run_next(study, count)
                 chosen = _best(study)
                 if number == chosen:
                     best = trained
@@ -210,12 +214,10 @@ class Runs:
         if chosen is None:
             raise PromptcliError(f"no trial of {self.name!r} finished: {trials[-1].reason}")
         # a run that ended before the resume is only scored again
-        best = best or self._run(chosen, trials[chosen].changes, processes)
+        best = best or self._run(chosen, trials[chosen].changes)
         return self._save(trials, chosen, best)
 
-    def _run_next(
-        self, study: optuna.Study, count: int, processes: Processes
-    ) -> tuple[int, Trained | None]:
+    def _run_next(self, study: optuna.Study, count: int) -> tuple[int, Trained | None]:
         """Run the interrupted trial, or a new one, to its end.
 
         Return its number, and its trained model if it finished.
@@ -227,7 +229,7 @@ class Runs:
         else:
             # one sampler per trial, so that a resumed search draws like an uninterrupted one
             number = len(study.get_trials(deepcopy=False))
-            seed = self.config.in_force(self.config.form).settings.seed
+            seed = self.inputs.identity["seed"]
             study.sampler = TPESampler(seed=seed + number)
             trial = study.ask(self.space)
             reported = {}
@@ -237,7 +239,7 @@ class Runs:
         note(f"run {number + 1} of {count}: {', '.join(typed_settings(changes))}")
         watchers = [] if self.count is None else [_Pruning(trial, reported)]
         try:
-            trained = self._run(number, changes, processes, watchers)
+            trained = self._run(number, changes, watchers)
         except optuna.TrialPruned:
             log = self._run_folder(number).folder / "log.jsonl"
             trial.set_user_attr("curve", list(map(dataclasses.asdict, read_log(log, DevScore))))
@@ -259,24 +261,26 @@ class Runs:
         return number, trained
 
     def _run(
-        self,
-        number: int,
-        changes: Mapping[str, Setting],
-        processes: Processes,
-        watchers: Sequence[Watcher] = (),
+        self, number: int, changes: Mapping[str, Setting], watchers: Sequence[Watcher] = ()
     ) -> Trained:
         """Return a run; a stopped or finished run continues from its folder."""
         folder = self._run_folder(number)
         config = dataclasses.replace(
-            self._with(changes),
+            _with(self.config, changes),
             name=f"{self.name}.run-{number + 1}",
             group=self.name,
             resume=folder.has_begun,
             force=False,
         )
+        if folder.has_begun:
+            config = config.resumed(folder.settings)
+        inputs = dataclasses.replace(self.inputs, config=config)
+        watchers = [*make_trackers(config.report_to), *watchers]
         left = f"`promptcli tune --resume {self.name}` continues the run, force=True starts over"
         with if_stopped(left, instead=True):
-            return run.train(config, processes, watchers, folder.folder)
+            trained = run.train_in_folder(inputs, self.processes, watchers, folder.folder)
+        run.warn_if_worse(trained)
+        return trained
 
     def _save(self, trials: list[Trial], chosen: int, best: Trained) -> Tuned:
         """Save the best run as the model, with all runs in its record, and delete the runs."""
@@ -304,11 +308,12 @@ class Runs:
         trained = dataclasses.replace(best, entry=entry)
         return Tuned(trained, trials, chosen, self.count is not None)
 
-    def _with(self, changes: Mapping[str, Setting]) -> TrainConfig:
-        return dataclasses.replace(self.config, settings={**self.config.settings, **changes})
-
     def _run_folder(self, number: int) -> RunFolder:
         return RunFolder(self.folder.folder / f"run-{number + 1}")
+
+
+def _with(config: TrainConfig, changes: Mapping[str, Setting]) -> TrainConfig:
+    return dataclasses.replace(config, settings={**config.settings, **changes})
 
 
 def _ended_trials(study: optuna.Study) -> list[FrozenTrial]:

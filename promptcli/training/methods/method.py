@@ -8,10 +8,9 @@ if it differs from the paper's text, its code, or our choice.
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from promptcli.backbones.families import FAMILIES
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT, Recipe
 from promptcli.settings import check_bounds, list_of_names
@@ -388,13 +387,6 @@ class Variant:
     pooling: str | None = None  #: pooling of the sentence vector, if it differs from the method's
 
 
-def _with_first(templates: Templates, prompt: str) -> Templates:
-    """Return templates whose first is ``prompt``; two different templates stay different."""
-    first = templates[0]
-    exchanged = {first: prompt, prompt: first}
-    return tuple(exchanged.get(template, template) for template in templates)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A training method of a paper, unsupervised or supervised."""
@@ -443,119 +435,3 @@ class Method:
         """Return the recipe of transfer tasks if it differs from the trained ``recipe``."""
         read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
         return None if read == recipe else read
-
-
-@dataclass(frozen=True)
-class ConfiguredMethod:
-    """How a method with its settings reads sentences on a backbone."""
-
-    method: Method
-    settings: TrainingSettings
-    backbone: str  #: its name
-    family: str  #: of the backbone
-
-    @property
-    def variant(self) -> Variant:
-        """The method's variant for the family."""
-        family = self.family
-        variants = self.method.variants
-        kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
-        return variants.get(family) or variants.get(kind) or variants["*"]
-
-    @property
-    def pooling(self) -> str:
-        """The pooling of the sentence vector at test."""
-        return self.settings.pooling(self.variant.pooling or self.method.pooling)
-
-    @property
-    def head(self) -> str | None:
-        """The head in training.
-
-        None if a head would be dropped although the first dimensions of the vectors have a loss.
-        """
-        head = self.variant.head
-        return head if self.settings.keep_head or not self.settings.dims else None
-
-    def prompts(self, *, training: bool = False) -> Templates:
-        """Return the prompts of the views; the published code may write them differently in
-        training.
-        """
-        settings = self.settings
-        templates = settings.templates(self.variant.templates)
-        if training:
-            templates = tuple(map(settings.in_training, templates))
-        return tuple(map(settings.prompt, templates))
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of the trained encoder."""
-        method = self.method
-        settings = self.settings
-        head = self.variant.head
-        denoise = "none"
-        kept = settings.keep_head and head is not None
-        if kept and settings.denoising:
-            denoise = settings.denoise(self.variant.denoising_place)
-        return Recipe(
-            backbone=self.backbone,
-            prompt=self.prompts()[0],
-            pooling=self.pooling,
-            text_rule=method.text_rule,
-            period=method.period,
-            transforms=(f"projection:{head}",) if kept else (),
-            denoise=denoise,
-            dims=settings.widths,
-        ).resolve()
-
-    @property
-    def development_recipe(self) -> Recipe:
-        """The recipe of the development score: the test's, or the code's, which denoises and has no
-        period rule.
-        """
-        settings = self.settings
-        recipe = self.recipe
-        if settings.selection == "test":
-            return recipe
-        denoise = recipe.denoise
-        if settings.moved_bias and settings.denoising and denoise == "none":
-            denoise = settings.denoise("hidden")
-        prompt, *_ = self.prompts(training=True)
-        return recipe.replace(prompt=prompt, denoise=denoise, period=False)
-
-    @property
-    def untrained_recipe(self) -> Recipe:
-        """The untrained reference: the same recipe without learned parts."""
-        method = self.method
-        return Recipe(
-            backbone=self.backbone,
-            prompt=self.settings.templates(self.variant.templates)[0],
-            period=method.period,
-            pooling=method.untrained_pooling or self.pooling,
-            text_rule=method.text_rule,
-        )
-
-    def like(self, start: Recipe) -> "ConfiguredMethod":
-        """Return this method with the template and pooling of the model that a run starts from, so
-        that nothing is unlearned.
-
-        A template in the settings has priority. The method's own template is kept if the method
-        trains an adapter, whose papers start from another template, or if its objective cannot
-        train the model's pooling.
-        """
-        method = self.method
-        trainable = method.needs_pooling in (None, start.pooling)
-        if self.settings.template or not trainable or "backbone" not in method.learns:
-            return self
-        templates = _with_first(self.variant.templates, start.prompt)
-        as_at_test = start.text_rule == method.text_rule
-        changed = replace(
-            method,
-            variants={"*": replace(self.variant, templates=templates, pooling=None)},
-            pooling=start.pooling,
-            training_pooling=method.training_pooling if start.pooling == self.pooling else None,
-            counts_specials=method.counts_specials and start.prompt == SLOT,
-            period=start.period,
-            text_rule=start.text_rule,
-            training_text_rule=method.training_text_rule if as_at_test else None,
-        )
-        return replace(self, method=changed)

@@ -12,9 +12,8 @@ from torch.nn import functional
 from promptcli.backbones.states import Batch
 from promptcli.data.layouts import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
-from promptcli.training.objectives.contrastive import InfoNCE, excluded_negatives
+from promptcli.training.objectives.contrastive import InfoNCE, Similarity, excluded_negatives
 from promptcli.training.objectives.pairs import PairClassifier
-from promptcli.training.similarity import Similarity
 from promptcli.training.trainable_encoder import Columns, Side, Sides, TrainableEncoder, Views
 
 #: A batch and a rate to the batch that is passed: each takes the same share of every sentence,

@@ -27,14 +27,14 @@ from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
 from promptcli.training.methods.cotbert import CoTBERTSettings
 from promptcli.training.methods.csesfp import CSESFPSettings
-from promptcli.training.methods.method import ContrastiveSettings
+from promptcli.training.methods.method import ContrastiveSettings, TemperatureSettings
 from promptcli.training.methods.rankcse import RankCSESettings
 from promptcli.training.methods.sncse import SNCSESettings
-from promptcli.training.similarity import Similarity, cosines
 from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import (
     BiasInputs,
     Columns,
+    LearnableScalar,
     Objective,
     Side,
     Sides,
@@ -43,8 +43,35 @@ from promptcli.training.trainable_encoder import (
 )
 
 _SENTENCES_SHOWN = 5  #: sentences in the plan of a run
+#: Lower bound of a learned temperature, as in CLIP (Radford et al. 2021, 2.5), unless it
+#: starts there.
+LEAST = 0.01
 #: the settings that a contrastive objective reads
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
+
+
+class Similarity(LearnableScalar):
+    """The cosine over a fixed or learned temperature (CLIP, 2.3)."""
+
+    def __init__(
+        self, temperature: float, rate: float = 0.0, *, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__("temperature", temperature, rate, least=LEAST, device=device)
+
+    @classmethod
+    def of(cls, settings: TemperatureSettings, device: torch.device) -> "Similarity":
+        return cls(settings.temperature, settings.temperature_rate, device=device)
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return s(first_i, second_j), (n, m) float32, of vectors (n, d) and (m, d)."""
+        return cosines(first, second) / self.value
+
+
+def cosines(first: Tensor, second: Tensor) -> Tensor:
+    """Return cos(first_i, second_j), (n, m) float32, of vectors (n, d) and (m, d)."""
+    first = functional.normalize(first.float(), dim=1)
+    second = functional.normalize(second.float(), dim=1)
+    return first @ second.T
 
 
 class InfoNCE(Objective[Settings]):

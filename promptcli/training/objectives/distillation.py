@@ -19,11 +19,11 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError, counted
 from promptcli.training.methods.distill import DistillSettings
 from promptcli.training.objectives.contrastive import (
+    Similarity,
     contrastive_loss,
     false_negative_mask,
     nearer_than_positive,
 )
-from promptcli.training.similarity import Similarity
 from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import (
     Columns,

@@ -20,7 +20,7 @@ from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewher
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
-from promptcli.training.trainer import Trainer
+from promptcli.training.step import TrainingStep
 from tests.comparing import refusal
 from tests.learning import stopped_at
 from tests.plugins.absent import delete_plugin
@@ -284,14 +284,14 @@ def test_a_verdict_follows_from_chance_and_from_what_is_lost(
 
 def dies_in_the_second_run():
     adapt_runs.ATTEMPTS = adapting.ATTEMPTS = quick_trials("pairs", "simcse")
-    plain = Trainer.gradients
+    plain = TrainingStep.gradients
 
     def dying(trainer, step, *given):
         if trainer.encoder.method.name == "simcse" and step == 2 and trainer.steps > 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return plain(trainer, step, *given)
 
-    Trainer.gradients = dying
+    TrainingStep.gradients = dying
 
 
 def test_an_adaptation_that_was_killed_goes_on(texts, start, quick, run, home, monkeypatch):

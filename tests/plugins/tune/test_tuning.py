@@ -29,7 +29,8 @@ def trainings(monkeypatch):
     """Stand in for trainings: the nearer the temperature is to 0.05, the better; told in order."""
     told = []
 
-    def train(config, processes, watchers, folder):
+    def train(inputs, processes, watchers, folder):
+        config = inputs.config
         folder.mkdir(exist_ok=True)
         told.append(dict(config.settings))
         seed = config.settings.get("seed", 42)
@@ -49,7 +50,8 @@ def trainings(monkeypatch):
         facts = {**shown, "settings": {}, "scores": scores, "curve": curve, "group": config.group}
         return Trained(Entry(config.name, RECIPES["cls"], provenance={"trained": facts}))
 
-    monkeypatch.setattr(running, "train", train)
+    monkeypatch.setattr(running, "train_in_folder", train)
+    monkeypatch.setattr(running, "warn_if_worse", lambda trained: None)
     return told
 
 
@@ -117,19 +119,19 @@ def test_a_trial_below_the_median_is_pruned(trainings):
 )
 def test_what_is_resumed_ends_as_what_was_not_stopped(asked, trainings, monkeypatch):
     whole = pc.tune(**asked, **CHEAP).trials
-    real = running.train
+    real = running.train_in_folder
 
     def stopped(*given):
         if len(trainings) == 3 + 2:
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(running, "train", stopped)
+    monkeypatch.setattr(running, "train_in_folder", stopped)
     with pytest.raises(KeyboardInterrupt, match="tune --resume other` continues"):
         pc.tune(**asked, **CHEAP | {"name": "other"})
     with refusal("unfinished run"):
         pc.tune(**asked, **CHEAP | {"name": "other"})
-    monkeypatch.setattr(running, "train", real)
+    monkeypatch.setattr(running, "train_in_folder", real)
     trainings.clear()
     resumed = pc.tune(name="other", resume=True).trials
     new = [trial.changes for trial in resumed[2:]]
@@ -145,14 +147,14 @@ def test_what_is_resumed_ends_as_what_was_not_stopped(asked, trainings, monkeypa
 
 
 def test_a_trial_that_fails_does_not_end_the_others(trainings, monkeypatch):
-    real = running.train
+    real = running.train_in_folder
 
-    def train(config, *given):
-        if config.name == "mine.run-1":
+    def train(inputs, *given):
+        if inputs.config.name == "mine.run-1":
             raise PromptcliError("the loss at step 3 is not a number")
-        return real(config, *given)
+        return real(inputs, *given)
 
-    monkeypatch.setattr(running, "train", train)
+    monkeypatch.setattr(running, "train_in_folder", train)
     found = pc.tune(sweep=SPACE, trials=2, **CHEAP)
     assert [trial.state for trial in found.trials] == ["failed", "finished"]
     assert found.trials[0].value is None

@@ -1,0 +1,233 @@
+"""One step of training: gradients within memory, over all processes, and the optimiser's step.
+
+The optimisers come first: AdamW as the papers' programs had it, whose epsilon, bias correction and
+weight decay differ from torch's.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from promptcli.errors import OutOfMemoryError, UsageError, is_out_of_memory, one_line
+from promptcli.notes import note
+from promptcli.training.processes import Processes
+from promptcli.training.trainable_encoder import Columns, Sides, TrainableEncoder
+
+#: Spreads seeds, so that runs with different seeds do not share a step's dropout.
+PRIME = 1_000_003
+_STRIDE = 7_919  # spreads them over processes, which meet again after as many steps
+_LEAST_TOKENS = 64  # fewest tokens per pass when memory runs out
+_CHARACTERS_SHOWN = 160  # characters of a compiler's message
+CLIP = 1.0  #: largest global norm of the gradient
+_BETAS = (0.9, 0.999)
+
+
+class OlderAdamW(torch.optim.Optimizer):
+    """AdamW of transformers until 4.2.1.
+
+    With m and v the running means of g and g^2 at step t, a parameter moves by -lr sqrt(1 - b2^t) /
+    (1 - b1^t) m / (sqrt(v) + eps), so epsilon is added before the bias correction; torch has
+    -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction it
+    moves by -lr m / (sqrt(v) + eps). Decay follows: p -= lr wd p.
+    """
+
+    def __init__(
+        self, params: Any, lr: float, eps: float, *, corrected: bool, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "eps": eps, "corrected": corrected, "weight_decay": weight_decay}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        first, second = _BETAS
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.zeros(())
+                    state["exp_avg"], state["exp_avg_sq"] = (
+                        torch.zeros_like(parameter),
+                        torch.zeros_like(parameter),
+                    )
+                state["step"] += 1
+                mean: Tensor = state["exp_avg"].lerp_(parameter.grad, 1 - first)
+                square: Tensor = state["exp_avg_sq"].mul_(second)
+                square.addcmul_(parameter.grad, parameter.grad, value=1 - second)
+                size = group["lr"]
+                if group["corrected"]:
+                    steps = float(state["step"])
+                    size *= math.sqrt(1 - second**steps) / (1 - first**steps)
+                parameter.addcdiv_(mean, square.sqrt().add_(group["eps"]), value=-size)
+                if group["weight_decay"]:
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+
+
+def _groups(named: Mapping[str, nn.Parameter], decay: float) -> list[dict[str, Any]]:
+    """Return two groups: parameters with decay, and biases and layer norms, without."""
+    still = [name for name in named if name.endswith(("bias", "LayerNorm.weight"))]
+    moving = [parameter for name, parameter in named.items() if name not in still]
+    groups = [(moving, decay), ([named[name] for name in still], 0.0)]
+    return [{"params": params, "weight_decay": weight} for params, weight in groups if params]
+
+
+#: Makes an optimiser from named parameters, a learning rate and a weight decay.
+Make = Callable[[Mapping[str, nn.Parameter], float, float], torch.optim.Optimizer]
+#: By the name in ``TrainingSettings.optimizer``: torch's, transformers 4.2.1's, ConSERT's.
+OPTIMIZERS: dict[str, Make] = {
+    "adamw": lambda named, rate, decay: torch.optim.AdamW(
+        named.values(), lr=rate, weight_decay=decay, betas=_BETAS, eps=1e-8, fused=True
+    ),
+    "adamw-4.2.1": lambda named, rate, decay: OlderAdamW(
+        _groups(named, decay), rate, 1e-8, corrected=True
+    ),
+    "adamw-uncorrected": lambda named, rate, decay: OlderAdamW(
+        _groups(named, decay), rate, 1e-6, corrected=False
+    ),
+}
+
+
+class TrainingStep:
+    """Takes the steps of an encoder's training in one or several processes.
+
+    The settings, the step's number, its examples and the number of processes determine what a step
+    draws.
+    """
+
+    def __init__(self, encoder: TrainableEncoder, processes: Processes) -> None:
+        self.encoder = encoder
+        self.processes = processes
+        self.settings = encoder.settings
+        self.parameters = encoder.trainable()
+        self.loss_parameters = encoder.objective.loss_parameters()
+        self.view_parameters = {
+            name: parameter
+            for name, parameter in self.parameters.items()
+            if parameter not in self.loss_parameters
+        }
+        peak = self.settings.learning_rate
+        self.optimizer = OPTIMIZERS[self.settings.optimizer](
+            self.view_parameters, peak, self.settings.weight_decay
+        )
+        for group in self.optimizer.param_groups:
+            group["peak"] = peak
+        for parameter, rate in self.loss_parameters.items():  # each with its own rate, no decay
+            self.optimizer.add_param_group(
+                {"params": [parameter], "lr": rate, "peak": rate, "weight_decay": 0.0}
+            )
+
+    def gradients(
+        self,
+        step: int,
+        columns: Columns,
+        sides: Sides | None = None,
+    ) -> Tensor:
+        """Compute the gradients of a step (from 0) and return the loss, still on the device.
+
+        If memory runs out, a lone process repeats the step with gradient caching and passes half as
+        large, and keeps both; several processes end. ``columns``: the texts of the complete batch
+        of all processes; ``sides``: this process's sides, if already tokenised.
+        """
+        encoder = self.encoder
+        processes = self.processes
+        problem = f"out of memory at step {step + 1}"
+        while True:
+            try:
+                return self._gradients_once(step, columns, sides)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    # its classes are imported on use
+                    if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                        raise
+                    first, *_ = str(error).splitlines() or [type(error).__name__]
+                    raise UsageError(
+                        f"torch cannot compile {encoder.backbone.name!r} here"
+                        f" ({one_line(first, _CHARACTERS_SHOWN)}); leave it out",
+                        parameter="compile",
+                    ) from None
+            tokens = encoder.chunk_tokens // 2
+            if processes.number > 1:  # no retry alone: the others are waiting for its vectors
+                raise OutOfMemoryError(
+                    f"{problem} in process {processes.index}; set gradient-caching and"
+                    f" chunk-tokens {tokens} in every process"
+                )
+            if tokens < _LEAST_TOKENS:
+                raise OutOfMemoryError(
+                    f"{problem} even with {encoder.chunk_tokens} tokens per pass; set a smaller"
+                    " batch size"
+                )
+            encoder.caching = True
+            encoder.backbone.compile(on=False)  # caching repeats a pass, with the same dropout
+            encoder.chunk_tokens = tokens
+            note(f"{problem}: gradient caching from now on, {tokens} tokens per pass")
+
+    def _gradients_once(self, step: int, columns: Columns, sides: Sides | None) -> Tensor:
+        encoder = self.encoder
+        processes = self.processes
+        seed = (self.settings.seed * PRIME + step + _STRIDE * processes.index) % 2**32
+        _seed_generators(seed, torch.device(processes.device))
+        if not encoder.training:
+            encoder.train()
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        with processes.autocast():
+            views = encoder(processes.share(columns), sides)
+        # every process has the loss of the complete batch, with gradient through its own vectors
+        joined = [processes.join(view, len(columns[0])) for view in views]
+        loss = encoder.objective.loss(joined, columns)
+        shown = loss.detach()
+        if encoder.mlm_head is not None:
+            _, predictions = encoder.mlm_sums
+            masked_lm = encoder.masked_lm_loss(step, processes.total(predictions))
+            # the loss gets this process's share: gradients are added up
+            loss = loss + masked_lm
+            shown = shown + processes.total(masked_lm)
+        # torch's own call will do: bfloat16 needs no scaled loss, a step accumulates nothing, and
+        # the processes add up their gradients below
+        loss.backward()  # type: ignore[no-untyped-call]
+        # every process has the complete gradient of the loss's inputs: their sum must count it once
+        for parameter in self.loss_parameters:
+            if parameter.grad is not None:
+                parameter.grad /= processes.number
+        processes.add_gradients(self.parameters.values())
+        return shown
+
+    def apply_gradients(self) -> Tensor:
+        """Clip the gradients and take the optimiser's step; return their norm before."""
+        try:
+            norm = clip_grad_norm_(self.view_parameters.values(), CLIP)
+            if self.loss_parameters:  # clipped apart: neither shrinks the other's steps
+                clip_grad_norm_(list(self.loss_parameters), CLIP)
+            self.optimizer.step()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            count = sum(parameter.numel() for parameter in self.parameters.values())
+            raise OutOfMemoryError(
+                f"out of memory: {count:,} parameters learn, {16 * count / 1e9:.1f} GB with"
+                " gradients and moments; use a smaller backbone, or a method such as dcpcse"
+            ) from None
+        return norm
+
+
+def _seed_generators(seed: int, device: torch.device) -> None:
+    """Seed Python, numpy, and torch on the CPU and on a device.
+
+    ``torch.manual_seed`` would seed every kind of device, and records each call for kinds that this
+    machine lacks.
+    """
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - plug-ins may draw from it
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
