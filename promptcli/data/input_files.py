@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -402,16 +402,6 @@ def open_text(
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(file, copy)
             yield OpenText(path, copy, stored)
-
-
-def skipped_files(errors: Mapping[str, UsageError]) -> str:
-    """Return the note on skipped files, given each file's read error."""
-    names = list(errors)
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return (
-        f"skipped {counted(len(names), 'file')} that cannot be read as text or tables:"
-        f" {', '.join(names[:3])}{more} ({errors[names[0]]})"
-    )
 
 
 def read_lines(path: Path, encoding: str = "") -> Iterator[str]:

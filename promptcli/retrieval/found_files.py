@@ -1,8 +1,8 @@
 """The files that names, folders and globs refer to, each once; each file left out has a reason.
 
-In a folder, hidden files and those matched by ``.gitignore`` and ``.ignore`` are left out. A link
-to a file is read unless the file itself is; a link to a folder is not followed. Files named
-explicitly are always read.
+In a folder, hidden files, those matched by ``.gitignore`` and ``.ignore``, and what ``embed`` and
+``index`` have written are left out. A link to a file is read unless the file itself is; a link to a
+folder is not followed. Files named explicitly are always read.
 """
 
 import contextlib
@@ -15,8 +15,9 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from promptcli.data.input_files import check_file, skipped_files, split_columns
-from promptcli.data.vectors import escape_name
+from promptcli.data.input_files import check_file, split_columns
+from promptcli.data.vectors import MANIFEST_ENDING, escape_name, manifest_path
+from promptcli.data.vectors.part_folder import is_part_folder
 from promptcli.errors import NotFoundError, UsageError, counted, one_line
 from promptcli.notes import note
 from promptcli.retrieval.store import DATABASE
@@ -53,21 +54,11 @@ class FoundFiles:
 
     #: whether each was found in a folder or by a glob, and so may be left out
     files: dict[str, bool] = field(default_factory=dict)
-    skipped: list[LeftOut] = field(default_factory=list)
-    #: by the names used in messages
-    unreadable: dict[str, UsageError] = field(default_factory=dict)
+    left_out: list[LeftOut] = field(default_factory=list)
 
-    @property
-    def left_out(self) -> list[LeftOut]:
-        """All files left out, with the reasons."""
-        refused = []
-        for name, error in self.unreadable.items():
-            refused.append(LeftOut(name, error.message.removeprefix(f"{name}: ")))
-        return [*self.skipped, *refused]
-
-    def skip(self, path: str | Path, reason: str) -> None:
-        """Leave a file or folder out."""
-        self.skipped.append(LeftOut(escape_name(str(path)), reason))
+    def leave_out(self, path: str | Path, reason: str) -> None:
+        """Add a file or folder to those that are left out."""
+        self.left_out.append(LeftOut(escape_name(str(path)), reason))
 
     @contextlib.contextmanager
     def reading(self, file: str) -> Iterator[None]:
@@ -77,9 +68,8 @@ class FoundFiles:
         except (UsageError, OSError) as error:
             if not self.files[file]:
                 raise
-            if not isinstance(error, UsageError):
-                error = UsageError(one_line(error, 100))
-            self.unreadable[escape_name(file)] = error
+            reason = error.message if isinstance(error, UsageError) else one_line(error, 100)
+            self.leave_out(file, reason.removeprefix(f"{escape_name(file)}: "))
 
     def note(self, *, verbose: bool) -> str:
         """Return a summary of the files left out, as the end of a line; with ``verbose`` note each
@@ -89,10 +79,16 @@ class FoundFiles:
             for each in self.left_out:
                 note(f"left out: {each.file}: {each.reason}")
         parts = []
-        if self.unreadable:
-            parts.append(skipped_files(self.unreadable))
-        if self.skipped:
-            reasons = Counter(each.reason for each in self.skipped)
+        unreadable = [each for each in self.left_out if each.reason not in _REASONS]
+        if unreadable:
+            names = ", ".join(each.file for each in unreadable[:3])
+            more = f" and {len(unreadable) - 3:,} more" if len(unreadable) > 3 else ""
+            parts.append(
+                f"skipped {counted(len(unreadable), 'file')} that cannot be read as text or tables:"
+                f" {names}{more} ({unreadable[0].file}: {unreadable[0].reason})"
+            )
+        reasons = Counter(each.reason for each in self.left_out if each.reason in _REASONS)
+        if reasons:
             counts = [counted(count, *_REASONS[reason]) for reason, count in reasons.items()]
             parts.append(f"left out {', '.join(counts)}")
         return "; ".join(parts)
@@ -109,21 +105,21 @@ def find_files(
         exclude: Further patterns of the same form.
     """
     found = FoundFiles()
-    named = [name for name in names if not _is_glob(name) and not os.path.isdir(name)]
-    for name in named:
-        file = Path(split_columns(name)[0])
-        check_file(file, regular=True, allowed="a file, a folder, or a glob")
-    paths: list[str] = []
+    named, paths = list[str](), list[str]()
     for name in names:
+        file = split_columns(name)[0]  # a column may have brackets: messages[].content
         if os.path.isdir(name):
-            paths += sorted(_in_folder(name, found, ignore, exclude))
-        elif name not in named:
+            paths += _in_folder(Path(name), found, ignore, exclude)
+        elif os.path.exists(file) or not glob.has_magic(file):
+            check_file(Path(file), regular=True, allowed="a file, a folder, or a glob")
+            named.append(name)
+        else:
             paths += sorted(filter(os.path.isfile, _matching_paths(name)))
     # explicit names come first; among the others a file comes before links to it
     seen = {_real_name(name, split_columns(name)[0]): name for name in reversed(named)}
     for path in sorted(paths, key=os.path.islink):
         if seen.setdefault(_real_name(path, path), path) != path and os.path.islink(path):
-            found.skip(path, _READ_ALREADY)
+            found.leave_out(path, _READ_ALREADY)
     read = set(seen.values())
     found.files = {name: name not in named for name in (*named, *paths) if name in read}
     if not found.files:
@@ -133,49 +129,50 @@ def find_files(
     return found
 
 
-def _is_glob(name: str) -> bool:
-    file = split_columns(name)[0]  # a column may have brackets: messages[].content
-    return glob.has_magic(file) and not os.path.exists(file)
-
-
 def _real_name(name: str, path: str) -> str:
     return f"{real_path(Path(path))}{name.removeprefix(path)}"
 
 
-def _in_folder(name: str, found: FoundFiles, ignore: bool, exclude: Sequence[str]) -> Iterator[str]:
-    """Yield a folder's files, without hidden and ignored ones and those of indexes."""
-    top = Path(name)
+def _in_folder(top: Path, found: FoundFiles, ignore: bool, exclude: Sequence[str]) -> list[str]:
+    """Return the files to read in a folder, sorted."""
     if (top / DATABASE).is_file():
         raise UsageError(
-            f"{name} is an index, not a folder of texts; `promptcli index search {name} QUERY`"
+            f"{top} is an index, not a folder of texts; `promptcli index search {top} QUERY`"
             " searches it"
         )
-    above = _rules_above(top) if ignore else []
-    rules_of = {top: [*above, (top, GitIgnoreSpec.from_lines(exclude))]}
-    for inside, folders, names in os.walk(top):
-        folder = Path(inside)
-        rules = rules_of.pop(folder)
-        if ignore:
-            rules = [*rules, *_rules_in(folder)]
-        shown = [folder / each for each in (*folders, *names) if not each.startswith(".")]
-        folders.clear()
-        for path in shown:
-            if path.is_dir():
-                if (path / DATABASE).is_file():
-                    continue
-                if path.is_symlink():
-                    found.skip(path, _LINKED_FOLDER)
-                elif _is_ignored(path, rules, "/"):
-                    found.skip(path, _IGNORED)
-                else:
-                    folders.append(path.name)
-                    rules_of[path] = rules
-            elif _is_ignored(path, rules):
-                found.skip(path, _IGNORED)
-            elif path.is_file():
-                yield str(path)
-            elif path.is_symlink():
-                found.skip(path, _LEADS_NOWHERE)
+    rules = [*(_rules_above(top) if ignore else ()), (top, GitIgnoreSpec.from_lines(exclude))]
+    return sorted(_files_below(top, found, ignore, rules))
+
+
+def _files_below(folder: Path, found: FoundFiles, ignore: bool, rules: Rules) -> Iterator[str]:
+    if ignore:
+        rules = [*rules, *_rules_in(folder)]
+    names = list[str]()
+    with contextlib.suppress(OSError):  # it may not be listed
+        names = sorted(os.listdir(folder))
+    for name in names:
+        path = folder / name
+        is_folder = path.is_dir()
+        if name.startswith(".") or _is_output(path):
+            continue
+        if is_folder and path.is_symlink():
+            found.leave_out(path, _LINKED_FOLDER)
+        elif _is_ignored(path, rules, "/" if is_folder else ""):
+            found.leave_out(path, _IGNORED)
+        elif is_folder:
+            yield from _files_below(path, found, ignore, rules)
+        elif path.is_file():
+            yield str(path)
+        elif path.is_symlink():
+            found.leave_out(path, _LEADS_NOWHERE)
+
+
+def _is_output(path: Path) -> bool:
+    """Return whether ``index`` or ``embed`` has written a folder or a file."""
+    if path.is_dir():
+        return (path / DATABASE).is_file() or is_part_folder(path)
+    vectors = path.with_name(path.name.removesuffix(MANIFEST_ENDING))
+    return vectors.is_file() and manifest_path(vectors).is_file()
 
 
 def _rules_in(folder: Path) -> Rules:
@@ -194,8 +191,8 @@ def _rules_above(folder: Path) -> Rules:
     return []
 
 
-def _is_ignored(path: Path, rules: Rules, end: str = "") -> bool:
-    """Return whether the last matching rule leaves a path out."""
+def _is_ignored(path: Path, rules: Rules, end: str) -> bool:
+    """Return whether the last matching rule leaves a path out; the ``end`` of a folder is /."""
     ignored = False
     for folder, spec in rules:
         start = path if path.is_relative_to(folder) else real_path(path)

@@ -187,6 +187,8 @@ def test_what_is_ignored_is_not_read_unless_it_is_asked_for(folder):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(f"{text} text of a file\n")
     pc.SentenceIndex.build(["inner index"], "mini-static", output="notes/inner")
+    pc.embed("notes/lines.txt", "notes/vectors.jsonl", "mini-static")
+    pc.embed_parts("notes/lines.txt", "notes/parts", 1, "mini-static")
 
     def files(**options):
         return {line.file.removeprefix("notes/") for line in search("text", "notes", 99, **options)}

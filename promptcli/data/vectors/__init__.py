@@ -28,6 +28,9 @@ from promptcli.recipe import LeadingTexts
 from promptcli.storage.files import sha256
 from promptcli.storage.typed_documents import read_document
 
+#: The end of the name of a vector file's manifest.
+MANIFEST_ENDING = ".manifest.json"
+
 
 @dataclass(frozen=True)
 class EmbedSettings:
@@ -131,7 +134,7 @@ def names_apart(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]
 
 def manifest_path(path: Path) -> Path:
     """Return the path of a vector file's manifest."""
-    return path.with_name(path.name + ".manifest.json")
+    return path.with_name(path.name + MANIFEST_ENDING)
 
 
 def holds_vectors(path: Path) -> bool:
