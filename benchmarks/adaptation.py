@@ -20,7 +20,7 @@ import torch
 from promptcli.data.retrieval import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.models import loading
-from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
+from promptcli.plugins.domain.adapt_collection import FEWEST, CollectionSplit, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.adapting import compare, score_model
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
@@ -49,17 +49,19 @@ def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
     began = time.process_time()
     real = RetrievalTask.of(folder.name, read_retrieval_folder(folder))
     documents = next(folder.glob("corpus.jsonl*"))
-    made = synthetic_queries([documents], fewest=FEWEST, most_passages=MOST_PASSAGES, seed=seed)
-    collection = Collection.of(made, seed)
+    collection = synthetic_queries(
+        [documents], fewest=FEWEST, most_passages=MOST_PASSAGES, seed=seed
+    )
+    split = CollectionSplit.of(collection, seed)
     start = loading.entry_of("mini")
-    trainings = Trainings("adapted", start, Choice("mini"), collection, seed)
+    trainings = Trainings("adapted", start, Choice("mini"), split, seed)
     schedule = Schedule(dict.fromkeys(ATTEMPTS, steps), dict.fromkeys(ATTEMPTS, 0.0), tokens)
-    tasks: list[RetrievalTask | STSTask] = [collection.test_task, real, *tasks_elsewhere()]
+    tasks: list[RetrievalTask | STSTask] = [split.test_task, real, *tasks_elsewhere()]
     opened = loading.open_model(start, dtype="float32")
     before = score_model(opened, start.name, tasks)
     print(
         f"{folder.name}, seed {seed}, {tokens:,} tokens of pre-training; queries to learn from, to"
-        f" choose by, to measure by: {list(collection.sizes.values())}; {len(real.queries)} real"
+        f" choose by, to measure by: {list(split.sizes.values())}; {len(real.queries)} real"
     )
     print("row", "step", "development", *(task.label for task in tasks), "minutes", sep=" | ")
     print("mini", "", "", *(f"{score.value:.1f}" for score in before), sep=" | ", flush=True)

@@ -13,10 +13,11 @@ from pathlib import Path
 from promptcli.data import sources
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.errors import UsageError
-from promptcli.plugins.domain.synthetic_queries import SyntheticQueries, SyntheticQuery
+from promptcli.plugins.domain.synthetic_queries import SyntheticCollection, SyntheticQuery
 
-#: Each of the two evaluation parts: share of the queries, most queries, most passages.
+#: Share of the queries, most queries, and most passages of the test part.
 _TEST = (0.2, 500, 5000)
+#: The same of the development part.
 _DEVELOPMENT = (0.1, 200, 500)
 #: Fewest queries of the whole: a tenth of them chooses the checkpoint.
 FEWEST = 150
@@ -26,42 +27,42 @@ _QUESTIONS = Path(__file__).with_name("questions.jsonl")
 
 
 @dataclass(frozen=True)
-class Collection:
-    """Queries made from texts, in three parts by source document."""
+class CollectionSplit:
+    """The queries of a collection in three parts by source document."""
 
-    made: SyntheticQueries
+    collection: SyntheticCollection
     training: Sequence[SyntheticQuery]
     development: Sequence[SyntheticQuery]  #: choose the checkpoint and the best training
     test: Sequence[SyntheticQuery]  #: decide whether that training is better than the start
     seed: int
 
     @classmethod
-    def of(cls, made: SyntheticQueries, seed: int) -> "Collection":
-        """Return queries split at random by document.
+    def of(cls, collection: SyntheticCollection, seed: int) -> "CollectionSplit":
+        """Split a collection at random by document.
 
         Raises:
             UsageError: A part gets no query, since nearly all come from one document.
         """
-        count = Counter(query.document for query in made.queries)
-        documents = random.Random(seed).sample(list(count), len(count))
+        queries_of = Counter(query.document for query in collection.queries)
+        documents = random.Random(seed).sample(list(queries_of), len(queries_of))
         held_out = []
         for share, most, _ in (_TEST, _DEVELOPMENT):
             part = set[str]()
-            room = min(share * len(made.queries), most)
+            room = min(share * len(collection.queries), most)
             while documents and room > 0:
                 part.add(documents[-1])
-                room -= count[documents.pop()]
+                room -= queries_of[documents.pop()]
             held_out.append(part)
         test, development, training = (
-            [query for query in made.queries if query.document in part]
+            [query for query in collection.queries if query.document in part]
             for part in (*held_out, set(documents))
         )
         if not (test and development and training):
             raise UsageError(
-                f"the texts are of {len(count)} documents, but learning and measuring take three"
-                " that share none; give the texts in more files, or a table with a text a row"
+                f"the texts are of {len(queries_of)} documents, but learning and measuring take"
+                " three that share none; give the texts in more files, or a table with a text a row"
             )
-        return cls(made, training, development, test, seed)
+        return cls(collection, training, development, test, seed)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -74,7 +75,7 @@ class Collection:
         """Each training query with each passage that answers it."""
         held_out = _answers([*self.development, *self.test])
         return [
-            (query.text, self.made.passages[row])
+            (query.text, self.collection.passages[row])
             for query in self.training
             for row in query.answers
             if row not in held_out
@@ -84,7 +85,7 @@ class Collection:
     def training_passages(self) -> list[str]:
         """The passages of documents that are not held out, in their order."""
         held_out = {query.document for query in (*self.development, *self.test)}
-        passages = zip(self.made.passages, self.made.documents, strict=True)
+        passages = zip(self.collection.passages, self.collection.documents, strict=True)
         return [passage for passage, document in passages if document not in held_out]
 
     @cached_property
@@ -100,38 +101,29 @@ class Collection:
     @cached_property
     def development_task(self) -> RetrievalTask:
         """The development queries, with their answers and other passages."""
-        return self._task("your texts:development", self.development, _DEVELOPMENT)
+        return self._task("your texts:development", self.development, _DEVELOPMENT[-1])
 
     @cached_property
     def test_task(self) -> RetrievalTask:
         """The test queries, with their answers and other passages."""
-        return self._task("your texts", self.test, _TEST)
-
-    def _task(
-        self, name: str, queries: Sequence[SyntheticQuery], limits: tuple[float, int, int]
-    ) -> RetrievalTask:
-        passages = self.made.passages
-        answers = _answers(queries)
-        others = [row for row in range(len(passages)) if row not in answers]
-        room = max(0, limits[-1] - len(answers))
-        drawn = random.Random(self.seed).sample(others, min(room, len(others)))
-        rows = sorted(answers.union(drawn))
-        place_of = {row: place for place, row in enumerate(rows)}
-        grades = {
-            query.text: dict.fromkeys([place_of[row] for row in query.answers], 1.0)
-            for query in queries
-        }
-        documents = [passages[row] for row in rows]
-        return RetrievalTask(name, list(grades), documents, list(grades.values()))
+        return self._task("your texts", self.test, _TEST[-1])
 
     def timing_task(self, queries: int) -> RetrievalTask:
         """Return a quickly scored task of a few development queries."""
-        rows = [
-            (query.text, self.made.passages[row], 1.0)
-            for query in self.development[:queries]
-            for row in query.answers
-        ]
-        return RetrievalTask.of("timing", rows)
+        return self._task("timing", self.development[:queries], 0)
+
+    def _task(
+        self, name: str, queries: Sequence[SyntheticQuery], most_passages: int
+    ) -> RetrievalTask:
+        """Return a task that ranks the answers of the queries among passages drawn at random."""
+        passages = self.collection.passages
+        answers = _answers(queries)
+        others = [row for row in range(len(passages)) if row not in answers]
+        room = max(0, most_passages - len(answers))
+        drawn = random.Random(self.seed).sample(others, min(room, len(others)))
+        ranked = [("", passages[row], 0.0) for row in sorted(answers.union(drawn))]
+        judged = [(query.text, passages[row], 1.0) for query in queries for row in query.answers]
+        return RetrievalTask.of(name, [*ranked, *judged])
 
 
 def _answers(queries: Sequence[SyntheticQuery]) -> set[int]:

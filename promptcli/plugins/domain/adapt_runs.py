@@ -14,7 +14,7 @@ from promptcli.encoder.encoder import tuned_weights
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
-from promptcli.plugins.domain.adapt_collection import Collection
+from promptcli.plugins.domain.adapt_collection import CollectionSplit
 from promptcli.recipe import Choice
 from promptcli.storage import files, runs
 
@@ -41,14 +41,14 @@ class Attempt:
     is_frozen: bool = False
     puts_in_prompt: bool = False  #: whether the start's prompt is put around its sentences
 
-    def examples(self, collection: Collection) -> Sequence[Any]:
-        """Return the training examples from a collection: pairs of texts, or sentences."""
-        return collection.pairs if self.is_taught else collection.sentences
+    def examples(self, split: CollectionSplit) -> Sequence[Any]:
+        """Return the training examples: pairs of texts, or sentences."""
+        return split.pairs if self.is_taught else split.sentences
 
-    def batch_size(self, collection: Collection) -> int:
+    def batch_size(self, split: CollectionSplit) -> int:
         """Return the batch size; even a small collection fills at least two batches."""
         usual = int(self.settings.get("batch_size", 128))
-        return max(2, min(usual, len(self.examples(collection)) // 2))
+        return max(2, min(usual, len(self.examples(split)) // 2))
 
 
 #: Learning from pairs, which reads as much of a passage as fits the time.
@@ -112,13 +112,16 @@ class Trainings:
 
     name: str
     start: Entry
-    where: Choice  #: the device
-    collection: Collection
+    choice: Choice  #: the device and the precision
+    split: CollectionSplit
     seed: int
     attempts: Mapping[str, Attempt] = field(default_factory=lambda: ATTEMPTS)  #: those to try
 
     def run_name(self, attempt: str) -> str:
         return f"{self.name}.{attempt}"
+
+    def _run_names(self) -> list[str]:
+        return [self.run_name(attempt) for attempt in (*ATTEMPTS, _PRETRAINED)]
 
     def check_free(self, *, force: bool) -> None:
         """Refuse existing models with the names of runs; ``force`` removes those of earlier
@@ -126,8 +129,16 @@ class Trainings:
         """
         if force:
             self.forget()
-        for attempt in (*ATTEMPTS, _PRETRAINED):
-            loading.open_registry().check_free(self.run_name(attempt))
+        for name in self._run_names():
+            loading.open_registry().check_free(name)
+
+    def forget(self) -> None:
+        """Remove the models and folders of all runs."""
+        registry = loading.open_registry()
+        for name in self._run_names():
+            if name in registry.names():
+                registry.remove(name)
+            runs.RunFolder(registry.run_folder(name)).discard()
 
     def schedule(self, hours: float) -> Schedule:
         """Time the first steps of each attempt, and return the numbers of steps that fit.
@@ -140,71 +151,44 @@ class Trainings:
         with notes.stage("time the first steps", len(self.attempts)) as advance:
             for name, attempt in self.attempts.items():
                 try:
-                    if attempt.puts_in_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
-                        raise UsageError(
-                            "it learns from sentences inside a prompt, such as mini's, and model"
-                            f" {self.start.name!r} reads them without one"
-                        )
                     with notes.silent():
                         if attempt.is_pretrained:
-                            with tempfile.TemporaryDirectory() as folder:
-                                token_seconds = self.pretrain_backbone(Path(folder), _FEWEST_TOKENS)
+                            token_seconds = self._seconds_of_a_token()
                         step_seconds[name] = self._seconds_of_a_step(attempt)
                 except UsageError as error:
                     left_out[name] = str(error)
                 advance(1)
         if not step_seconds:
             raise UsageError(next(iter(left_out.values())))
-        passages = self.collection.made.passages[:_TIMED_PASSAGES]
-        encoder = loading.open_model(self.start, device=self.where.device, dtype="float32")
-        began = time.perf_counter()
-        encoder.encode(passages)
-        passage_seconds = (time.perf_counter() - began) / len(passages)
+        passage_seconds = self._seconds_of_a_passage()
         schedule = plan_steps(
-            self.collection, step_seconds, token_seconds, passage_seconds, 3600 * hours
+            self.split, step_seconds, token_seconds, passage_seconds, 3600 * hours
         )
         return dataclasses.replace(schedule, left_out=left_out)
 
-    def pretrain_backbone(self, folder: Path, tokens: int) -> float:
-        """Pre-train the start's backbone further on the texts, or resume that in the folder; return
-        the seconds per token.
+    def _seconds_of_a_passage(self) -> float:
+        passages = self.split.collection.passages[:_TIMED_PASSAGES]
+        encoder = loading.open_model(self.start, device=self.choice.device, dtype="float32")
+        began = time.perf_counter()
+        encoder.encode(passages)
+        return (time.perf_counter() - began) / len(passages)
 
-        Raises:
-            UsageError: The backbone has no masked-LM head, there is too little text, or
-                pre-training is not installed.
-        """
-        corpus = folder / "texts.txt"
-        if not corpus.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            lines = [f"{' '.join(text.split())}\n" for text in self.collection.training_passages]
-            files.write_text(corpus, "".join(lines))
-        try:
-            pretrain = pc.pretrain
-        except ModuleNotFoundError:
-            raise UsageError("the plug-in pretrain is not installed") from None
-        backbone = self.start.recipe.backbone
-        made = pretrain(
-            corpus,
-            _model_in(folder),
-            start=backbone,
-            device=self.where.device,
-            resume=True,
-            tokens=tokens,
-            batch_tokens=BATCH_TOKENS,
-            seed=self.seed,
-            **_SETTINGS.get(backbone, {}),
-        )
-        speed = made.figures["tokens_per_second"]
-        assert isinstance(speed, int)
-        return 1 / max(1, speed)
+    def _seconds_of_a_token(self) -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            return self.pretrain_backbone(Path(folder), _FEWEST_TOKENS)
 
     def _seconds_of_a_step(self, attempt: Attempt) -> float:
-        few = attempt.examples(self.collection)[: 2 * attempt.batch_size(self.collection)]
+        if attempt.puts_in_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
+            raise UsageError(
+                "it learns from sentences inside a prompt, such as mini's, and model"
+                f" {self.start.name!r} reads them without one"
+            )
+        few = attempt.examples(self.split)[: 2 * attempt.batch_size(self.split)]
         settings = {"steps": _TIMED_STEPS, "eval_steps": _TIMED_STEPS}
         timed = pc.train(
             attempt.method,
             few,
-            on=self.collection.timing_task(_TIMED_QUERIES),
+            on=self.split.timing_task(_TIMED_QUERIES),
             **self._arguments(attempt, self.start.name, settings),
         )
         return timed.curve[-1].seconds / _TIMED_STEPS
@@ -222,16 +206,15 @@ class Trainings:
             place = f"{number} of {len(schedule.steps)}"
             if name in done:
                 notes.note(f"{place}: {name} was done before")
-                with notes.silent():
-                    trained = self.run(name, schedule)
             else:
                 seconds = schedule.seconds[name]
                 notes.note(
                     f"{place}: {name}, from {self.attempts[name].about}; about"
                     f" {in_minutes(seconds)}, {in_minutes(left)} left in all"
                 )
-                trained = self.run(name, schedule)
                 left -= seconds
+            with notes.silent(name in done):
+                trained = self.run(name, schedule)
             if trained is not None:
                 yield name, trained
 
@@ -250,8 +233,8 @@ class Trainings:
                 start = self._pretrained_start(schedule.tokens)
             return pc.train(
                 attempt.method,
-                attempt.examples(self.collection),
-                on=self.collection.development_task,
+                attempt.examples(self.split),
+                on=self.split.development_task,
                 name=self.run_name(name),
                 resume=True,
                 **self._arguments(attempt, start, settings),
@@ -261,16 +244,6 @@ class Trainings:
         except PromptcliError as error:  # the loss is not a number, or memory is too small
             notes.note(f"{name} failed and is left out: {error}")
             return None
-
-    def _pretrained_start(self, tokens: int) -> str:
-        """Return the name of the pre-trained start, which is made once."""
-        registry = loading.open_registry()
-        name = self.run_name(_PRETRAINED)
-        if name not in registry.names():
-            folder = registry.run_folder(name)
-            self.pretrain_backbone(folder, tokens)
-            registry.save(add_change(self.start, folder, name))
-        return name
 
     def _arguments(
         self, attempt: Attempt, start: str, settings: Mapping[str, Any]
@@ -283,26 +256,60 @@ class Trainings:
             begins |= {"teacher": self.start.name, "mine": self.start.name}
         return {
             **begins,
-            "device": self.where.device,
-            "dtype": self.where.dtype,
+            "device": self.choice.device,
+            "dtype": self.choice.dtype,
             **attempt.settings,
-            "batch_size": attempt.batch_size(self.collection),
+            "batch_size": attempt.batch_size(self.split),
             "seed": self.seed,
             **settings,
         }
 
-    def forget(self) -> None:
-        """Remove the models and folders of all runs."""
+    def _pretrained_start(self, tokens: int) -> str:
+        """Return the name of the pre-trained start; the first call makes it."""
         registry = loading.open_registry()
-        for attempt in (*ATTEMPTS, _PRETRAINED):
-            name = self.run_name(attempt)
-            if name in registry.names():
-                registry.remove(name)
-            runs.RunFolder(registry.run_folder(name)).discard()
+        name = self.run_name(_PRETRAINED)
+        if name not in registry.names():
+            folder = registry.run_folder(name)
+            self.pretrain_backbone(folder, tokens)
+            registry.save(add_change(self.start, folder, name))
+        return name
+
+    def pretrain_backbone(self, folder: Path, tokens: int) -> float:
+        """Pre-train the start's backbone further on the texts, or resume that in the folder; return
+        the seconds per token.
+
+        Raises:
+            UsageError: The backbone has no masked-LM head, there is too little text, or
+                pre-training is not installed.
+        """
+        corpus = folder / "texts.txt"
+        if not corpus.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = [f"{' '.join(text.split())}\n" for text in self.split.training_passages]
+            files.write_text(corpus, "".join(lines))
+        try:
+            pretrain = pc.pretrain
+        except ModuleNotFoundError:
+            raise UsageError("the plug-in pretrain is not installed") from None
+        backbone = self.start.recipe.backbone
+        pretrained = pretrain(
+            corpus,
+            _backbone_in(folder),
+            start=backbone,
+            device=self.choice.device,
+            resume=True,
+            tokens=tokens,
+            batch_tokens=BATCH_TOKENS,
+            seed=self.seed,
+            **_SETTINGS.get(backbone, {}),
+        )
+        speed = pretrained.figures["tokens_per_second"]
+        assert isinstance(speed, int)
+        return 1 / max(1, speed)
 
 
 def plan_steps(
-    collection: Collection,
+    split: CollectionSplit,
     step_seconds: Mapping[str, float],
     token_seconds: float,
     passage_seconds: float,
@@ -311,27 +318,27 @@ def plan_steps(
     """Return the steps of each attempt: all its epochs, or fewer if the total would take too long.
 
     Args:
-        collection: Data for training and evaluation.
+        split: Data for training and evaluation.
         step_seconds: Seconds per training step of each attempt.
         token_seconds: Seconds per token of pre-training.
         passage_seconds: Seconds to encode a passage.
         seconds: Time limit for all attempts.
     """
     planned = _PLANNED * seconds
-    test_passages = len(collection.test_task.documents)
-    scored = (_SCORES + 4) * len(collection.development_task.documents) + test_passages
+    test_passages = len(split.test_task.documents)
+    scored = (_SCORES + 4) * len(split.development_task.documents) + test_passages
     tokens = 0
     fixed = {}  # seconds of an attempt besides those of its steps
     wanted = {}  # steps of its epochs
     for name in step_seconds:
         attempt = ATTEMPTS[name]
-        count = len(attempt.examples(collection))
-        wanted[name] = int(attempt.epochs * count / attempt.batch_size(collection))
+        count = len(attempt.examples(split))
+        wanted[name] = int(attempt.epochs * count / attempt.batch_size(split))
         both_texts = 2 * count if attempt.is_taught else 0  # which the start encodes
         fixed[name] = passage_seconds * (scored + both_texts)
         if attempt.is_pretrained:
             # some passes over the texts, or what its time holds
-            characters = sum(map(len, collection.training_passages))
+            characters = sum(map(len, split.training_passages))
             in_time = _PRETRAINING_SHARE * planned / token_seconds
             tokens = int(min(_PASSES * characters / _CHARACTERS_OF_TOKEN, in_time))
             tokens = max(_FEWEST_TOKENS, tokens)
@@ -358,7 +365,7 @@ def add_change(entry: Entry, folder: Path, name: str) -> Entry:
     keeps its knowledge of sentences.
     """
     before = _weights(entry.recipe.backbone)
-    after = _weights(str(_model_in(folder)))
+    after = _weights(str(_backbone_in(folder)))
     tensors = dict(entry.tensors)
     for key in tensors:
         for own, weight in tuned_weights({key: tensors[key]}).items():
@@ -366,7 +373,7 @@ def add_change(entry: Entry, folder: Path, name: str) -> Entry:
     return dataclasses.replace(entry, name=name, tensors=tensors, scores=[])
 
 
-def _model_in(folder: Path) -> Path:
+def _backbone_in(folder: Path) -> Path:
     return folder / "backbone"
 
 

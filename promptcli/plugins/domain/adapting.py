@@ -19,7 +19,7 @@ from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.language import ENGLISH, main_language
 from promptcli.notes import note
-from promptcli.plugins.domain.adapt_collection import FEWEST, Collection, tasks_elsewhere
+from promptcli.plugins.domain.adapt_collection import FEWEST, CollectionSplit, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings, in_minutes
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
@@ -28,8 +28,6 @@ from promptcli.storage import runs
 
 #: Most passages to read: more than an hour of training can use.
 _MOST_PASSAGES = 20_000
-
-
 AS_IT_IS = "as it is"  #: the row of the start
 #: The verdicts on a row.
 BETTER = "better"
@@ -65,11 +63,12 @@ class Row:
         return BETTER
 
     def to_dict(self, margin: float) -> dict[str, Any]:
+        attempt = ATTEMPTS[self.name]
         facts = self.trained.facts
         return {
             "row": self.name,
-            "method": ATTEMPTS[self.name].method,
-            "learns_from": ATTEMPTS[self.name].about,
+            "method": attempt.method,
+            "learns_from": attempt.about,
             **{field: facts[field] for field in ("steps", "best_step", "seconds")},
             "development": round(self.trained.chosen_by, 4),
             "scores": [score.figures() for score in self.scores],
@@ -185,21 +184,10 @@ def adapt(
             note(f"done: model {name!r} is already adapted; force=True starts over")
             return Adapted(ended)
     registry.check_free(name, force=force or (resume and folder.has_begun))
-    where = start if isinstance(start, Choice) else Choice(start)
-    entry = _entry_of(where)
-    made = synthetic_queries(
-        names, title=title, fewest=FEWEST, most_passages=_MOST_PASSAGES, seed=seed
-    )
-    language = main_language(made.passages)
-    if language != ENGLISH and entry.name in loading.LANGUAGES:
-        raise UsageError(
-            f"{loading.with_language(entry.name)} has not learned {language}, in which the texts"
-            " seem to be; give a model that has, made by `promptcli train`",
-            parameter="start",
-        )
-    collection = Collection.of(made, seed)
-    note(_what_is_learned_from(collection))
-    trainings = Trainings(name, entry, where, collection, seed, attempts)
+    choice = start if isinstance(start, Choice) else Choice(start)
+    entry = _entry_of(choice)
+    split = _split_texts(names, title, entry.name, seed)
+    trainings = Trainings(name, entry, choice, split, seed, attempts)
     if dry_run:
         return Adapted(_plan(_schedule(trainings, hours), trainings))
     claim = folder.claim(f"the adaptation of {name!r}", "give another name")
@@ -210,38 +198,59 @@ def adapt(
         if begins:
             trainings.check_free(force=force)
             settings = dataclasses.asdict(_schedule(trainings, hours))
-        identity = {
-            "texts": collection.test_task.sha256(),
-            "start": entry.name,
-            "rows": list(attempts),
-            "seed": seed,
-        }
         folder.open(
-            identity,
+            {
+                "texts": split.test_task.sha256(),
+                "start": entry.name,
+                "rows": list(attempts),
+                "seed": seed,
+            },
             resume=resume and not begins,
             name=Path(name),
             elsewhere="force=True to start over, or another name",
             force=force,
             settings=settings,
         )
-        chosen, figures = _train_and_compare(trainings, Schedule(**folder.settings), margin)
+        best, figures = _train_and_compare(trainings, Schedule(**folder.settings), margin)
         document = {
-            "saved": name if chosen else None,
-            "chosen": chosen.name if chosen else None,
+            "saved": name if best else None,
+            "chosen": best.name if best else None,
             "start": entry.name,
             "files": names,
             "margin": margin,
-            "queries": collection.sizes,
+            "queries": split.sizes,
             **figures,
         }
-        if chosen is not None:
-            best = chosen.trained.entry
-            provenance = {**best.provenance, "adapted": document}
-            saved = dataclasses.replace(best, name=name, provenance=provenance)
+        if best is not None:
+            trained = best.trained.entry
+            provenance = {**trained.provenance, "adapted": document}
+            saved = dataclasses.replace(trained, name=name, provenance=provenance)
             registry.save(saved, force=force or resume)
         trainings.forget()
         folder.discard()
     return Adapted(document)
+
+
+def _split_texts(files: list[str], title: str | None, start: str, seed: int) -> CollectionSplit:
+    """Return the queries made from files; refuse a language that the shipped start lacks."""
+    collection = synthetic_queries(
+        files, title=title, fewest=FEWEST, most_passages=_MOST_PASSAGES, seed=seed
+    )
+    language = main_language(collection.passages)
+    if language != ENGLISH and start in loading.LANGUAGES:
+        raise UsageError(
+            f"{loading.with_language(start)} has not learned {language}, in which the texts"
+            " seem to be; give a model that has, made by `promptcli train`",
+            parameter="start",
+        )
+    split = CollectionSplit.of(collection, seed)
+    training, development, test = split.sizes.values()
+    note(
+        f"{counted(collection.files, 'file')}, {counted(len(collection.passages), 'passage')};"
+        f" queries made from {collection.kinds_in_words}: {training:,} to learn from,"
+        f" {development:,} to choose by, {test:,} to measure by, all on other documents"
+    )
+    return split
 
 
 def _entry_of(start: Choice) -> Entry:
@@ -264,23 +273,23 @@ def _train_and_compare(
 ) -> tuple[Row | None, dict[str, Any]]:
     """Return the best row, None if none is better than the start, and the figures of all."""
     trained = dict(trainings.run_all(schedule))
-    tasks: list[RetrievalTask | STSTask] = [trainings.collection.test_task, *tasks_elsewhere()]
+    tasks: list[RetrievalTask | STSTask] = [trainings.split.test_task, *tasks_elsewhere()]
     start = trainings.start
-    opened = loading.open_model(start, device=trainings.where.device, dtype="float32")
-    before = score_model(opened, start.name, tasks)
+    encoder = loading.open_model(start, device=trainings.choice.device, dtype="float32")
+    before = score_model(encoder, start.name, tasks)
     rows = compare(trained, before, tasks)
     better = [row for row in rows if row.verdict(margin) == BETTER]
     # by the development queries: choosing on the test would inflate the best score
-    chosen = max(better, key=lambda row: row.trained.chosen_by, default=None)
+    best = max(better, key=lambda row: row.trained.chosen_by, default=None)
     scores = [score.figures() for score in before]
-    as_it_is = {"row": AS_IT_IS, "scores": scores, "verdict": ""}
+    unchanged = {"row": AS_IT_IS, "scores": scores, "verdict": ""}
     figures = {
-        "reason": _reason(rows, chosen, before[0].value, margin),
+        "reason": _reason(rows, best, before[0].value, margin),
         "tasks": [task.label for task in tasks],
-        "rows": [as_it_is, *(row.to_dict(margin) for row in rows)],
+        "rows": [unchanged, *(row.to_dict(margin) for row in rows)],
         "left_out": schedule.left_out,
     }
-    return chosen, figures
+    return best, figures
 
 
 def _schedule(trainings: Trainings, hours: float) -> Schedule:
@@ -295,32 +304,22 @@ def _schedule(trainings: Trainings, hours: float) -> Schedule:
     return schedule
 
 
-def _reason(rows: Sequence[Row], chosen: Row | None, before: float, margin: float) -> str:
+def _reason(rows: Sequence[Row], best: Row | None, before: float, margin: float) -> str:
     """Return one sentence: why a model is saved, or why none is."""
-    if chosen is not None:
-        low, high = chosen.changes[0].ci95
+    if best is not None:
+        low, high = best.changes[0].ci95
         return (
-            f"{chosen.name} finds more: {chosen.scores[0].value:.1f} instead of {before:.1f} on"
+            f"{best.name} finds more: {best.scores[0].value:.1f} instead of {before:.1f} on"
             f" documents that it has not seen, a gain of {low:.1f} to {high:.1f} points, beyond"
             f" chance; on other texts it loses no more than {margin:g} points"
         )
-    here = [row.name for row in rows if row.verdict(margin) == BETTER_HERE]
-    if here:
+    better_here = [row.name for row in rows if row.verdict(margin) == BETTER_HERE]
+    if better_here:
         return (
-            f"not better: {' and '.join(here)} found more in your texts but lost more than the"
-            f" margin of {margin:g} points on others"
+            f"not better: {' and '.join(better_here)} found more in your texts but lost more than"
+            f" the margin of {margin:g} points on others"
         )
     return "not better: nothing that was tried finds more in documents that it has not seen"
-
-
-def _what_is_learned_from(collection: Collection) -> str:
-    made = collection.made
-    training, development, test = collection.sizes.values()
-    return (
-        f"{counted(made.files, 'file')}, {counted(len(made.passages), 'passage')};"
-        f" queries made from {made.kinds_in_words}: {training:,} to learn from, {development:,} to"
-        f" choose by, {test:,} to measure by, all on other documents"
-    )
 
 
 def _plan(schedule: Schedule, trainings: Trainings) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from promptcli.models.loading import Model
 from promptcli.plugins.domain.endpoint import PREFIX, Endpoint
 from promptcli.plugins.domain.synthetic_queries import (
     FEWEST,
-    SyntheticQueries,
+    SyntheticCollection,
     judged_queries,
     synthetic_queries,
 )
@@ -70,7 +70,7 @@ class Chosen:
     """Ways of ranking, compared on queries made from texts."""
 
     ways: Sequence[Way]  #: words alone, and two ways per model, best first
-    queries: SyntheticQueries
+    queries: SyntheticCollection
 
     @property
     def best(self) -> Way:
@@ -143,17 +143,17 @@ def choose(
             compared[model] = named
     names = list_of_names(files)
     if len(names) == 1 and (Path(names[0]) / "qrels").is_dir():
-        made = judged_queries(Path(names[0]))
+        collection = judged_queries(Path(names[0]))
     else:
-        made = synthetic_queries(
+        collection = synthetic_queries(
             names, title=title, most=queries, most_passages=MOST_PASSAGES, seed=seed
         )
-    notes.note(_what_was_made(made))
-    words = _score(made.task("lexical"), np.zeros((0, 0), np.float32))
+    notes.note(_describe(collection))
+    words = _score(collection.task("lexical"), np.zeros((0, 0), np.float32))
     ways = [Way(None, "words", words.value, words.ci95, words.by_example)]
     for name, each in compared.items():
-        ways += _by_model(name, each, made)
-    return Chosen(with_differences(ways), made)
+        ways += _rank_by_model(name, each, collection)
+    return Chosen(with_differences(ways), collection)
 
 
 def with_differences(ways: Sequence[Way]) -> list[Way]:
@@ -168,31 +168,33 @@ def with_differences(ways: Sequence[Way]) -> list[Way]:
     return compared
 
 
-def _by_model(name: str, model: Model | Endpoint, made: SyntheticQueries) -> Iterator[Way]:
+def _rank_by_model(
+    name: str, model: Model | Endpoint, collection: SyntheticCollection
+) -> Iterator[Way]:
     """Yield the ways of a model; passages and queries are encoded in their roles."""
-    task = made.task()
+    task = collection.task()
     rows = len(task.documents) + len(task.queries)
-    asking: Encoder | Endpoint
-    answering: Encoder | Endpoint
+    query_encoder: Encoder | Endpoint
+    passage_encoder: Encoder | Endpoint
     megabytes = None
     with notes.stage(f"encode {name}", rows) as advance:
         if isinstance(model, Endpoint):
-            asking = answering = model
+            query_encoder = passage_encoder = model
         else:
             encoder = loading.open_encoder(model, dtype="auto", rows=rows)
             megabytes = megabytes_of(encoder)
-            asking = encoder.in_role("query", report=True)
-            answering = encoder.in_role("document", report=True)
-        begin = time.perf_counter()
-        passages = answering.encode(task.documents, progress=advance)
-        speed = len(passages) / (time.perf_counter() - begin)
-        queries = asking.encode(task.queries, progress=advance)
+            query_encoder = encoder.in_role("query", report=True)
+            passage_encoder = encoder.in_role("document", report=True)
+        began = time.perf_counter()
+        passages = passage_encoder.encode(task.documents, progress=advance)
+        speed = len(passages) / (time.perf_counter() - began)
+        queries = query_encoder.encode(task.queries, progress=advance)
     row_of = evaluator.row_of_sentences([task])
     vectors = np.zeros((len(row_of), passages.shape[1]), np.float32)
     vectors[[row_of[text] for text in task.documents]] = passages
     vectors[[row_of[text] for text in task.queries]] = queries
     for by, ranking in _RANKINGS.items():
-        score = _score(made.task(ranking), vectors)
+        score = _score(collection.task(ranking), vectors)
         yield Way(name, by, score.value, score.ci95, score.by_example, speed, megabytes)
 
 
@@ -214,13 +216,17 @@ def megabytes_of(encoder: Encoder) -> float:
     return sum(each.numel() * each.element_size() for each in weights) / 1e6
 
 
-def _what_was_made(made: SyntheticQueries) -> str:
+def _describe(collection: SyntheticCollection) -> str:
     """Return the number of queries of each kind, and how many were drawn, in words."""
-    number = counted(len(made.queries), "query", "queries")
-    made_of = f"{number} made from {made.kinds_in_words}"
-    if len(made.queries) < made.all_queries:
-        made_of += f", drawn from {made.all_queries:,}"
-    among = counted(len(made.passages), "passage")
-    if len(made.passages) < made.all_passages:
-        among = f"{len(made.passages):,} of {counted(made.all_passages, 'passage')}"
-    return f"{made_of}; answers are looked for among {among} of {counted(made.files, 'file')}"
+    queries = counted(len(collection.queries), "query", "queries")
+    drawn = ""
+    if len(collection.queries) < collection.all_queries:
+        drawn = f", drawn from {collection.all_queries:,}"
+    passages = counted(len(collection.passages), "passage")
+    if len(collection.passages) < collection.all_passages:
+        all_passages = counted(collection.all_passages, "passage")
+        passages = f"{len(collection.passages):,} of {all_passages}"
+    return (
+        f"{queries} made from {collection.kinds_in_words}{drawn}; answers are looked for among"
+        f" {passages} of {counted(collection.files, 'file')}"
+    )

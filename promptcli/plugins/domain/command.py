@@ -106,14 +106,14 @@ def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
         figures = {**vars(way), "within_chance": way.is_as_good}
         del figures["by_query"]
         ways.append(figures)
-    made = chosen.queries
+    collection = chosen.queries
     queries = {
-        "made": len(made.queries),
-        "kinds": made.kinds,
-        "possible": made.all_queries,
-        "passages": len(made.passages),
-        "all_passages": made.all_passages,
-        "files": made.files,
+        "made": len(collection.queries),
+        "kinds": collection.kinds,
+        "possible": collection.all_queries,
+        "passages": len(collection.passages),
+        "all_passages": collection.all_passages,
+        "files": collection.files,
     }
     return {"ways": ways, "queries": queries, "advice": advice}
 

@@ -6,13 +6,14 @@ Domain Question Answering"). The field calls such queries synthetic. The text of
 from its answers; otherwise its words would be found where they were copied. The same words
 elsewhere in an answer remain, as they do for a person's query.
 
-    made = synthetic_queries(["docs"], most=None)
-    for query in made.queries:
-        positives = [made.passages[row] for row in query.answers]
+    collection = synthetic_queries(["docs"], most=None)
+    for query in collection.queries:
+        positives = [collection.passages[row] for row in query.answers]
 
-Split ``made.queries`` by ``query.document`` if parts of a collection must not overlap.
+Split ``collection.queries`` by ``query.document`` if parts of a collection must not overlap.
 """
 
+import dataclasses
 import random
 import re
 from collections import Counter, defaultdict
@@ -61,12 +62,14 @@ class SyntheticQuery:
     text: str
     kind: str  #: one of ``KINDS``
     document: str  #: the file of the text, or the row of a table: ``FILE:LINE``
-    answers: tuple[int, ...]  #: numbers of the passages that answer it, ascending, at least one
+    answers: tuple[int, ...]  #: rows of the passages that answer it, ascending, at least one
     grades: dict[int, float] = field(default_factory=dict, compare=False)  #: of judged answers
+    #: text that its answers lack: the title, or the sentences at which they begin
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class SyntheticQueries:
+class SyntheticCollection:
     """q queries and the m distinct passages that contain their answers."""
 
     queries: tuple[SyntheticQuery, ...]  #: (q,)
@@ -111,19 +114,7 @@ class _Passage:
     body: str
 
 
-@dataclass(frozen=True)
-class _PossibleQuery:
-    """A candidate query."""
-
-    text: str
-    kind: str
-    document: str
-    rows: tuple[int, ...]
-    #: text removed from its answers: the title, or the sentences at which they begin
-    removed: tuple[str, ...]
-
-
-def judged_queries(folder: Path) -> SyntheticQueries:
+def judged_queries(folder: Path) -> SyntheticCollection:
     """Return the queries of a retrieval folder, as judged by people, and its documents."""
     parts = read_retrieval_folder(folder)
     task = RetrievalTask.of(str(folder), parts["all"], missing=parts["missing"], own=parts["own"])
@@ -133,7 +124,7 @@ def judged_queries(folder: Path) -> SyntheticQueries:
     ]
     count = len(task.documents)
     documents = (str(folder),) * count
-    return SyntheticQueries(
+    return SyntheticCollection(
         tuple(queries), tuple(task.documents), documents, 1, count, len(queries)
     )
 
@@ -146,7 +137,7 @@ def synthetic_queries(
     most_passages: int | None = None,
     fewest: int = FEWEST,
     seed: int = 0,
-) -> SyntheticQueries:
+) -> SyntheticCollection:
     """Return queries made from the texts of files.
 
     A row gives at most one query by its heading or title; first sentences are used if these are too
@@ -168,11 +159,13 @@ def synthetic_queries(
     rows, count = _read(files, TITLES if title is None else (title.casefold(),))
     if title is not None and not any(row.kind == TITLE and row.path for row in rows):
         raise UsageError(f"no table has a column {title!r} with text", parameter="title")
-    titles = list(_by_titles(rows))
+    titles = list(_queries_by_title(rows))
     possible = draw.sample(titles, len(titles))
-    answers = {row for query in possible for row in query.rows}
-    beginnings = [query for query in _by_beginnings(rows) if query.rows[0] not in answers]
-    possible += draw.sample(beginnings, len(beginnings))
+    answers = {row for query in possible for row in query.answers}
+    sentences = [
+        query for query in _queries_by_first_sentence(rows) if query.answers[0] not in answers
+    ]
+    possible += draw.sample(sentences, len(sentences))
     if len(possible) < fewest:
         read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
         raise UsageError(
@@ -182,15 +175,15 @@ def synthetic_queries(
         )
     chosen = possible[:most]
 
-    asking = defaultdict[int, list[_PossibleQuery]](list)
+    removed = defaultdict[int, list[str]](list)  # by answer
     for query in chosen:
-        for row in query.rows:
-            asking[row].append(query)
-    others = [row for row in range(len(rows)) if row not in asking]
+        for row in query.answers:
+            removed[row] += query.removed
+    others = [row for row in range(len(rows)) if row not in removed]
     if most_passages is not None:
-        room = max(0, most_passages - len(asking))
+        room = max(0, most_passages - len(removed))
         others = draw.sample(others, min(room, len(others)))
-    text_of = {row: _text_without(rows[row], asking[row]) for row in sorted([*asking, *others])}
+    text_of = {row: _text_without(rows[row], removed[row]) for row in sorted([*removed, *others])}
     document_of = dict[str, str]()
     for row, text in text_of.items():
         if text:
@@ -198,11 +191,9 @@ def synthetic_queries(
     place_of = {text: place for place, text in enumerate(document_of)}
     queries = []
     for query in chosen:
-        places = {place_of[text_of[row]] for row in query.rows if text_of[row]}
-        queries.append(
-            SyntheticQuery(query.text, query.kind, query.document, tuple(sorted(places)))
-        )
-    return SyntheticQueries(
+        places = {place_of[text_of[row]] for row in query.answers if text_of[row]}
+        queries.append(dataclasses.replace(query, answers=tuple(sorted(places))))
+    return SyntheticCollection(
         tuple(queries),
         tuple(document_of),
         tuple(document_of.values()),
@@ -260,8 +251,8 @@ def _after(query: str, body: str) -> str:
     return re.sub(rf"\A\s*{words}(?!\w)[\s:.,;!?-]*", "", body, flags=re.IGNORECASE)
 
 
-def _by_titles(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
-    """Yield the usable headings and titles: several words, and unique."""
+def _queries_by_title(rows: Sequence[_Passage]) -> Iterator[SyntheticQuery]:
+    """Yield the usable headings and titles as queries: several words, and unique."""
     below = defaultdict[tuple[str, tuple[str, ...]], list[int]](list)
     for number, row in enumerate(rows):
         for depth in range(1, len(row.path) + 1):
@@ -276,11 +267,12 @@ def _by_titles(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
             and len(answers) <= _MOST_ANSWERS
             and any(_has_words(rows[row].body, _BODY_WORDS) for row in answers)
         ):
-            yield _PossibleQuery(text, rows[answers[0]].kind, document, tuple(answers), (text,))
+            kind = rows[answers[0]].kind
+            yield SyntheticQuery(text, kind, document, tuple(answers), removed=(text,))
 
 
-def _by_beginnings(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
-    """Yield the usable first sentences; if several texts begin alike, the next sentence."""
+def _queries_by_first_sentence(rows: Sequence[_Passage]) -> Iterator[SyntheticQuery]:
+    """Yield the usable first sentences as queries, or the next one if several texts share it."""
     first = [_first_sentence(row.body) for row in rows]
     counts = Counter(map(_key, first))
     shared = {key for key, count in counts.items() if count > 1}
@@ -292,8 +284,9 @@ def _by_beginnings(rows: Sequence[_Passage]) -> Iterator[_PossibleQuery]:
     used = Counter(map(_key, queries))
     for number, text in enumerate(queries):
         if text and used[_key(text)] == 1 and _key(text) not in shared:
+            document = rows[number].document
             removed = (skipped[number], text)
-            yield _PossibleQuery(text, FIRST_SENTENCE, rows[number].document, (number,), removed)
+            yield SyntheticQuery(text, FIRST_SENTENCE, document, (number,), removed=removed)
 
 
 def _first_sentence(body: str) -> str:
@@ -317,9 +310,8 @@ def _has_words(text: str, fewest: int) -> bool:
     return len(text.split(maxsplit=fewest)) >= fewest
 
 
-def _text_without(row: _Passage, queries: Sequence[_PossibleQuery]) -> str:
+def _text_without(row: _Passage, removed: Sequence[str]) -> str:
     """Return the text of a row without the text of its queries."""
-    removed = [text for query in queries for text in query.removed]
     body = row.body
     for text in removed:
         body = _after(text, body)

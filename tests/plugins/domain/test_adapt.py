@@ -16,7 +16,7 @@ import promptcli as pc
 from promptcli.encoder.encoder import tuned_weights
 from promptcli.models import loading
 from promptcli.plugins.domain import adapt_runs, adapting
-from promptcli.plugins.domain.adapt_collection import Collection, tasks_elsewhere
+from promptcli.plugins.domain.adapt_collection import CollectionSplit, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
@@ -96,8 +96,8 @@ def own_models():
 
 
 @pytest.fixture
-def collection(texts):
-    return Collection.of(synthetic_queries([str(texts)]), seed=0)
+def split(texts):
+    return CollectionSplit.of(synthetic_queries([str(texts)]), seed=0)
 
 
 @pytest.fixture
@@ -122,28 +122,28 @@ def found_more(monkeypatch):
     return change
 
 
-def test_the_parts_share_no_document_and_no_answer(collection):
-    parts = [collection.training, collection.development, collection.test]
+def test_the_parts_share_no_document_and_no_answer(split):
+    parts = [split.training, split.development, split.test]
     documents = [{query.document for query in part} for part in parts]
     assert not documents[0] & documents[1] and not documents[2] & (documents[0] | documents[1])
     assert [len(part) for part in parts] == [112, 16, 32]
     held_out = {row for part in parts[1:] for query in part for row in query.answers}
-    texts = {collection.made.passages[row] for row in held_out}
-    assert not texts & {passage for _, passage in collection.pairs}
-    assert not texts & set(collection.sentences) and len(collection.pairs) == 112
-    task = collection.test_task
+    texts = {split.collection.passages[row] for row in held_out}
+    assert not texts & {passage for _, passage in split.pairs}
+    assert not texts & set(split.sentences) and len(split.pairs) == 112
+    task = split.test_task
     for query, grades in zip(task.queries, task.grades, strict=True):
-        [asked] = [each for each in collection.test if each.text == query]
+        [asked] = [each for each in split.test if each.text == query]
         assert {task.documents[row] for row in grades} == {
-            collection.made.passages[row] for row in asked.answers
+            split.collection.passages[row] for row in asked.answers
         }
 
 
-def test_another_seed_holds_out_other_documents(texts, collection):
-    other = Collection.of(collection.made, seed=1)
-    assert {query.text for query in other.test} != {query.text for query in collection.test}
+def test_another_seed_holds_out_other_documents(texts, split):
+    other = CollectionSplit.of(split.collection, seed=1)
+    assert {query.text for query in other.test} != {query.text for query in split.test}
     assert (
-        Collection.of(collection.made, seed=0).test_task.sha256() == collection.test_task.sha256()
+        CollectionSplit.of(split.collection, seed=0).test_task.sha256() == split.test_task.sha256()
     )
 
 
@@ -154,24 +154,24 @@ def test_texts_of_one_document_cannot_be_held_out(tmp_path):
         for other in WORDS[20:30]
     ]
     (tmp_path / "one.md").write_text("# All\n\n" + "\n".join(parts))
-    made = synthetic_queries([str(tmp_path / "one.md")])
+    collection = synthetic_queries([str(tmp_path / "one.md")])
     with refusal(r"1 document.*more files"):
-        Collection.of(made, seed=0)
+        CollectionSplit.of(collection, seed=0)
 
 
-def test_the_steps_fit_the_time(collection, monkeypatch):
-    ample = plan_steps(collection, dict.fromkeys(ATTEMPTS, 1.0), 1e-3, 0.001, seconds=3600)
+def test_the_steps_fit_the_time(split, monkeypatch):
+    ample = plan_steps(split, dict.fromkeys(ATTEMPTS, 1.0), 1e-3, 0.001, seconds=3600)
     assert ample.steps["pairs"] == 5 * 112 // 56 and ample.total < 3600
     longer = {
         name: dataclasses.replace(attempt, epochs=1e6 * attempt.epochs)
         for name, attempt in ATTEMPTS.items()
     }
     monkeypatch.setattr(adapt_runs, "ATTEMPTS", longer)
-    scarce = plan_steps(collection, dict.fromkeys(ATTEMPTS, 0.5), 1e-3, 0.01, seconds=600)
+    scarce = plan_steps(split, dict.fromkeys(ATTEMPTS, 0.5), 1e-3, 0.01, seconds=600)
     assert 400 < scarce.total <= 600
     assert scarce.steps["pairs"] > 2 * scarce.steps["simcse"] > 16
     assert 0 < scarce.tokens * 1e-3 < 0.2 * 600
-    none_left = plan_steps(collection, dict.fromkeys(ATTEMPTS, 0.5), 1e-3, 0.01, seconds=1)
+    none_left = plan_steps(split, dict.fromkeys(ATTEMPTS, 0.5), 1e-3, 0.01, seconds=1)
     assert set(none_left.steps.values()) == {8}
 
 
@@ -199,8 +199,8 @@ def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(start, ho
     entry = loading.entry_of(start)
     texts = [" ".join(WORDS)] * 20
     backbone = entry.recipe.backbone
-    collection = SimpleNamespace(training_passages=texts)
-    trainings = adapt_runs.Trainings("mine", entry, Choice(device="cpu"), collection, seed=0)
+    split = SimpleNamespace(training_passages=texts)
+    trainings = adapt_runs.Trainings("mine", entry, Choice(device="cpu"), split, seed=0)
     pretrain = trainings.pretrain_backbone
     (tmp_path / "run" / "backbone" / "work").mkdir(parents=True)  # as if killed as it began
     tokens = 2 * adapt_runs.BATCH_TOKENS
