@@ -46,27 +46,8 @@ class Commands(TyperGroup):
                 yield from command.walk((*path, name))
 
 
-class Program(Commands):
-    """The program: built-in commands and commands of plug-ins.
-
-    Plug-ins are looked up for a command that is not built in, or to list all commands.
-    """
-
-    def add_plugins(self) -> None:
-        """Add the rows that plug-ins put into ``COMMANDS``, under their own heading."""
-        for name, row in COMMANDS.items():
-            if name not in self.commands:
-                row.rich_help_panel = "Plug-ins"
-                self.add_command(row, name)
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        self.add_plugins()
-        return super().list_commands(ctx)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands:
-            self.add_plugins()
-        return super().get_command(ctx, cmd_name)
+#: Panel of the help page for commands that ``_PANELS`` lacks.
+_OF_PLUGINS = "Plug-ins"
 
 
 class Command(TyperCommand):
@@ -76,7 +57,7 @@ class Command(TyperCommand):
     """
 
     def __init__(self, name: str, target: str, about: str, *first: str) -> None:
-        super().__init__(name, short_help=about)
+        super().__init__(name, short_help=about, rich_help_panel=_OF_PLUGINS)
         self.target = target
         self.first = first
 
@@ -162,7 +143,12 @@ def group(name: str, about: str, *rows: Command) -> Commands:
     """Return a group of commands; the user types its name before theirs."""
     commands: Any = {row.name: row for row in rows}
     return Commands(
-        name=name, help=about, commands=commands, no_args_is_help=True, rich_markup_mode="rich"
+        name=name,
+        help=about,
+        commands=commands,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        rich_help_panel=_OF_PLUGINS,
     )
 
 
@@ -313,88 +299,75 @@ _PANELS = (
     ("Research", _RESEARCH),
 )
 #: Plug-ins add theirs, which ``--help`` lists after these.
-COMMANDS = Table[Command | Commands](
+COMMANDS = Table[Any](
     "commands",
     {str(row.name): row for _, rows in _PANELS for row in rows},
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(promptcli.__version__)
         raise typer.Exit
 
 
 _OF_ALL = "Options of every command"
+_option_of_all = functools.partial(typer.Option, rich_help_panel=_OF_ALL)
 
 
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=_OF_ALL)
-    ] = "auto",
+    device: Annotated[str, _option_of_all(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     dtype: Annotated[
         str,
-        typer.Option(
+        _option_of_all(
             help="auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (with a backend; its loss"
             " is not checked). auto: float32 for scores; bfloat16 for embed, index and serve if the"
-            " hardware supports it; causal models as stored.",
-            rich_help_panel=_OF_ALL,
+            " hardware supports it; causal models as stored."
         ),
     ] = "auto",
     backend: Annotated[
         str,
-        typer.Option(
+        _option_of_all(
             help="Library that computes on a CPU: torch; openvino or onnx (a graph that is made"
             " once, checked and kept); openvino-int8 or onnx-int8 (8 bits; the loss is"
-            " measured); auto (openvino or torch, whichever should be faster).",
-            rich_help_panel=_OF_ALL,
+            " measured); auto (openvino or torch, whichever should be faster)."
         ),
     ] = "torch",
     threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=4096,
-            help="CPU threads. Default: all cores.",
-            rich_help_panel=_OF_ALL,
-        ),
+        int | None, _option_of_all(min=1, max=4096, help="CPU threads. Default: all cores.")
     ] = None,
-    offline: Annotated[
-        bool,
-        typer.Option("--offline", help="Never use the network.", rich_help_panel=_OF_ALL),
-    ] = False,
+    offline: Annotated[bool, _option_of_all("--offline", help="Never use the network.")] = False,
     quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet", "-q", help="No progress and no notes on stderr.", rich_help_panel=_OF_ALL
-        ),
+        bool, _option_of_all("--quiet", "-q", help="No progress and no notes on stderr.")
     ] = False,
 ) -> None:
     """Strong sentence encoders from pre-trained language models, by prompts."""
 
 
 @functools.cache
-def command() -> Program:
-    """Return the program with its table of commands."""
+def command() -> Commands:
+    """Return the program: its own options, and the table of commands."""
     app = typer.Typer(
         name="promptcli",
         no_args_is_help=True,
-        cls=Program,
+        cls=Commands,
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode="rich",
     )
     app.callback()(_root)
     program = typer.main.get_command(app)
-    assert isinstance(program, Program)
+    assert isinstance(program, Commands)
     _name_variables(program.params, "promptcli")
     for panel, rows in _PANELS:
         for row in rows:
             row.rich_help_panel = panel
-            program.add_command(row)
+    program.commands = COMMANDS
     return program
 
 

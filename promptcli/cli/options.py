@@ -22,47 +22,42 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, for ``with_argument``.
 NamedModel = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
 _RECIPE_HELP = {item.name: item.metadata.get("help") for item in dataclasses.fields(Recipe)}
-_OF_MODEL = "Model"
+_option_of_model = functools.partial(typer.Option, rich_help_panel="Model")
 Model = Annotated[
     str | None,
-    typer.Option(
+    _option_of_model(
         "--model",
         "-m",
         help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a"
         " folder, or a hub id. Default: mini; for `search`, `index`, `dups` and `similarity`"
         " mini-multi.",
-        rich_help_panel=_OF_MODEL,
     ),
 ]
 Backbone = Annotated[
     str | None,
-    typer.Option(help=_RECIPE_HELP["backbone"], rich_help_panel=_OF_MODEL),
+    _option_of_model(help=_RECIPE_HELP["backbone"]),
 ]
-Prompt = Annotated[str | None, typer.Option(help=_RECIPE_HELP["prompt"], rich_help_panel=_OF_MODEL)]
-Pooling = Annotated[
-    str | None, typer.Option(help=_RECIPE_HELP["pooling"], rich_help_panel=_OF_MODEL)
-]
+Prompt = Annotated[str | None, _option_of_model(help=_RECIPE_HELP["prompt"])]
+Pooling = Annotated[str | None, _option_of_model(help=_RECIPE_HELP["pooling"])]
 Transforms = Annotated[
     list[str] | None,
-    typer.Option("--transform", help=_RECIPE_HELP["transforms"], rich_help_panel=_OF_MODEL),
+    _option_of_model("--transform", help=_RECIPE_HELP["transforms"]),
 ]
 RecipeFields = Annotated[
     list[str] | None,
-    typer.Option(
+    _option_of_model(
         "--set",
         metavar="FIELD=VALUE",
         help="Another field of the recipe; repeatable: denoise=none, hidden, head or logits;"
         " period=true or false; max-length=N; text-rule=prompteol.",
-        rich_help_panel=_OF_MODEL,
     ),
 ]
 Dim = Annotated[
     int | None,
-    typer.Option(
+    _option_of_model(
         min=1,
         help="Keep only the first dimensions of each vector, for a model that was trained for it"
         " (`train --set dims=128,64`).",
-        rich_help_panel=_OF_MODEL,
     ),
 ]
 TextField = Annotated[
@@ -175,15 +170,22 @@ def chosen_model(
     dim: Dim = None,
 ) -> Choice:
     """Return the choice made by the Model panel's options and the program's device and dtype."""
-    given = {
+    typed = {
         "backbone": backbone,
         "prompt": prompt,
         "pooling": pooling,
         "transforms": tuple(transforms or ()) or None,
     }
-    changes = {name: value for name, value in given.items() if value is not None}
-    others = {name: kind for name, kind in kinds_of(Recipe).items() if name not in given}
-    return choice_of(model, changes | parse_pairs(others, set or ()), dim=dim)
+    changes = {name: value for name, value in typed.items() if value is not None}
+    return choice_of(model, changes | parse_pairs(recipe_fields(), set or ()), dim=dim)
+
+
+def recipe_fields() -> dict[str, Any]:
+    """Return the types of the recipe's fields that ``--set`` takes: the others have options."""
+    kinds = kinds_of(Recipe)
+    for name in ("backbone", "prompt", "pooling", "transforms"):
+        del kinds[name]
+    return kinds
 
 
 def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,4 +1,4 @@
-"""``promptcli analyze``: looks inside models; each analysis has JSON, tables and a picture."""
+"""``promptcli analyze``: shows each analysis as JSON, as a table and as a picture."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from promptcli.cli.options import Json
 from promptcli.errors import UsageError
 from promptcli.plugins import analyze as library
 from promptcli.plugins.analyze import ANALYSES, Analysis, pictures
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import Choice
 from promptcli.settings import BARE, typed_value
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ _SENTENCE = "A baker opens her shop before sunrise and lights the oven."
 _ALL_STS_B = ["STS-B:train", "STS-B:dev", "STS-B"]
 #: Names of the states of token embeddings.
 _EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
-#: Kind of input -> its form on the command line, and its default: in words, and as the
-#: library takes it.
-_TAKES: dict[str, tuple[str, str, str | list[str] | None]] = {
+#: Input -> its form on the command line, and its default: in words, and as the library takes it.
+_INPUTS: dict[str, tuple[str, str, str | list[str] | None]] = {
     "sentence": ("[SENTENCE]", f"the sentence {_SENTENCE!r}", _SENTENCE),
     "texts": ("SENTENCE...", "", None),
     "sentences": ("[FILE]", "the shipped demo sentences", BARE.corpus),
@@ -41,7 +40,7 @@ def _about(name: str, analysis: Analysis) -> str:
     """Return the input, the result and the settings of an analysis, as help text."""
     settings = [f"{key}={typed_value(usual)}" for key, usual in analysis.settings.items()]
     changed = f" (--set {', '.join(settings)})" if settings else ""
-    typed = f"{name} {_TAKES[analysis.takes][0]}".strip()
+    typed = f"{name} {_INPUTS[analysis.takes][0]}".strip()
     return f"`{typed}`: {analysis.help}{changed}."
 
 
@@ -59,7 +58,7 @@ _PLAIN = ("first-last-avg",)
 
 
 @dataclass(frozen=True)
-class Shown:
+class Findings:
     """The results of an analysis, by model."""
 
     results: "dict[Label, Any]"
@@ -76,7 +75,7 @@ class Shown:
         return {names[label]: result for label, result in self.results.items()}
 
     @property
-    def only(self) -> Any:
+    def first(self) -> Any:
         """The result of the first model."""
         return next(iter(self.results.values()))
 
@@ -89,23 +88,20 @@ class Shown:
     def model(self) -> str:
         """The first model, with its token embeddings if the analysis is about them."""
         model = next(iter(self.results)).end
-        return (
-            f"{model}, {_EMBEDDINGS[self.settings['states']]}"
-            if "states" in self.settings
-            else model
-        )
+        states = self.settings.get("states")
+        return model if states is None else f"{model}, {_EMBEDDINGS[states]}"
 
 
-#: A line about the results, and a table of them: its heads and rows.
-Shape = tuple[str, Sequence[str], Iterable[Sequence[str]]]
+#: The caption of a table, its heads and its rows.
+TableParts = tuple[str, Sequence[str], Iterable[Sequence[str]]]
 
 
 @dataclass(frozen=True)
 class Display:
     """How an analysis is shown."""
 
-    table: Callable[[Shown], Shape]
-    draw: Callable[[Path, Shown], None] | None = None
+    table: Callable[[Findings], TableParts]
+    draw: Callable[[Path, Findings], None] | None = None
     row: Callable[[Any], dict[str, Any]] = vars  #: result -> its JSON object
     models: Sequence[str | None] = _PLAIN  #: the default models; None: the library chooses one
 
@@ -157,22 +153,19 @@ def analyze(
     analysis = errors.look_up("analysis", name, ANALYSES)
     display = DISPLAYS[name]
     pictures.check_picture(plot, force=force, page=analysis.is_map)
-    known = analysis.settings
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
-    kinds = {key: type(default) for key, default in known.items()} | options.kinds_of(Recipe)
-    for with_option in ("backbone", "prompt", "pooling", "transforms"):
-        del kinds[with_option]
-    changes = {**choice.changes, **options.parse_pairs(kinds, set or ())}
-    settings = {key: changes.pop(key) for key in known if key in changes}
-    usual = display.models
-    if usual in (_PLAIN, _ROWS) and changes.keys() - {"backbone"}:
-        usual = (None,)
+    kinds = {key: type(default) for key, default in analysis.settings.items()}
+    changes = {**choice.changes, **options.parse_pairs(kinds | options.recipe_fields(), set or ())}
+    settings = {key: changes.pop(key) for key in kinds if key in changes}
+    default_models = display.models
+    if default_models in (_PLAIN, _ROWS) and changes.keys() - {"backbone"}:
+        default_models = (None,)
     folder = options.data_folder(data_dir)
-    content = _input(name, on or [], folder)
+    content = _read_input(name, on or [], folder)
     results: Any = library.analyze(
         name,
-        [options.choice_of(each, changes) for each in models or usual],
+        [options.choice_of(model, changes) for model in models or default_models],
         content,
         data_dir=folder,
         text_field=text_field,
@@ -180,138 +173,142 @@ def analyze(
         skip_unfit=not models,
         **settings,
     )
-    shown = Shown(results, content, {**known, **settings}, color)
+    findings = Findings(results, content, {**analysis.settings, **settings}, color)
     if plot is not None and display.draw is not None:
-        display.draw(plot, shown)
+        display.draw(plot, findings)
         note(f"drawn to {plot}")
     if json:
         rows = []
-        for label, found in shown.results.items():
+        for label, found in findings.results.items():
             names = {key: value for key, value in label.to_dict().items() if value}
             rows.append({**names, **display.row(found)})
-        about = {"analysis": name, "on": content, "settings": shown.settings}
+        about = {"analysis": name, "on": content, "settings": findings.settings}
         result_json({**about, "results": rows})
-        return
-    said, heads, cells = display.table(shown)
-    note(said)
-    if analysis.takes == "sentence":
-        matrix = shown.only.matrix
-        percentages = (100 * matrix / (matrix.max() or 1.0)).round().astype(int).tolist()
-        numbers = [str(number) for number in range(1, len(matrix) + 1)]
-        named = zip(numbers, shown.only.tokens, percentages, strict=True)
+    else:
+        _show(findings, display, matrix=analysis.takes == "sentence")
+
+
+def _show(findings: Findings, display: Display, *, matrix: bool) -> None:
+    """Print the table of the results, after the matrix of a sentence's tokens."""
+    caption, heads, rows = display.table(findings)
+    note(caption)
+    if matrix:
+        values = findings.first.matrix
+        percentages = (100 * values / (values.max() or 1.0)).round().astype(int).tolist()
+        numbers = [str(number) for number in range(1, len(values) + 1)]
+        named = zip(numbers, findings.first.tokens, percentages, strict=True)
         result_table(["", "", *numbers], [[number, token, *row] for number, token, row in named])
         result("")
-    result_table(heads, list(cells))
+    result_table(heads, list(rows))
 
 
-def _input(name: str, words: list[str], folder: Path | None) -> str | list[str] | None:
+def _read_input(name: str, words: list[str], folder: Path | None) -> str | list[str] | None:
     """Return the input as the library takes it: one sentence, sentences, their name, or tasks;
     without words, the default.
     """
     from promptcli.data import given
 
     takes = ANALYSES[name].takes
-    _, what, content = _TAKES[takes]
+    form, about, default = _INPUTS[takes]
     if not words:
         if takes == "texts":
             raise UsageError(f"{name} takes sentences; give some, in quotes")
         if takes == "pairs" and folder is not None:
-            what, content = "STS-B", _ALL_STS_B
-        if what:
-            note(f"using {what}; give others after the name of the analysis")
-        return content
+            about, default = "STS-B", _ALL_STS_B
+        if about:
+            note(f"using {about}; give others after the name of the analysis")
+        return default
     if takes == "nothing":
         raise UsageError(f"{name} takes no input; leave out {words[0]!r}")
+    if takes == "pairs":
+        return words
     if takes == "texts" or (takes == "sentences" and given.are_sentences(words)):
         for sentence in words:
             given.check_encodable(sentence)
-    elif takes != "pairs":
-        if len(words) > 1:
-            raise UsageError(
-                f"{name} takes {_TAKES[takes][0]}, not {len(words)} words; put a sentence in quotes"
-            )
-        return words[0]
-    return words
+        return words
+    if len(words) > 1:
+        raise UsageError(f"{name} takes {form}, not {len(words)} words; put a sentence in quotes")
+    return words[0]
 
 
-def _anisotropy(shown: Shown) -> Shape:
-    if cut := max(result.truncated for result in shown.results.values()):
+def _anisotropy(findings: Findings) -> TableParts:
+    if cut := max(result.truncated for result in findings.results.values()):
         note(f"{errors.counted(cut, 'sentence')} longer than the model's input: the ends were cut")
-    found = shown.by_name.items()
-    rows = [(name, f"{each.value:.4f}", _bar(each.value)) for name, each in found]
-    said = f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)"
-    return said, ("", "mean cosine", ""), rows
+    rows = [
+        (name, f"{result.value:.4f}", _bar(result.value))
+        for name, result in findings.by_name.items()
+    ]
+    caption = f"{_vectors_of(findings)}; 0 is isotropic (PromptBERT, eq. 1)"
+    return caption, ("", "mean cosine", ""), rows
 
 
 def _bar(share: float) -> str:
     return "█" * round(30 * max(0.0, min(share, 1.0)))
 
 
-def _vectors_of(shown: Shown) -> str:
-    if not shown.settings:
-        return f"{shown.only.vectors:,} rows of the word-embedding matrix"
-    settings = shown.settings
+def _vectors_of(findings: Findings) -> str:
+    if not findings.settings:
+        return f"{findings.first.vectors:,} rows of the word-embedding matrix"
+    settings = findings.settings
     sample = f"a random sample, seed {settings['seed']}" if settings["sample"] else "from the start"
     cut = f", cut to {settings['words']} words" if settings["words"] else ""
-    on = shown.on if isinstance(shown.on, str) else "those given"
+    on = findings.on if isinstance(findings.on, str) else "those given"
     case = "lower-cased" if settings["lower"] else "case unchanged"
-    return f"{shown.only.vectors:,} sentences of {on}, {sample}, {case}{cut}"
+    return f"{findings.first.vectors:,} sentences of {on}, {sample}, {case}{cut}"
 
 
-def _draw_anisotropy(path: Path, shown: Shown) -> None:
-    title = f"{shown.models}: anisotropy of {_vectors_of(shown)}"
-    shown.only.draw(path, shown.by_name, title)
+def _draw_anisotropy(path: Path, findings: Findings) -> None:
+    title = f"{findings.models}: anisotropy of {_vectors_of(findings)}"
+    findings.first.draw(path, findings.by_name, title)
 
 
-def _uniformity(shown: Shown) -> Shape:
-    counts = (
-        f"{shown.only.sentences:,} sentences, {shown.only.positives:,} pairs that mean the same"
-    )
+def _uniformity(findings: Findings) -> TableParts:
+    first = findings.first
+    counts = f"{first.sentences:,} sentences, {first.positives:,} pairs that mean the same"
     rows = [
         (name, f"{result.alignment:.4f}", f"{result.uniformity:.4f}")
-        for name, result in shown.by_name.items()
+        for name, result in findings.by_name.items()
     ]
-    said = f"{', '.join(shown.on)}; {counts}; for both, lower is better"
-    return said, ("", "alignment", "uniformity"), rows
+    caption = f"{', '.join(findings.on)}; {counts}; for both, lower is better"
+    return caption, ("", "alignment", "uniformity"), rows
 
 
-def _token_bias(shown: Shown) -> Shape:
-    bias = shown.only
+def _token_bias(findings: Findings) -> TableParts:
+    bias = findings.first
     first, second = (100 * share for share in bias.variance)
     axes = f"share of all variance: first axis {first:.1f}%, second {second:.1f}%"
-    said = f"{shown.model}, {len(bias.points):,} tokens; {axes}"
+    caption = f"{findings.model}, {len(bias.points):,} tokens; {axes}"
     rows = [
         (group.bias, group.name, f"{group.tokens:,}", *(f"{at:.3f}" for at in group.mean))
         for group in bias.groups
     ]
-    return said, ("bias", "group", "tokens", "first", "second"), rows
+    return caption, ("bias", "group", "tokens", "first", "second"), rows
 
 
 def _token_bias_row(bias: Any) -> dict[str, Any]:
     return {"tokens": len(bias.points), "variance": bias.variance, "groups": bias.groups}
 
 
-def _map(shown: Shown) -> Shape:
-    plane = shown.only
-    if plane.truncated:
-        note(f"{errors.counted(plane.truncated, 'sentence')} longer than the model's input: cut")
+def _map(findings: Findings) -> TableParts:
+    if cut := findings.first.truncated:
+        note(f"{errors.counted(cut, 'sentence')} longer than the model's input: cut")
     rows = [
-        (name, each.method, f"{len(each.points):,}", f"{each.trustworthiness:.2f}")
-        for name, each in shown.by_name.items()
+        (name, plane.method, f"{len(plane.points):,}", f"{plane.trustworthiness:.2f}")
+        for name, plane in findings.by_name.items()
     ]
-    said = "trustworthiness: 1 if the nearest in the plane are the nearest in the model"
-    return said, ("", "method", "sentences", "trustworthiness"), rows
+    caption = "trustworthiness: 1 if the nearest in the plane are the nearest in the model"
+    return caption, ("", "method", "sentences", "trustworthiness"), rows
 
 
-def _mask_tokens(shown: Shown) -> Shape:
+def _mask_tokens(findings: Findings) -> TableParts:
     def likely(guesses: Sequence[Any]) -> str:
         return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
 
-    for row in (row for row in shown.only if row.truncated):
+    for row in (row for row in findings.first if row.truncated):
         note(f"longer than the model's input, the end was cut: {row.sentence[:60]}...")
-    cells = [(row.sentence, likely(row.plain), likely(row.denoised)) for row in shown.only]
+    cells = [(row.sentence, likely(row.plain), likely(row.denoised)) for row in findings.first]
     return (
-        f"{shown.model}, {next(iter(shown.results)).recipe}",
+        f"{findings.model}, {next(iter(findings.results)).recipe}",
         ("sentence", "at the mask", "denoised"),
         cells,
     )
@@ -330,24 +327,24 @@ def _mask_tokens_row(rows: Sequence[Any]) -> dict[str, Any]:
     return {"sentences": sentences}
 
 
-def _impact(shown: Shown) -> Shape:
-    impact = shown.only
-    said = (
-        f"{shown.model}: impact of the token above on the token of the row, in % of"
+def _impact(findings: Findings) -> TableParts:
+    impact = findings.first
+    caption = (
+        f"{findings.model}: impact of the token above on the token of the row, in % of"
         f" {impact.matrix.max():.3f}"
     )
     means = enumerate(zip(impact.tokens, impact.means, strict=True), 1)
     rows = [(str(number), token, f"{mean:.4f}") for number, (token, mean) in means]
-    return said, ("", "token", "mean impact on all tokens"), rows
+    return caption, ("", "token", "mean impact on all tokens"), rows
 
 
-def _impact_study(shown: Shown) -> Shape:
-    study = shown.only
+def _impact_study(findings: Findings) -> TableParts:
+    study = findings.first
     counts = f"{study.sentences:,} sentences, {len(study.means):,} tokens"
     rows = {"all tokens together": study.correlation, "mean of sentences": study.by_sentence}
     cells = [(name, f"{row.pearson:.4f}", f"{row.spearman:.4f}") for name, row in rows.items()]
-    said = f"{shown.model}: mean impact of tokens against their TF-IDF; {counts}"
-    return said, ("", "Pearson", "Spearman"), cells
+    caption = f"{findings.model}: mean impact of tokens against their TF-IDF; {counts}"
+    return caption, ("", "Pearson", "Spearman"), cells
 
 
 def _impact_study_row(study: Any) -> dict[str, Any]:
@@ -355,39 +352,39 @@ def _impact_study_row(study: Any) -> dict[str, Any]:
     return {**counts, "correlation": study.correlation, "mean_of_sentences": study.by_sentence}
 
 
-def _attention(shown: Shown) -> Shape:
-    attention = shown.only
-    said = (
-        f"{shown.model}, head {attention.head}: attention of the token of the row to the token"
+def _attention(findings: Findings) -> TableParts:
+    attention = findings.first
+    caption = (
+        f"{findings.model}, head {attention.head}: attention of the token of the row to the token"
         f" above, in % of {attention.matrix.max():.3f}; below, the diagonal"
     )
     weights = attention.diagonal
-    rows = enumerate(zip(attention.tokens, weights, strict=True), 1)
-    cells = [
-        (str(row), token, f"{weight:.4f}", _bar(weight / weights.max()))
-        for row, (token, weight) in rows
+    tokens = enumerate(zip(attention.tokens, weights, strict=True), 1)
+    rows = [
+        (str(number), token, f"{weight:.4f}", _bar(weight / weights.max()))
+        for number, (token, weight) in tokens
     ]
-    return said, ("", "token", "to itself", ""), cells
+    return caption, ("", "token", "to itself", ""), rows
 
 
-def _anisotropy_row(found: Any) -> dict[str, Any]:
-    return {"anisotropy": found.value, "vectors": found.vectors, "truncated": found.truncated}
+def _anisotropy_row(result: Any) -> dict[str, Any]:
+    return {"anisotropy": result.value, "vectors": result.vectors, "truncated": result.truncated}
 
 
-def _draw(path: Path, shown: Shown) -> None:
+def _draw(path: Path, findings: Findings) -> None:
     """Draw the result of the first model, under the model's name."""
-    shown.only.draw(path, shown.model)
+    findings.first.draw(path, findings.model)
 
 
-def _draw_uniformity(path: Path, shown: Shown) -> None:
-    title = f"{shown.models}: alignment and uniformity on {' + '.join(shown.on)}"
-    shown.only.draw(path, shown.by_name, title)
+def _draw_uniformity(path: Path, findings: Findings) -> None:
+    title = f"{findings.models}: alignment and uniformity on {' + '.join(findings.on)}"
+    findings.first.draw(path, findings.by_name, title)
 
 
-def _draw_map(path: Path, shown: Shown) -> None:
+def _draw_map(path: Path, findings: Findings) -> None:
     from promptcli.plugins.analyze.sentence_map import draw_map
 
-    draw_map(path, shown.by_name, shown.color)
+    draw_map(path, findings.by_name, findings.color)
 
 
 #: By the names of ``analysis.ANALYSES``.

@@ -4,8 +4,10 @@ points show their sentences.
 
 import html
 import textwrap
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
 from promptcli.evaluation.statistics import Doubles
 from promptcli.plugins.analyze import pictures
+from promptcli.plugins.analyze.geometry import unit
 from promptcli.storage import files
 
 #: Most sentences for measuring trustworthiness, which needs all distances among them.
@@ -58,8 +61,8 @@ def map_sentences(
 
     ``values`` are one value of a column for each sentence.
     """
-    way = errors.look_up("method", method, METHODS)
-    errors.require(*way.needs, extra="map")
+    layout = errors.look_up("method", method, METHODS)
+    errors.require(*layout.needs, extra="map")
     rows = [row for row, sentence in enumerate(sentences) if sentence.strip()][:first]
     kept = [sentences[row] for row in rows]
     if len(kept) < 3:
@@ -71,17 +74,16 @@ def map_sentences(
     with notes.stage("map", len(encoders) * len(kept)) as advance:
         for encoded in encode_together(encoders, kept, progress=advance):
             directions = _directions(encoded.vectors)
-            points = way.place(directions, seed).astype(np.float64)
+            points = layout.place(directions, seed).astype(np.float64)
             cut = int(encoded.truncated.sum())
             trust = _trustworthiness(directions, points)
-            maps.append(SentenceMap(way.name, points, trust, kept, kept_values, cut))
+            maps.append(SentenceMap(layout.name, points, trust, kept, kept_values, cut))
     return maps
 
 
 def _directions(vectors: NDArray[np.floating]) -> Doubles:
     """Return unit vectors: only the angle between two sentences counts."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions: Doubles = vectors / np.maximum(lengths, 1e-12).astype(np.float64)
+    directions = unit(vectors)
     if np.ptp(directions, axis=0).max() < 1e-9:
         raise UsageError("all sentences have the same vector; a map needs sentences that differ")
     return directions
@@ -115,10 +117,10 @@ def _umap(directions: Doubles, seed: int) -> Doubles:
     count = len(directions)
     # a spectral start needs more sentences than dimensions
     start = "spectral" if count > _NEAR else "random"
-    layout = UMAP(
+    umap = UMAP(
         n_neighbors=min(_NEAR, count - 1), init=start, random_state=seed, n_jobs=1, metric="cosine"
     )
-    points: Doubles = layout.fit_transform(directions)
+    points: Doubles = umap.fit_transform(directions)
     return points
 
 
@@ -146,8 +148,7 @@ def _trustworthiness(directions: Doubles, points: Doubles) -> float:
     count = len(points)
     sample = np.unique(np.linspace(0, count - 1, min(count, _MOST_TRUSTED)).astype(np.int64))
     neighbours = min(_NEIGHBOURS, (len(sample) - 1) // 2)
-    found = trustworthiness(directions[sample], points[sample], n_neighbors=neighbours)
-    return float(found)
+    return float(trustworthiness(directions[sample], points[sample], n_neighbors=neighbours))
 
 
 #: Number of classes with their own colour and mark; more would be indistinguishable.
@@ -192,16 +193,19 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     """
     if values is None:
         return [Group("", list(range(count)), pictures.COLOURS.blue, 0)]
-    rows_of: dict[str, list[int]] = {}
+    rows_of = defaultdict[str, list[int]](list)
     for row, value in enumerate(values):
-        rows_of.setdefault(value.strip(), []).append(row)
+        rows_of[value.strip()].append(row)
     missing = rows_of.pop("", [])
     groups = []
-    places = [(scale_value(value), row) for value, rows in rows_of.items() for row in rows]
-    numbers = [place for place, _ in places if place is not None]
-    if len(rows_of) > MOST_CLASSES and len(numbers) == len(places):
-        groups.append(Group("", [row for _, row in places], "", 0, numbers))
-        rows_of = {}
+    numbers = list[float]()
+    for value, rows in rows_of.items():
+        number = scale_value(value)
+        if number is not None:
+            numbers += [number] * len(rows)
+    if len(rows_of) > MOST_CLASSES and len(numbers) == len(values) - len(missing):
+        groups.append(Group("", list(chain(*rows_of.values())), "", 0, numbers))
+        rows_of.clear()
     classes = sorted(rows_of, key=lambda value: -len(rows_of[value]))  # on ties the first
     if len(classes) > MOST_CLASSES:
         classes = [value for value in classes[:MOST_CLASSES] if len(rows_of[value]) > 1]
@@ -211,7 +215,7 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
         groups.append(Group(f"{name} ({len(rows):,})", rows, pictures.COLOURS[number], number))
     grey = pictures.COLOURS.grey
     if rows_of:
-        rows = [row for rows in rows_of.values() for row in rows]
+        rows = list(chain(*rows_of.values()))
         name = f"{len(rows_of):,} {'others' if classes else 'values'} ({len(rows):,})"
         groups.append(Group(name, rows, grey, 0))
     if missing:
