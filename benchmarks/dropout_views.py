@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
@@ -95,7 +95,7 @@ def main():
     with tasks_from(arguments.data_dir):
         task = development_task("STS-B:dev")
     for name in arguments.backbones.split(","):
-        folder = SHIPPED.get(name, Path(name))
+        folder = SHIPPED_BACKBONES.get(name, Path(name))
         for pooling in RUNS:
             before = score(folder, pooling, task)
             for seed in map(int, arguments.seeds.split(",")):

@@ -38,7 +38,7 @@ import torch
 import promptcli as pc
 from promptcli.backbones import by_name
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.embedding import writing
 from promptcli.encoder import batching
@@ -132,7 +132,9 @@ def answer_at_once(backbone: Backbone, batch: Batch, needs: Needs) -> HiddenStat
 
 def draw_lines(file: Path, lines: int) -> None:
     """Write lines of words whose frequencies fall as those of a language."""
-    vocabulary = (SHIPPED["mini-bert"] / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    vocabulary = (
+        (SHIPPED_BACKBONES["mini-bert"] / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    )
     words = np.array([word for word in vocabulary if word.isalpha() and len(word) > 2])
     shares = 1 / np.arange(10, len(words) + 10)
     drawn = np.random.default_rng(0).choice(

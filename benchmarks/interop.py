@@ -19,7 +19,7 @@ import torch
 
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.models.entries import Entry, Registry
 from promptcli.models.exporting import export
@@ -73,7 +73,7 @@ def averages(model, folder):
     return encode
 """
 _PEFT = f"""{_HIDDEN}from peft import PeftModel
-BASE = {str(SHIPPED["mini-bert"])!r}
+BASE = {str(SHIPPED_BACKBONES["mini-bert"])!r}
 def load(folder):
     return averages(PeftModel.from_pretrained(AutoModel.from_pretrained(BASE), folder), BASE)"""
 _MERGED = f"{_HIDDEN}load = lambda folder: averages(AutoModel.from_pretrained(folder), folder)"

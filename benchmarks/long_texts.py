@@ -33,10 +33,10 @@ def save_modernbert(folder: Path) -> None:
     import torch
     from transformers import AutoTokenizer, ModernBertConfig, ModernBertForMaskedLM
 
-    from promptcli.backbones.locating import SHIPPED
+    from promptcli.backbones.names import SHIPPED_BACKBONES
 
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(SHIPPED["mini-bert"])
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED_BACKBONES["mini-bert"])
     tokenizer.model_max_length = 8192
     config = ModernBertConfig(
         vocab_size=len(tokenizer),

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 
 
 def random_backbone(name: str, folder: Path) -> Path:
@@ -23,5 +23,5 @@ def random_backbone(name: str, folder: Path) -> Path:
     )
     BertForMaskedLM(config).save_pretrained(folder)
     for file in ("vocab.txt", "tokenizer_config.json"):
-        shutil.copy(SHIPPED["mini-bert"] / file, folder)
+        shutil.copy(SHIPPED_BACKBONES["mini-bert"] / file, folder)
     return folder

@@ -31,7 +31,7 @@ from sentence_transformers.models import Pooling, Transformer
 from shapes import random_backbone
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.encoder.encoder import build_encoder
 from promptcli.models.loading import BACKENDS
 from promptcli.plugins.graphs.backends import GraphBackend
@@ -140,8 +140,14 @@ def main() -> None:
         lines = [line.rstrip("\n") for line, _ in zip(file, range(arguments.lines), strict=False)]
     for name in arguments.models.split(","):
         with tempfile.TemporaryDirectory() as temporary:
-            folder = SHIPPED[name] if name in SHIPPED else random_backbone(name, Path(temporary))
-            runs = contestants(folder, name if name in SHIPPED else str(folder), arguments.backends)
+            folder = (
+                SHIPPED_BACKBONES[name]
+                if name in SHIPPED_BACKBONES
+                else random_backbone(name, Path(temporary))
+            )
+            runs = contestants(
+                folder, name if name in SHIPPED_BACKBONES else str(folder), arguments.backends
+            )
             seconds: dict[str, list[float]] = {run: [] for run in runs}
             vectors: dict[str, np.ndarray] = {}
             for encode in runs.values():

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 
 LINES = "".join(
     f"Sentence number {number} says nothing that the others do not say.\n" for number in range(10)
@@ -75,7 +75,7 @@ def runs_of(made):
         subprocess.run([*ours, *export], check=True, capture_output=True)
         runs["model2vec, encode"] = [*python, "-c", STATIC_PEER, table, lines]
     if importlib.util.find_spec("sentence_transformers"):
-        peer = [*python, "-c", PEER, SHIPPED["mini-bert"], lines]
+        peer = [*python, "-c", PEER, SHIPPED_BACKBONES["mini-bert"], lines]
         runs["sentence-transformers, encode"] = peer
     return runs
 

@@ -252,7 +252,7 @@ def main() -> None:
         name, folder = arguments.run.split("=")
         one_run(name, folder, lines, arguments.batch, arguments.dtype == "bfloat16")
         return
-    from shapes import SHIPPED, random_backbone
+    from shapes import SHIPPED_BACKBONES, random_backbone
 
     needs = {"peft": "peft", _PEER: "sentence_transformers"}
     names = [
@@ -262,7 +262,11 @@ def main() -> None:
     ]
     for model in arguments.models.split(","):
         with tempfile.TemporaryDirectory() as temporary:
-            folder = SHIPPED[model] if model in SHIPPED else random_backbone(model, Path(temporary))
+            folder = (
+                SHIPPED_BACKBONES[model]
+                if model in SHIPPED_BACKBONES
+                else random_backbone(model, Path(temporary))
+            )
             found: dict[str, list[dict]] = {name: [] for name in names}
             for number in range(arguments.rounds):
                 for name in names:

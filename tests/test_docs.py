@@ -27,7 +27,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from promptcli.backbones.locating import SHIPPED, SHIPPED_TABLES
+from promptcli.backbones.names import SHIPPED_BACKBONES, SHIPPED_TABLES
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
@@ -126,7 +126,7 @@ def narrow_mini(tmp_path_factory):
     from transformers import BertConfig, BertForMaskedLM
 
     folder = tmp_path_factory.mktemp("narrow") / "mini-bert"
-    shutil.copytree(SHIPPED["mini-bert"], folder)
+    shutil.copytree(SHIPPED_BACKBONES["mini-bert"], folder)
     config = BertConfig.from_pretrained(folder)
     config.hidden_size, config.intermediate_size = (
         config.hidden_size // 8,
@@ -171,7 +171,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, here, mon
     """On `mini` itself if the page shows its words, else on the narrow one, which is faster."""
     shown = ("README.md", "python.md", "recipes.md", "serve.md")
     if page.name not in shown:
-        monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
+        monkeypatch.setitem(SHIPPED_BACKBONES, "mini-bert", narrow_mini)
         monkeypatch.setattr("promptcli.models.entries.SHIPPED_FOLDER", narrow_mini.parent)
         take_few_steps(monkeypatch)
     if "--backbone my-llama" in page.read_text(encoding="utf-8"):
@@ -274,7 +274,7 @@ def your_files():
 @pytest.fixture
 def files_of_people(here, monkeypatch, narrow_mini):
     """The files of ``your_files`` in the current folder, and narrow models."""
-    monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
+    monkeypatch.setitem(SHIPPED_BACKBONES, "mini-bert", narrow_mini)
     monkeypatch.setattr("promptcli.models.entries.SHIPPED_FOLDER", narrow_mini.parent)
     for name, content in your_files().items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)

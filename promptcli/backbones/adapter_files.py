@@ -4,15 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from promptcli.backbones.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder
 from promptcli.errors import UsageError, shorten
 from promptcli.storage.files import inside
-from promptcli.storage.typed_documents import read_document
 
 PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for learned keys and values in every layer
-_IN_THE_INPUT = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")
-ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-HINT = "save it again (peft: save_pretrained)"
+_IN_THE_INPUT = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")
 
 
 @dataclass(frozen=True)
@@ -37,31 +35,31 @@ class AdapterConfig:
     token_dim: int | None = None
 
 
-def read_adapter_config(path: Path) -> AdapterConfig:
-    """Read the configuration of an adapter."""
-    return read_document(path, AdapterConfig, hint=HINT, error=UsageError)
+def read_adapter_config(folder: ModelFolder) -> AdapterConfig:
+    """Return the configuration of a folder's adapter."""
+    config: AdapterConfig = folder.document(ADAPTER_CONFIG, AdapterConfig)
+    return config
 
 
-def check_kind(what: str, config: AdapterConfig) -> None:
+def check_kind(folder: ModelFolder, config: AdapterConfig) -> None:
     """Refuse an adapter of learned input vectors: it changes no weights and cannot be merged."""
     kind = config.peft_type
     if kind == PREFIX_TUNING:
-        raise UsageError(f"{what} is prefix tuning of peft, an encoder: give it as model")
+        raise folder.error("is prefix tuning of peft, an encoder: give it as model")
     if kind in _IN_THE_INPUT:
-        raise UsageError(
-            f"{what} is a {kind} adapter of peft, which is not supported; supported: LORA,"
-            f" {PREFIX_TUNING}"
+        raise folder.error(
+            f"is a {kind} adapter of peft, which is not supported; supported: LORA, {PREFIX_TUNING}"
         )
 
 
-def base_of(what: str, folder: Path) -> str | None:
+def base_of(folder: ModelFolder) -> str | None:
     """Return the backbone of a folder's adapter, None if it has no adapter."""
-    if not (folder / ADAPTER_CONFIG).is_file() or (folder / "config.json").is_file():
+    if not folder.has(ADAPTER_CONFIG) or folder.has(CONFIG):
         return None
-    return base_name(what, folder, read_adapter_config(folder / ADAPTER_CONFIG))
+    return base_name(folder, read_adapter_config(folder))
 
 
-def base_name(what: str, folder: Path, config: AdapterConfig) -> str:
+def base_name(folder: ModelFolder, config: AdapterConfig) -> str:
     """Return the backbone that an adapter's configuration names: a folder inside its own, else a
     name on the hub.
 
@@ -71,20 +69,16 @@ def base_name(what: str, folder: Path, config: AdapterConfig) -> str:
     base = config.base_model_name_or_path
     if not base:
         raise UsageError(
-            f"{ADAPTER_CONFIG} of {what} names no base model; write its base_model_name_or_path"
+            f"{ADAPTER_CONFIG} of {folder} names no base model; write its base_model_name_or_path"
         )
-    path = inside(folder, base)
-    if path is not None and path.is_dir() and path.resolve() != folder.resolve():
+    path = inside(folder.path, base)
+    if path is not None and path.is_dir() and path.resolve() != folder.path.resolve():
         return str(path)
-    if (
-        Path(base).is_absolute()
-        or ".." in Path(base).parts
-        or Path(base).is_dir()
-        or (folder / base).is_dir()
-    ):
+    is_outside = Path(base).is_absolute() or ".." in Path(base).parts
+    if is_outside or Path(base).is_dir() or (folder.path / base).is_dir():
         remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
         raise UsageError(
-            f"{ADAPTER_CONFIG} of {what} names the base {shorten(base)}, a folder outside the"
+            f"{ADAPTER_CONFIG} of {folder} names the base {shorten(base)}, a folder outside the"
             f" adapter's; {remedy}"
         )
     return base

@@ -26,8 +26,8 @@ from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
-from promptcli.backbones.locating import own_tokenizer
 from promptcli.backbones.lora import is_lora, merge_lora
+from promptcli.backbones.model_folder import own_tokenizer
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.states import (
     LAST,

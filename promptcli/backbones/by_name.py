@@ -7,28 +7,36 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from promptcli.backbones import attention_hook, checking
-from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_of
+from promptcli.backbones import attention_hook
+from promptcli.backbones.adapter_files import ADAPTER_WEIGHTS, base_of
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.bert import load_bert, read_bert_config
-from promptcli.backbones.checking import opening
+from promptcli.backbones.checking import (
+    check_loaded,
+    check_model,
+    check_vocabulary,
+    load_model,
+    load_tokenizer,
+    opening,
+    transformers,
+)
 from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.locating import (
-    SHIPPED,
+from promptcli.backbones.lora import merge_lora, read_adapter
+from promptcli.backbones.model_folder import (
+    ADAPTER_CONFIG,
+    CONFIG,
+    ModelFolder,
     locate,
     own_tokenizer,
     shipped_digest,
-    weight_files,
     weights_digest,
 )
-from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.published_backbones import Shape
@@ -40,7 +48,7 @@ from promptcli.backbones.word_tables import (
     read_words,
     shipped_tokenizer,
 )
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError
 from promptcli.notes import without_network
 from promptcli.storage.files import sha256
 
@@ -110,47 +118,39 @@ def load_backbone(
                 " model static-avg"
             )
         return WordVectors(read_words(name), device)
-    folder, revision = locate(name)
-    if checking.is_table(folder):
-        return WordVectors(read_table(name, folder, revision), device)
-    what = f"backbone {name!r}"
-    base = base_of(what, folder)
-    if base is not None:
-        backbone = load_backbone(base, device=device, dtype=dtype)
-        if backbone.merged:
-            raise UsageError(
-                f"{what} is an adapter of {base!r}, an adapter itself; merge that one (peft:"
-                " merge_and_unload)"
-            )
-        return _with_adapter(backbone, name, folder, revision)
-    with opening(what):
-        return _open(name, folder, revision, device, dtype)
+    folder = locate(name)
+    if folder.is_table:
+        return WordVectors(read_table(folder), device)
+    base = base_of(folder)
+    if base is None:
+        with opening(folder):
+            return _open(folder, device, dtype)
+    backbone = load_backbone(base, device=device, dtype=dtype)
+    if backbone.merged:
+        raise folder.error(
+            f"is an adapter of {base!r}, an adapter itself; merge that one (peft: merge_and_unload)"
+        )
+    _add_adapter(backbone, folder)
+    return backbone
 
 
-def _open(
-    name: str, folder: Path, revision: str | None, device: str, dtype: torch.dtype | None
-) -> Backbone:
+def _open(folder: ModelFolder, device: str, dtype: torch.dtype | None) -> Backbone:
     """Open and check the folder of a language model."""
-    what = f"backbone {name!r}"
-    config = checking.read_config(what, folder)
-    name_of_family = _known_family(what, config)
+    name_of_family = family_of(folder)
     family = FAMILIES[name_of_family]
-    weights = weight_files(what, folder)
-    checking.check_model_folder(what, folder, config)
-    dtypes = checking.check_model_files(what, weights, config)
+    dtypes = check_model(folder)
     names = frozenset(dtypes)
-    tokens = own_tokenizer(folder)
-    shipped = folder in SHIPPED.values()
-    if shipped:
-        pieces = shipped_tokenizer(folder)
+    tokens = own_tokenizer(folder.path)
+    if folder.is_shipped:
+        pieces = shipped_tokenizer(folder.path)
     else:
-        pieces = PieceTokenizer(checking.load_tokenizer(tokens), what, causal=family.causal)
+        pieces = PieceTokenizer(load_tokenizer(tokens), str(folder), causal=family.causal)
     if family.causal and dtype is None:
         dtype = _stored_dtype(dtypes, device)
     dtype = dtype or torch.float32
-    plain = read_bert_config(name_of_family, config)
+    plain = read_bert_config(name_of_family, folder.config)
     if plain is not None:
-        model, info = load_bert(plain, family, weights, names)
+        model, info = load_bert(plain, family, folder.weight_files(), names)
     else:
         options: dict[str, Any] = {"dtype": dtype if family.causal else torch.float32}
         if family.hook:
@@ -158,71 +158,58 @@ def _open(
         if family.pooler:
             ends = ("pooler.dense.weight", "pooler.weight")
             options["add_pooling_layer"] = any(name.endswith(ends) for name in names)
-        model, info = checking.load_model(checking.transformers().AutoModel, folder, **options)
+        model, info = load_model(transformers().AutoModel, folder.path, **options)
     if family.causal:  # large: probed on its own device
         model.to(device)
-    if not shipped:
-        checking.check_loaded(what, model, info)
-        checking.check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
-    digest = shipped_digest(folder) if shipped else weights_digest(folder)
+    if not folder.is_shipped:
+        check_loaded(folder, model, info)
+        check_vocabulary(folder, tokens, pieces, len(model.get_input_embeddings().weight))
+    digest = shipped_digest(folder.path) if folder.is_shipped else weights_digest(folder.path)
     backbone = Backbone(
         model=with_fast_products(model.eval()),
         tokenizer=pieces,
-        provenance=Provenance(name, name_of_family, revision, digest, pieces.sha256),
-        folder=folder,
+        provenance=Provenance(folder.name, name_of_family, folder.revision, digest, pieces.sha256),
+        folder=folder.path,
         tensor_names=names,
     )
-    if not shipped:
-        check_probe(what, backbone)
+    if not folder.is_shipped:
+        check_probe(folder, backbone)
     if family.causal:  # its attention is always the hook's
         backbone.require_hook("a causal model")
     model.to(device=device, dtype=dtype)
     return backbone
 
 
-def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | None) -> Backbone:
-    what = f"backbone {name!r}"
-    merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
-    files = [sha256(folder / file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
-    both = "".join([backbone.provenance.weights_sha256, *files])
+def _add_adapter(backbone: Backbone, folder: ModelFolder) -> None:
+    """Merge the adapter of a folder into the weights of its base."""
+    merge_lora(folder, backbone.model, read_adapter(folder, backbone.model.base_model_prefix))
+    hashes = [sha256(folder.path / file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
+    both = "".join([backbone.provenance.weights_sha256, *hashes])
     backbone.merged = True
     backbone.provenance = replace(
         backbone.provenance,
-        backbone=name,
-        revision=revision,
+        backbone=folder.name,
+        revision=folder.revision,
         weights_sha256=hashlib.sha256(both.encode()).hexdigest(),
     )
-    return backbone
 
 
 def shape_of(name: str) -> Shape:
     """Return the shape of a backbone, by its config.json alone; an adapter has the shape of its
     base.
     """
-    what = f"backbone {name!r}"
     with without_network():
-        folder, _ = locate(name)
-        base = base_of(what, folder)
+        folder = locate(name)
+        base = base_of(folder)
     if base is not None:
         return shape_of(base)
-    config = checking.read_config(what, folder)
-    family = _known_family(what, config)
-    sizes: dict[str, Any] = {
-        size: next((config[name] for name in names if isinstance(config.get(name), int)), None)
-        for size, names in _SIZES.items()
-    }
+    sizes: dict[str, Any] = {}
+    for size, fields in _SIZES.items():
+        values = map(folder.config.get, fields)
+        sizes[size] = next((value for value in values if isinstance(value, int)), None)
     if sizes["width"] is None:
-        raise UsageError(f"config.json of {what} names no width")
-    return Shape(family, **sizes)
-
-
-def _known_family(what: str, config: Mapping[str, Any]) -> str:
-    family = family_of(config)
-    if family is None:
-        raise UsageError(f"config.json of {what} is not a JSON object with a model_type")
-    if family not in FAMILIES:
-        raise unknown(f"family of {what}", family, FAMILIES)
-    return family
+        raise folder.error(f"has a {CONFIG} that names no width")
+    return Shape(family_of(folder), **sizes)
 
 
 def _stored_dtype(dtypes: Mapping[str, str], device: str) -> torch.dtype:
@@ -232,7 +219,7 @@ def _stored_dtype(dtypes: Mapping[str, str], device: str) -> torch.dtype:
     return stored if computes(stored, device) else torch.float32
 
 
-def check_probe(what: str, backbone: Backbone) -> None:
+def check_probe(folder: ModelFolder, backbone: Backbone) -> None:
     """Encode two different texts; refuse a backbone that does not distinguish them."""
     tokenizer = backbone.tokenizer
     first, second = tokenizer.encode(VOCABULARY_PROBES)
@@ -241,9 +228,8 @@ def check_probe(what: str, backbone: Backbone) -> None:
         shared = {*other, *tokenizer.specials}
         pair += [token for token in text if token not in shared][:1]
     if len(pair) < 2:
-        raise UsageError(
-            f"the vocabulary of {what} has no word of any script: different texts look the same"
-            " to it"
+        raise folder.error(
+            "has no word of any script in its vocabulary: different texts look the same to it"
         )
     ids = torch.tensor(
         [[*tokenizer.start, token, *tokenizer.end] for token in pair], device=backbone.device
@@ -253,8 +239,6 @@ def check_probe(what: str, backbone: Backbone) -> None:
     with torch.inference_mode():
         states = backbone.run(batch, Needs(layers=frozenset({last}))).layers[last].mean(1)
     if not torch.isfinite(states).all():
-        raise UsageError(f"{what} computes vectors that are not finite: its weights are broken")
+        raise folder.error("computes vectors that are not finite: its weights are broken")
     if (states[0] - states[1]).abs().max() <= 1e-6 * states.abs().max():
-        raise UsageError(
-            f"{what} computes the same vector for different texts: its weights are broken"
-        )
+        raise folder.error("computes the same vector for different texts: its weights are broken")

@@ -10,25 +10,17 @@ import contextlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from promptcli.backbones.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, json_field
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
-from promptcli.backbones.tokenizer_files import SETTINGS, check_tokenizer, json_or_none
-from promptcli.errors import (
-    NotFoundError,
-    OutOfMemoryError,
-    PromptcliError,
-    UsageError,
-    one_line,
-    shorten,
-)
-from promptcli.storage.files import inside, is_below, real_path
-from promptcli.storage.typed_documents import convert, parse_json
+from promptcli.backbones.tokenizer_files import SETTINGS, check_tokenizer
+from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line, shorten
 
 #: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
 _LOADING: dict[str, Any] = {
@@ -46,11 +38,6 @@ _CALLING: dict[str, Any] = {
     "use_cache": False,
 }
 
-TABLE_ROWS = "model.safetensors"
-TABLE_MATRICES = frozenset(("embedding.weight", "embeddings"))
-#: The tensors of a table in 4 bits.
-PACKED_ROWS = "embedding.packed"
-PACKED_SCALES = "embedding.scales"
 _CUT = 200  # characters of a library's text in a message
 #: Sizes that are sides of tensors, and others -> largest allowed value: they determine the memory.
 _SIDES = (
@@ -94,7 +81,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 @contextlib.contextmanager
-def opening(what: str) -> Iterator[None]:
+def opening(what: object) -> Iterator[None]:
     """Turn any error of a library while ``what`` is opened or first used into one line.
 
     Keep transformers silent.
@@ -146,109 +133,46 @@ def reason(error: BaseException) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text[:_CUT])
 
 
-def read_config(what: str, folder: Path) -> dict[str, Any]:
-    """Return the content of config.json."""
-    path = folder / "config.json"
-    if not path.exists():
-        raise NotFoundError(f"{what} has no config.json: not a model folder")
-    try:
-        return convert(parse_json(path.read_bytes()), dict[str, Any])
-    except (ValueError, OSError) as error:
-        raise UsageError(
-            f"config.json of {what} is not a JSON object with a model_type: {reason(error)}"
-        ) from None
-
-
-def check_model_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder that would run foreign code, change the weights on loading, or be completed
-    silently.
-    """
-    if (folder / "adapter_config.json").exists():
-        raise UsageError(
-            f"{what} has an adapter_config.json: merge it first (peft: merge_and_unload) or move it"
-            " away"
-        )
-    for field in _ATTENTION:
-        if "/" in json.dumps(config.get(field)):
-            raise UsageError(
-                f"config.json of {what} names foreign code ({field} {shorten(config[field])}),"
-                " never run"
-            )
-    for file in ("config.json", SETTINGS):
-        if json_field(folder / file, "auto_map"):
-            raise UsageError(
-                f"{what} comes with its own code (auto_map in {file}), which is never run; try"
-                " without it"
-            )
-    for field, why in _REFUSED.items():
-        if config.get(field):
-            raise UsageError(f"{what} {why}")
-    if not any((folder / name).exists() for name in _VOCABULARIES) and not [
-        *folder.glob("*.model")
-    ]:
-        raise UsageError(f"{what} has no vocabulary: neither a tokenizer.json nor a vocab.txt")
-
-
-def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
-    """Refuse links that lead out of the folder: its author could otherwise have this machine's
-    files copied.
-    """
-    for path in sorted(files):
-        if not is_below(real_path(path), folder):
-            raise UsageError(
-                f"{what}: {path.relative_to(folder)} is a link that leads out of the folder"
-            )
-
-
-def path_inside(what: str, folder: Path, name: str, file: str) -> Path:
-    """Return the path of a name given in a ``file`` of a folder.
-
-    Refuse a path that leads out of the folder.
-    """
-    path = inside(folder, name)
-    if path is None:
-        raise UsageError(
-            f"{what} has {shorten(name)} in its {file}, which leads out of the folder or is not a"
-            " file's name; put it inside"
-        )
-    return path
-
-
-def json_field(path: Path, field: str) -> Any:
-    """Return a field of a JSON object; None if the field, the file or the object is missing."""
-    content = json_or_none(path)
-    if not isinstance(content, dict):
-        return None
-    return content.get(field)
-
-
-def tensor_names(path: Path) -> frozenset[str]:
-    """Return the names of a safetensors file's tensors.
-
-    Empty if it is missing or broken, which loading reports.
-    """
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return frozenset(file.keys())
-    except (SafetensorError, OSError):
-        return frozenset()
-
-
-def is_table(folder: Path) -> bool:
-    """Return whether a folder is a table of words: one row for each token, and no layers."""
-    names = tensor_names(folder / TABLE_ROWS)
-    if names == {PACKED_ROWS, PACKED_SCALES}:
-        return True
-    return bool(names & TABLE_MATRICES) and names <= TABLE_MATRICES | {"mapping", "weights"}
-
-
-def check_model_files(
-    what: str, weights: Sequence[Path], config: Mapping[str, Any]
-) -> dict[str, str]:
-    """Compare config.json with the safetensors headers before memory is taken.
+def check_model(folder: ModelFolder) -> dict[str, str]:
+    """Refuse a folder that would run foreign code, change the weights on loading, be completed
+    silently, or take more memory than its files.
 
     Return the safetensors dtype of every tensor.
     """
+    weights = folder.weight_files()
+    _check_settings(folder)
+    dtypes, sides = _tensor_headers(folder, weights)
+    _check_sizes(folder, sides)
+    return dtypes
+
+
+def _check_settings(folder: ModelFolder) -> None:
+    config = folder.config
+    if folder.has(ADAPTER_CONFIG):
+        raise folder.error(
+            f"has an {ADAPTER_CONFIG}: merge it first (peft: merge_and_unload) or move it away"
+        )
+    for field in _ATTENTION:
+        if "/" in json.dumps(config.get(field)):
+            raise folder.error(
+                f"names foreign code in {CONFIG} ({field} {shorten(config[field])}), never run"
+            )
+    for file in (CONFIG, SETTINGS):
+        if json_field(folder.path / file, "auto_map"):
+            raise folder.error(
+                f"comes with its own code (auto_map in {file}), which is never run; try without it"
+            )
+    for field, reason in _REFUSED.items():
+        if config.get(field):
+            raise folder.error(reason)
+    if not any(map(folder.has, _VOCABULARIES)) and not any(folder.path.glob("*.model")):
+        raise folder.error("has no vocabulary: neither a tokenizer.json nor a vocab.txt")
+
+
+def _tensor_headers(
+    folder: ModelFolder, weights: Sequence[Path]
+) -> tuple[dict[str, str], set[int]]:
+    """Return the dtype of every tensor, and all sides of their shapes."""
     dtypes: dict[str, str] = {}
     sides: set[int] = set()
     for path in weights:
@@ -260,31 +184,31 @@ def check_model_files(
                     dtypes[name] = stored.get_dtype()
                     sides.update(stored.get_shape())
         except (SafetensorError, OSError) as error:
-            raise UsageError(f"weights {path.name} of {what} are broken: {reason(error)}") from None
+            raise folder.error(f"has broken weights {path.name}: {reason(error)}") from None
         if form != "pt":
-            raise UsageError(
-                f"weights {path.name} of {what} are marked format {shorten(form)}, not 'pt';"
-                " convert them"
+            raise folder.error(
+                f"has weights {path.name} marked format {shorten(form)}, not 'pt'; convert them"
             )
-    pad = config.get("pad_token_id")
-    rows = config.get("vocab_size")
-    if isinstance(pad, int) and isinstance(rows, int) and not 0 <= pad < rows:
-        raise UsageError(
-            f"config.json of {what} has pad_token_id {pad}; its ids go from 0 to {rows - 1}"
-        )
-    has = f"config.json of {what} has"
-    sizes = {name: size for name, size in config.items() if isinstance(size, int)}
+    return dtypes, sides
+
+
+def _check_sizes(folder: ModelFolder, sides: Collection[int]) -> None:
+    """Compare the sizes in config.json with the tensors' before memory is taken."""
+    sizes = {name: size for name, size in folder.config.items() if isinstance(size, int)}
+    pad = sizes.get("pad_token_id")
+    rows = sizes.get("vocab_size")
+    if pad is not None and rows is not None and not 0 <= pad < rows:
+        raise folder.error(f"has pad_token_id {pad} in {CONFIG}; its ids go from 0 to {rows - 1}")
     for name in sizes.keys() & _SIDES:
         if sizes[name] not in sides:
-            raise UsageError(f"{has} {name} {sizes[name]}, and none of its tensors has that size")
+            raise folder.error(f"has {name} {sizes[name]}, and none of its tensors has that size")
     for name in sizes.keys() & _MOST.keys():
         if sizes[name] > _MOST[name]:
-            raise UsageError(f"{has} {name} {sizes[name]}, which no model of its family has")
-    return dtypes
+            raise folder.error(f"has {name} {sizes[name]}, which no model of its family has")
 
 
 def check_tensors(
-    what: str,
+    what: object,
     *,
     missing: Collection[str],
     mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]],
@@ -304,7 +228,7 @@ def check_tensors(
         )
 
 
-def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
+def check_loaded(what: object, model: Any, info: Mapping[str, Any]) -> None:
     """Refuse a model with weights that are missing, of another shape, left over (but for heads), or
     not finite.
     """
@@ -323,14 +247,14 @@ def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
     check_finite(what, model)
 
 
-def check_finite(what: str, module: Any) -> None:
+def check_finite(what: object, module: Any) -> None:
     """Refuse weights that are not numbers."""
     for name, weight in module.named_parameters():
         if not weight.sum().isfinite() and not weight.isfinite().all():
             raise UsageError(f"{what} has weights that are not finite (NaN or infinite): {name}")
 
 
-def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: int) -> None:
+def check_vocabulary(what: object, folder: Path, tokenizer: PieceTokenizer, rows: int) -> None:
     """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own
     files.
     """

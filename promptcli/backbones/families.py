@@ -3,10 +3,9 @@
 The only code here is a look-up.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from promptcli.backbones.model_folder import CONFIG, ModelFolder
 from promptcli.extensions import Table
 
 GELU = "gelu"  #: a step of the MLM transform that is a function and not a module of the model
@@ -152,13 +151,18 @@ FAMILIES: Table[Family] = Table(
 )
 
 
-def family_of(config: Mapping[str, Any]) -> str | None:
-    """Return the row of a ``config.json``, by its ``model_type`` and whether tokens of a causal
-    family see both sides.
+def family_of(folder: ModelFolder) -> str:
+    """Return the row of a folder's language model, by its ``model_type`` and whether tokens of a
+    causal family see both sides; refuse a family without a row.
     """
-    family = config.get("model_type")
+    family = folder.config.get("model_type")
     if not isinstance(family, str):
-        return None
-    if config.get("use_bidirectional_attention"):
-        return f"{family}-bidirectional"
-    return family
+        raise folder.error(f"has a {CONFIG} without a model_type")
+    if folder.config.get("use_bidirectional_attention"):
+        family = f"{family}-bidirectional"
+    if family in FAMILIES:
+        return family
+    reason = "its family is not supported"
+    if "auto_map" in folder.config:
+        reason = "it comes with remote code, which is never run"
+    raise folder.error(f"is a {family}: {reason}; supported: {', '.join(FAMILIES)}")

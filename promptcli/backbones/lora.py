@@ -6,24 +6,17 @@ and ``lora_B`` (out, r), and ``lora_alpha`` is among them: W becomes W + alpha /
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from promptcli.backbones.adapter_files import (
-    ADAPTER_CONFIG,
-    ADAPTER_WEIGHTS,
-    HINT,
-    check_kind,
-    read_adapter_config,
-)
-from promptcli.backbones.checking import path_inside
+from promptcli.backbones.adapter_files import ADAPTER_WEIGHTS, check_kind, read_adapter_config
+from promptcli.backbones.model_folder import ADAPTER_CONFIG, ModelFolder
 from promptcli.errors import UsageError, require, shorten
-from promptcli.storage.tensors import load_tensors
 
 ALPHA = "lora_alpha"
+_HINT = "save it again (peft: save_pretrained)"
 _DOWN = ".lora_A.default.weight"
 _UP = ".lora_B.default.weight"
 #: Field of an adapter's configuration -> value of a plain LoRA; other values mean other formulas.
@@ -75,7 +68,7 @@ def is_lora(tensors: Mapping[str, Tensor]) -> bool:
     return ALPHA in tensors
 
 
-def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
+def merge_lora(what: object, model: Any, tensors: Mapping[str, Tensor]) -> None:
     """Add an adapter to the weights of the model that it was trained on, in place."""
     alpha = float(tensors[ALPHA])
     parts = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
@@ -94,7 +87,7 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
             up = tensors[name + _UP].float()
             if up.dim() != 2 or down.dim() != 2 or up.size(1) != len(down):
                 raise UsageError(
-                    f"{what} has tensors of {name} that are not (out, r) and (r, in); {HINT}"
+                    f"{what} has tensors of {name} that are not (out, r) and (r, in); {_HINT}"
                 )
             change = alpha / len(down) * (up @ down)
             if is_transposed(modules[name]):
@@ -107,29 +100,23 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
             weight.copy_(weight.float() + change.to(weight.device))
 
 
-def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
-    """Read an adapter as peft saves it.
+def read_adapter(folder: ModelFolder, prefix: str) -> dict[str, Tensor]:
+    """Return an adapter that peft saved.
 
     ``prefix`` precedes its names in a model with a head, e.g. ``model``.
     """
-    config = read_adapter_config(folder / ADAPTER_CONFIG)
-    check_kind(what, config)
+    config = read_adapter_config(folder)
+    check_kind(folder, config)
     for field, plain in _PLAIN.items():
         value = getattr(config, field)
         if value not in plain:
-            raise UsageError(
-                f"{what} is not a plain LoRA ({field} {shorten(value)}); merge it: merge_and_unload"
+            raise folder.error(
+                f"is not a plain LoRA ({field} {shorten(value)}); merge it: merge_and_unload"
             )
-    if not (folder / ADAPTER_WEIGHTS).is_file():
-        raise UsageError(
-            f"{what} has no {ADAPTER_WEIGHTS}; promptcli reads safetensors only: {HINT}"
-        )
-    path_inside(what, folder, ADAPTER_WEIGHTS, "files")
-    stored = load_tensors(folder / ADAPTER_WEIGHTS, hint=HINT, error=UsageError)
     if config.lora_alpha is None:
-        raise UsageError(f"{ADAPTER_CONFIG} of {what} has no lora_alpha; {HINT}")
+        raise folder.error(f"has no lora_alpha in its {ADAPTER_CONFIG}; {_HINT}")
     adapter = {ALPHA: torch.tensor(config.lora_alpha)}
-    for name, tensor in stored.items():
+    for name, tensor in folder.tensors(ADAPTER_WEIGHTS).items():
         inner = name.removeprefix("base_model.model.").removeprefix(f"{prefix}.")
         adapter[inner.replace(".lora_A.weight", _DOWN).replace(".lora_B.weight", _UP)] = tensor
     return adapter

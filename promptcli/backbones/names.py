@@ -1,4 +1,4 @@
-"""Facts that follow from a backbone's name alone, and file formats of backbones."""
+"""Facts that follow from a model's name alone, and file formats of backbones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +7,9 @@ from typing import Any
 from promptcli.extensions import Table
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"  #: of the models inside the package
+#: Language models inside the package, and tables of words, by name.
+SHIPPED_BACKBONES: dict[str, Path] = {"mini-bert": SHIPPED_FOLDER / "mini-bert"}
+SHIPPED_TABLES: dict[str, Path] = {"mini-multi": SHIPPED_FOLDER / "mini-multi"}
 
 #: Ending of a file of a language model, such as ``.gguf`` -> a function that takes its path and
 #: returns the folder with a configuration and safetensors that it becomes.
@@ -23,6 +26,17 @@ def words_only(name: str) -> bool:
     """
     prefix, colon, _ = name.partition(":")
     return bool(colon) and prefix in WORD_FILES
+
+
+def is_hub_id(name: str) -> bool:
+    """Return whether a backbone has a hub id: ``owner/name`` or ``name``, with or without
+    ``@revision``.
+    """
+    repository = name.partition("@")[0]
+    if words_only(name) or repository in SHIPPED_BACKBONES or repository in SHIPPED_TABLES:
+        return False
+    is_path = repository.startswith((".", "/", "~")) or Path(name).exists()
+    return repository.count("/") <= 1 and not is_path
 
 
 def portable_name(name: str) -> str:

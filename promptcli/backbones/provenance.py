@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-OWN_TOKENIZER = (  #: the backbone's own tokenizer, if tokenizer.json holds a template
-    "backbone_tokenizer"
-)
 TABLE = "table"  #: family of a table of word vectors in a folder
 
 

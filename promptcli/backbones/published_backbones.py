@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from promptcli.backbones.locating import SHIPPED, shipped_digest
+from promptcli.backbones.model_folder import shipped_digest
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.named_templates import last_part
 from promptcli.storage.files import sha256
 
@@ -118,7 +119,7 @@ def published_name(backbone: "Backbone") -> str | None:
     """
     if backbone.provenance.family not in {known.shape.family for known in PUBLISHED.values()}:
         return None
-    for name, folder in SHIPPED.items():
+    for name, folder in SHIPPED_BACKBONES.items():
         if backbone.provenance.weights_sha256 == shipped_digest(folder):
             return name
     for name, known in PUBLISHED.items():

@@ -10,8 +10,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import T5ForConditionalGeneration
 
-from promptcli.backbones import checking, locating
-from promptcli.backbones.checking import opening
+from promptcli.backbones.checking import (
+    check_loaded,
+    check_model,
+    load_model,
+    load_tokenizer,
+    opening,
+)
+from promptcli.backbones.model_folder import locate
 from promptcli.errors import UsageError
 
 _ROWS = 256  # examples through the decoder at a time
@@ -99,20 +105,16 @@ class T5:
 
 def load_t5(name: str, *, device: str = "cpu") -> T5:
     """Load a T5 from a local folder or by a hub id, ``@revision`` after it allowed."""
-    folder, _ = locating.locate(name)
-    what = f"T5 {name!r}"
-    with opening(what):
-        config = checking.read_config(what, folder)
-        family = config.get("model_type")
+    folder = locate(name)
+    with opening(folder):
+        family = folder.config.get("model_type")
         if family != "t5":
             raise UsageError(
                 f"{name!r} is of family {family!r}, not a T5; give e.g. google/t5-v1_1-base, or a"
                 " folder"
             )
-        weights = locating.weight_files(what, folder)
-        checking.check_model_folder(what, folder, config)
-        checking.check_model_files(what, weights, config)
-        tokenizer = checking.load_tokenizer(folder)
-        model, info = checking.load_model(T5ForConditionalGeneration, folder)
-        checking.check_loaded(what, model, info)
+        check_model(folder)
+        tokenizer = load_tokenizer(folder.path)
+        model, info = load_model(T5ForConditionalGeneration, folder.path)
+        check_loaded(folder, model, info)
         return T5(model.to(device), tokenizer, name)

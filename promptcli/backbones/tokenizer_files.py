@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer
 
+from promptcli.backbones.model_folder import json_or_none
 from promptcli.errors import UsageError, shorten
 from promptcli.storage.files import inside
 
@@ -98,16 +99,6 @@ def _tokens(value: Any) -> Iterator[dict[str, Any]]:
                 if isinstance(added, dict):
                     yield from (token for token in added.values() if isinstance(token, dict))
                 waiting += item.values()
-
-
-def json_or_none(path: Path) -> Any:
-    """Return the content of a JSON file; None if it is missing or malformed, which the reader of
-    the file reports.
-    """
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, OSError, RecursionError):
-        return None
 
 
 def read_definition(path: Path) -> dict[str, Any]:

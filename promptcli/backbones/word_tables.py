@@ -16,23 +16,22 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from promptcli.backbones.checking import (
+from promptcli.backbones.checking import opening
+from promptcli.backbones.model_folder import (
+    CONFIG,
     PACKED_ROWS,
     PACKED_SCALES,
     TABLE_MATRICES,
-    TABLE_ROWS,
-    is_table,
-    json_field,
-    opening,
-    read_config,
-)
-from promptcli.backbones.locating import (
-    SHIPPED,
-    SHIPPED_TABLES,
+    WEIGHTS,
+    ModelFolder,
     locate,
     shipped_digest,
 )
-from promptcli.backbones.names import WORD_FILES, words_only
+from promptcli.backbones.names import (
+    SHIPPED_BACKBONES,
+    WORD_FILES,
+    words_only,
+)
 from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import (
@@ -41,7 +40,7 @@ from promptcli.backbones.tokenizer import (
     splits_at_blanks,
 )
 from promptcli.backbones.tokenizer_files import check_growth, read_definition
-from promptcli.errors import UsageError, look_up
+from promptcli.errors import look_up
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
 
@@ -154,7 +153,7 @@ class PackedRows:
         return PackedRows(halves, np.concatenate([self._scales, no_scales]))
 
 
-def packed_rows(what: str, stored: Mapping[str, np.ndarray]) -> PackedRows:
+def packed_rows(folder: ModelFolder, stored: Mapping[str, np.ndarray]) -> PackedRows:
     """Return the packed rows of a file's tensors, whose types and shapes must fit each other."""
     halves, scales = stored[PACKED_ROWS], stored[PACKED_SCALES]
     shapes_fit = (
@@ -164,8 +163,8 @@ def packed_rows(what: str, stored: Mapping[str, np.ndarray]) -> PackedRows:
     )
     types_fit = halves.dtype == np.uint8 and scales.dtype == np.float16
     if not types_fit or not shapes_fit:
-        raise UsageError(
-            f"{what} holds {PACKED_ROWS} {halves.dtype} {halves.shape} and {PACKED_SCALES}"
+        raise folder.error(
+            f"holds {PACKED_ROWS} {halves.dtype} {halves.shape} and {PACKED_SCALES}"
             f" {scales.dtype} {scales.shape}; for rows of d numbers they are uint8 (v, d / 2) and"
             f" float16 (v, d / {_PER_SCALE})"
         )
@@ -197,38 +196,37 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
     """
     if words_only(name):
         return read_words(name)
-    if name in SHIPPED:
-        return _rows_of_shipped(name, tuned)
+    if name in SHIPPED_BACKBONES:
+        return _rows_of_shipped(locate(name), tuned)
     if tuned is not None:
         return None
-    if name in SHIPPED_TABLES:
-        return _shipped_table(name)
-    folder, revision = locate(name)
-    return read_table(name, folder, revision) if is_table(folder) else None
+    folder = locate(name)
+    if folder.is_shipped:
+        return _shipped_table(folder)
+    return read_table(folder) if folder.is_table else None
 
 
 @functools.lru_cache(maxsize=1)
-def _shipped_table(name: str) -> WordTable:
+def _shipped_table(folder: ModelFolder) -> WordTable:
     """Return the table of a shipped encoder; cached, since it is read once to choose a model and
     again to use it.
     """
-    return read_table(name, SHIPPED_TABLES[name], None)
+    return read_table(folder)
 
 
-def _rows_of_shipped(name: str, tuned: np.ndarray | None) -> WordTable | None:
+def _rows_of_shipped(folder: ModelFolder, tuned: np.ndarray | None) -> WordTable | None:
     """Return the word embeddings of a shipped BERT; None if tuned ones do not fit it."""
-    folder = SHIPPED[name]
-    config = read_config(f"backbone {name!r}", folder)
-    tokenizer = shipped_tokenizer(folder)
+    config = folder.config
+    tokenizer = shipped_tokenizer(folder.path)
     rows = tuned
     if rows is None:
-        rows = load_arrays(folder / TABLE_ROWS, [_SHIPPED_ROWS])[_SHIPPED_ROWS]
+        rows = load_arrays(folder.path / WEIGHTS, [_SHIPPED_ROWS])[_SHIPPED_ROWS]
     if rows.shape != (config["vocab_size"], config["hidden_size"]):
         return None
     longest = config["max_position_embeddings"]
-    digest = shipped_digest(folder)
-    provenance = Provenance(name, config["model_type"], None, digest, tokenizer.sha256)
-    return WordTable(tokenizer, rows, provenance, folder, longest, of_language_model=True)
+    digest = shipped_digest(folder.path)
+    provenance = Provenance(folder.name, config["model_type"], None, digest, tokenizer.sha256)
+    return WordTable(tokenizer, rows, provenance, folder.path, longest, of_language_model=True)
 
 
 @functools.lru_cache(maxsize=1)
@@ -247,34 +245,34 @@ def read_words(name: str) -> WordTable:
     return table
 
 
-def read_table(name: str, folder: Path, revision: str | None) -> WordTable:
-    """Read the table of words in a folder; ``name`` and ``revision`` are recorded as its source."""
-    what = f"the table of words {name!r}"
+def read_table(folder: ModelFolder) -> WordTable:
+    """Return the table of words in a folder."""
     longest = None
-    if json_field(folder / "config.json", "model_type") == "model2vec":
-        longest = json_field(folder / "config.json", "max_length") or 512
-    with opening(what):
-        stored = load_arrays(folder / TABLE_ROWS)
+    config = folder.optional(CONFIG)
+    if config.get("model_type") == "model2vec":
+        longest = config.get("max_length") or 512
+    with opening(folder):
+        stored = load_arrays(folder.path / WEIGHTS)
         rows: np.ndarray | PackedRows
         if PACKED_ROWS in stored:
-            rows = packed_rows(what, stored).with_zeros()
+            rows = packed_rows(folder, stored).with_zeros()
         else:
             plain = _plain_rows(stored)
             rows = np.concatenate([plain, np.zeros((1, plain.shape[1]), np.float32)])
         count = len(rows) - 1
-        path = folder / "tokenizer.json"
+        path = folder.path / "tokenizer.json"
         definition = read_definition(path)
-        is_foreign = name not in SHIPPED_TABLES
-        if is_foreign:
-            check_growth(folder.name, definition)
+        if not folder.is_shipped:
+            check_growth(folder.path.name, definition)
         tokenizer = TableTokenizer(path, definition, count, longest=longest)
-        if is_foreign and tokenizer.highest >= count:
-            raise UsageError(
-                f"{what} has {count} rows, and its vocabulary goes to id {tokenizer.highest}: not"
-                " of one model"
+        if not folder.is_shipped and tokenizer.highest >= count:
+            raise folder.error(
+                f"has {count} rows, and its vocabulary goes to id {tokenizer.highest}: not of one"
+                " model"
             )
-    provenance = Provenance(name, TABLE, revision, sha256(folder / TABLE_ROWS), tokenizer.sha256)
-    return WordTable(tokenizer, rows, provenance, folder)
+    digest = sha256(folder.path / WEIGHTS)
+    provenance = Provenance(folder.name, TABLE, folder.revision, digest, tokenizer.sha256)
+    return WordTable(tokenizer, rows, provenance, folder.path)
 
 
 def _plain_rows(stored: Mapping[str, np.ndarray]) -> np.ndarray:

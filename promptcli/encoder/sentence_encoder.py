@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.backbones.locating import SHIPPED_TABLES
+from promptcli.backbones.names import SHIPPED_TABLES
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer

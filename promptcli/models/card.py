@@ -9,8 +9,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from promptcli.backbones.locating import SHIPPED, SHIPPED_TABLES
-from promptcli.backbones.names import words_only
+from promptcli.backbones.names import is_hub_id
 from promptcli.data.hub_sets import FILE_OF_SET, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.encoder.tensor_names import TUNED
@@ -131,16 +130,6 @@ def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list
             metric_value=round(score["value"] / 100, 6),
         )
     return list(results.values())
-
-
-def is_hub_id(backbone: str) -> bool:
-    """Return whether a backbone has a hub id: ``owner/name`` or ``name``, with or without
-    ``@revision``.
-    """
-    name = backbone.partition("@")[0]
-    is_shipped = name in SHIPPED or name in SHIPPED_TABLES
-    here = is_shipped or name.startswith((".", "/", "~")) or Path(backbone).exists()
-    return name.count("/") <= 1 and not here and not words_only(backbone)
 
 
 def publishable(entry: Entry) -> Entry:

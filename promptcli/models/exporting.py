@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PREFIX_TUNING
+from promptcli.backbones.adapter_files import ADAPTER_WEIGHTS, PREFIX_TUNING
 from promptcli.backbones.backbone_files import (
     is_tokenizer_file,
     save_tokenizer,
@@ -21,11 +21,18 @@ from promptcli.backbones.backbone_files import (
     vocabulary_of,
     write_json,
 )
-from promptcli.backbones.checking import TABLE_ROWS, check_links, opening
-from promptcli.backbones.locating import own_tokenizer, weights_digest
+from promptcli.backbones.checking import opening
 from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
-from promptcli.backbones.names import words_only
-from promptcli.backbones.provenance import OWN_TOKENIZER
+from promptcli.backbones.model_folder import (
+    ADAPTER_CONFIG,
+    CONFIG,
+    OWN_TOKENIZER,
+    WEIGHTS,
+    ModelFolder,
+    own_tokenizer,
+    weights_digest,
+)
+from promptcli.backbones.names import is_hub_id, words_only
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.encoder.sentence_encoder import Encoder
@@ -33,7 +40,7 @@ from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError, look_up, missing_libraries
 from promptcli.extensions import Table
 from promptcli.models import parity
-from promptcli.models.card import is_hub_id, publishable, write_card
+from promptcli.models.card import publishable, write_card
 from promptcli.models.entries import (
     BACKBONE,
     MODEL_MANIFEST,
@@ -43,7 +50,7 @@ from promptcli.models.entries import (
     write_entry,
     write_manifest,
 )
-from promptcli.models.foreign_formats import read_model_folder
+from promptcli.models.foreign_formats import read_model
 from promptcli.models.loading import Model, entry_from, entry_of, open_model
 from promptcli.models.sentence_transformers_format import (
     Exported,
@@ -55,9 +62,6 @@ from promptcli.models.sentence_transformers_format import (
 from promptcli.notes import without_network
 from promptcli.storage.files import atomic_folder, delete, list_files
 from promptcli.storage.tensors import save_tensors
-
-#: the files of a backbone besides weights and tokenizer
-_CONFIGS = ("config.json", ADAPTER_CONFIG)
 
 
 def save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
@@ -99,6 +103,7 @@ def save_encoder(
         encoder = open_model(entry, device="cpu", dtype="float32")
     check_shareable(encoder)
     own = encoder.backbone
+    source = ModelFolder(own.name, own.folder)
     tensors = encoder.tensors()
     #: hashes of an unchanged backbone's weights as written here and as loaded
     known: dict[str, str] = {}
@@ -113,11 +118,11 @@ def save_encoder(
             reason = str(error)
             for path in folder.iterdir():
                 delete(path)
-            copy_backbone(own.name, own.folder, folder / BACKBONE, weights=not own.merged)
+            copy_backbone(source, folder / BACKBONE, weights=not own.merged)
             if own.merged:
                 save_weights(own, folder / BACKBONE)
         else:
-            copy_backbone(own.name, own.folder, folder / OWN_TOKENIZER, weights=False)
+            copy_backbone(source, folder / OWN_TOKENIZER, weights=False)
             if not (tuned_weights(tensors) or own.merged):
                 loaded = own.provenance.weights_sha256
                 known = {"written": weights_digest(folder), "weights": loaded}
@@ -136,7 +141,7 @@ def check_shareable(encoder: TorchEncoder) -> None:
     """
     own = encoder.backbone
     if not words_only(own.name):
-        check_links(f"backbone {own.name!r}", own.folder, own.folder.glob("*.safetensors"))
+        ModelFolder(own.name, own.folder).check_links(own.folder.glob("*.safetensors"))
 
 
 def tensors_outside_backbone(encoder: TorchEncoder) -> dict[str, Tensor]:
@@ -146,21 +151,19 @@ def tensors_outside_backbone(encoder: TorchEncoder) -> dict[str, Tensor]:
     }
 
 
-def copy_backbone(name: str, source: Path, target: Path, *, weights: bool = True) -> None:
+def copy_backbone(source: ModelFolder, target: Path, *, weights: bool = True) -> None:
     """Copy the tokenizer of a backbone's folder, and with ``weights`` also its configuration and
     weights.
     """
-    if words_only(name):
+    if words_only(source.name):
         raise UsageError("word vectors are a file: share it, and use it with the model static-avg")
-    files = list(filter(is_tokenizer_file, own_tokenizer(source).iterdir()))
+    files = list(filter(is_tokenizer_file, own_tokenizer(source.path).iterdir()))
     if weights:
-        stored = [
-            path
-            for path in source.iterdir()
-            if path.match("*.safetensors*") and path.name != TENSORS
-        ]
-        files += [path for path in (*map(source.joinpath, _CONFIGS), *stored) if path.is_file()]
-    check_links(f"backbone {name!r}", source, files)
+        for path in source.path.iterdir():
+            is_weights = path.match("*.safetensors*") and path.name != TENSORS
+            if is_weights or path.name in (CONFIG, ADAPTER_CONFIG):
+                files.append(path)
+    source.check_links(files)
     target.mkdir()
     for path in files:
         shutil.copyfile(path, target / path.name)
@@ -192,7 +195,7 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
     def encode(probes: list[str]) -> np.ndarray:
         if reason is not None:  # there our module encodes
             with without_network():
-                written = read_model_folder(str(folder), folder)
+                written = read_model(ModelFolder(str(folder), folder))
                 return open_model(written, device="cpu", dtype="stored").encode(probes)
         from sentence_transformers import SentenceTransformer
 
@@ -229,7 +232,7 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
     if len(tokens) != 1 + max(tokens.values()):
         raise InexactError("the numbers of its vocabulary have gaps; model2vec counts tokens")
     rows = table.rows[: len(tokens)].contiguous()  # a checkpoint may have more than tokens
-    save_tensors({"embeddings": rows}, folder / TABLE_ROWS)
+    save_tensors({"embeddings": rows}, folder / WEIGHTS)
     write_json(folder / "tokenizer.json", table.definition, indent=None)
     config = {
         "model_type": "model2vec",

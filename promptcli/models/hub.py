@@ -19,7 +19,7 @@ from huggingface_hub.utils.tqdm import (
 )
 
 from promptcli.backbones.checking import opening
-from promptcli.backbones.provenance import OWN_TOKENIZER
+from promptcli.backbones.model_folder import OWN_TOKENIZER, ModelFolder
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.models.card import write_card
 from promptcli.models.entries import (
@@ -31,7 +31,7 @@ from promptcli.models.entries import (
     read_manifest,
 )
 from promptcli.models.exporting import open_whole, save_encoder
-from promptcli.models.foreign_formats import read_model_folder
+from promptcli.models.foreign_formats import read_model
 from promptcli.models.loading import Model, entry_from, entry_of, open_registry
 from promptcli.notes import bars_shown, is_offline, note
 from promptcli.storage.files import list_files, temporary_folder
@@ -161,7 +161,7 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
             commit = _fetch(api, repo, revision, folder)
         manifest = read_manifest(folder)
         with opening(f"model {repo}"):
-            entry = read_model_folder(str(folder), folder)  # compares sizes and checksums
+            entry = read_model(ModelFolder(str(folder), folder))  # compares sizes and checksums
         pulled = {"pulled": {"repo": repo, "revision": commit}, "backbone": entry.recipe.backbone}
         entry = replace(entry, name=name, provenance={**manifest.provenance, **pulled})
         return replace(registry.save(entry, force=force), fingerprint=manifest.fingerprint)

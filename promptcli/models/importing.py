@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from promptcli.backbones.adapter_files import ADAPTER_CONFIG, base_of
-from promptcli.backbones.checking import check_links, opening
+from promptcli.backbones.adapter_files import base_of
+from promptcli.backbones.checking import opening
 from promptcli.backbones.convert import convert_apart
-from promptcli.backbones.locating import FOLDER_FILES, locate, weight_files
+from promptcli.backbones.model_folder import ADAPTER_CONFIG, FOLDER_FILES, ModelFolder, locate
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.exporting import copy_backbone
-from promptcli.models.foreign_formats import read_model_folder
+from promptcli.models.foreign_formats import read_model
 from promptcli.models.loading import entry_from, open_model, open_registry
 from promptcli.models.parity import PROBES
 from promptcli.notes import note, without_network
@@ -55,17 +55,17 @@ def import_model(
     registry.check_free(name, force=force)
     with without_network(offline), registry.new_folder() as temporary:
         files = (*FOLDER_FILES, "*.bin") if convert else FOLDER_FILES
-        path, revision = locate(source, files=files)
-        check_links(f"model {source!r}", path, path.rglob("*"))
-        read = path
-        if convert and not list(path.rglob("*.safetensors")):
+        folder = locate(source, files=files)
+        folder.check_links(folder.path.rglob("*"))
+        read = folder
+        if convert and not list(folder.path.rglob("*.safetensors")):
             note(
                 f"a separate process converts {source}'s pickles to safetensors; it reads only"
                 " tensors"
             )
-            read = _convert(path, temporary / "converted")
-        with opening(f"model {source!r}"):
-            entry = read_model_folder(source, read)
+            read = replace(folder, path=_convert(folder.path, temporary / "converted"))
+        with opening(folder):
+            entry = read_model(read)
         kind = str(entry.provenance.get("kind", "promptcli folder"))
         if "backbone" in changes:
             raise UsageError(
@@ -75,15 +75,15 @@ def import_model(
         if "prompt" in changes:
             changes = {"period": None, **changes}
         entry = replace(entry, recipe=entry.recipe.replace(**changes))
-        backbone = _copy(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
-        if backbone is not None:
-            entry = with_backbone(entry, str(backbone))
-        elif entry.recipe.backbone == source and revision:
-            entry = with_backbone(entry, f"{source.partition('@')[0]}@{revision}")
+        is_named = entry.recipe.backbone == source and read is folder
+        if is_named and folder.revision:
+            entry = with_backbone(entry, f"{source.partition('@')[0]}@{folder.revision}")
+        elif not is_named or Path(source).is_dir():
+            entry = _take_backbone(entry, read, temporary / BACKBONE)
         encoder = open_model(entry, device="cpu", dtype="float32")
         encoder.encode(PROBES[:2])
         opened = entry_from(encoder)
-        imported = {"source": source, "revision": revision, "kind": kind}
+        imported = {"source": source, "revision": folder.revision, "kind": kind}
         entry = replace(
             entry,
             name=name,
@@ -106,21 +106,22 @@ def _convert(path: Path, folder: Path) -> Path:
     return folder
 
 
-def _copy(backbone: str, source: str, path: Path, read: Path, target: Path) -> Path | None:
-    """Copy a backbone that is inside the folder and return the copy.
-
-    None if it is named by its hub id.
+def _take_backbone(entry: Entry, folder: ModelFolder, target: Path) -> Entry:
+    """Copy an entry's backbone, or an adapter with its base, if it is inside the folder; return the
+    entry on the copy.
     """
-    folder = read if backbone == source else Path(backbone)
-    on_hub = folder == path and not Path(source).is_dir()
-    if on_hub or not is_below(folder, read):
-        return None
-    if not (folder / ADAPTER_CONFIG).is_file():
-        weight_files(f"model {source!r}", folder)
-    copy_backbone(source, folder, target)
-    base = base_of(f"model {source!r}", folder)
-    if base is not None and Path(base).is_relative_to(folder):
-        copied = target / Path(base).relative_to(folder)
+    path = Path(entry.recipe.backbone)
+    if entry.recipe.backbone == folder.name:
+        path = folder.path
+    if not is_below(path, folder.path):
+        return entry
+    backbone = ModelFolder(folder.name, path)
+    if not backbone.has(ADAPTER_CONFIG):
+        backbone.weight_files()
+    copy_backbone(backbone, target)
+    base = base_of(backbone)
+    if base is not None and Path(base).is_relative_to(backbone.path):
+        copied = target / Path(base).relative_to(backbone.path)
         copied.parent.mkdir(parents=True, exist_ok=True)
-        copy_backbone(source, Path(base), copied)
-    return target
+        copy_backbone(ModelFolder(base, Path(base)), copied)
+    return with_backbone(entry, str(target))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.word_tables import shipped_tokenizer
 from promptcli.encoder.sentence_encoder import Encoder
@@ -122,7 +122,7 @@ def _language_of_most(texts: Iterable[str]) -> str:
 @functools.cache
 def _english() -> PieceTokenizer:
     """Return the English vocabulary of the shipped encoders."""
-    return shipped_tokenizer(SHIPPED["mini-bert"])
+    return shipped_tokenizer(SHIPPED_BACKBONES["mini-bert"])
 
 
 @functools.cache

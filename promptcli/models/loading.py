@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.backbones.locating import SHIPPED as BACKBONES
-from promptcli.backbones.locating import hub_remedy, similar_name
-from promptcli.backbones.names import words_only
+from promptcli.backbones.model_folder import hub_remedy, locate, similar_name
+from promptcli.backbones.names import SHIPPED_BACKBONES, words_only
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, look_up
@@ -232,15 +231,15 @@ def _entry_named(text: str) -> Entry:
     if not is_folder and (recipe := _recipe_named(text)):
         return recipe
     if is_folder or "/" in text:
-        return read_model(text)
-    similar = similar_name(text, [*registry.names(), *RECIPES, *BACKBONES])
+        return read_model(locate(text))
+    similar = similar_name(text, [*registry.names(), *RECIPES, *SHIPPED_BACKBONES])
     if "@" in text or f"{_OWNER}{text}?" in similar:
         similar = ""
     reasons = []
     for name in [text] if os.path.exists(text) else [text, _OWNER + text]:
         with without_network(bool(similar)):  # a mistyped name of a shipped model is not looked up
             try:
-                return read_model(name)
+                return read_model(locate(name))
             except NotFoundError as error:
                 reasons.append(str(error).partition(";")[0])
     why = f"{similar} {hub_remedy(text)}" if similar else f" ({reasons[0]})"
@@ -258,7 +257,7 @@ def _recipe_named(text: str) -> Entry | None:
     """
     if text in RECIPES:
         return Entry(text, RECIPES[text])
-    if text in BACKBONES:
+    if text in SHIPPED_BACKBONES:
         return Entry(text, Recipe(text))
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))

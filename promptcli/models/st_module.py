@@ -8,9 +8,10 @@ from typing import Any, Self
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import InputModule
 
+from promptcli.backbones.model_folder import ModelFolder
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.models.exporting import save_encoder
-from promptcli.models.foreign_formats import read_model_folder
+from promptcli.models.foreign_formats import read_model
 from promptcli.models.loading import entry_from, open_model
 
 
@@ -61,7 +62,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         given = {name: options[name] for name in names if name in options}
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **given)
         path = Path(folder or model_name_or_path)
-        return cls(open_model(read_model_folder(str(path), path), dtype="stored"))
+        return cls(open_model(read_model(ModelFolder(str(path), path)), dtype="stored"))
 
 
 def as_sentence_transformer(encoder: TorchEncoder) -> SentenceTransformer:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.locating import SHIPPED
 from promptcli.backbones.lora import is_lora
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
@@ -385,7 +385,7 @@ class Run:
         Empty if the plain encoder is that model, or if the backbone is not shipped: users of other
         backbones do not ask for the default model.
         """
-        if published_name(plain.backbone) not in SHIPPED:
+        if published_name(plain.backbone) not in SHIPPED_BACKBONES:
             return []
         entry = open_registry().load(DEFAULT_MODEL)
         if self.config.start == DEFAULT_MODEL and plain.recipe == entry.recipe.resolve():

@@ -13,7 +13,7 @@ from promptcli.backbones import devices, kernels
 from promptcli.backbones.bert import ACTIVATIONS, BertModel
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 from tests.comparing import gap
 
@@ -107,7 +107,7 @@ def facts(tokenizer):
 
 
 def test_the_shipped_tokenizer_is_the_one_that_transformers_makes():
-    folder = SHIPPED["mini-bert"]
+    folder = SHIPPED_BACKBONES["mini-bert"]
     assert facts(read_wordpiece(folder)) == facts(AutoTokenizer.from_pretrained(folder))
 
 

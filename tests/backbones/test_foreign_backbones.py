@@ -169,7 +169,7 @@ DAMAGES = {
     ),
     "pad_token_id beyond the table": (
         config(pad_token_id=10**6),
-        "pad_token_id 1000000; its ids go from 0 to",
+        "pad_token_id 1000000 in config.json; its ids go from 0 to",
     ),
     "no layer more": (config(num_hidden_layers=3), "lacks 16 of its tensors"),
     "layers left over": (
@@ -185,9 +185,12 @@ DAMAGES = {
     "a decoder": (config(is_decoder=True), "is a decoder"),
     "a family that nobody knows": (
         config(model_type="bloom"),
-        "unknown family .*'bloom'; valid: bert",
+        "is a bloom: its family is not supported; supported: bert",
     ),
-    "config.json a list": (written("config.json", "[]"), "not a JSON object with a model_type"),
+    "config.json a list": (
+        written("config.json", "[]"),
+        "config.json: Expected `object`, got `array`",
+    ),
     "config.json deep": (written("config.json", "[" * 99999), "nested deeper"),
     # what would run code or change the weights
     "remote attention": (
@@ -409,7 +412,7 @@ def test_a_panic_of_the_tokenizer_is_one_line_and_what_stops_the_program_stops_i
     def fails(*_, **__):
         raise raised
 
-    monkeypatch.setattr("promptcli.backbones.checking.load_tokenizer", fails)
+    monkeypatch.setattr("promptcli.backbones.by_name.load_tokenizer", fails)
     panic = isinstance(raised, PanicException)
     with pytest.raises(
         UsageError if panic else type(raised), match=r"unwrap\(\)` on None$" if panic else None

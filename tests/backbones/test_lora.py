@@ -174,7 +174,7 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
         ({"base_model_name_or_path": "adapter"}, None, "an adapter itself"),
         ({"base_model_name_or_path": "gpt2"}, None, "and the backbone does not"),
         ({}, b"{}", "is damaged"),
-        ({}, b"", "reads safetensors only"),
+        ({}, b"", "pickles are not read"),
     ],
 )
 def test_adapters_that_cannot_be_added(

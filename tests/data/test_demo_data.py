@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.data.demo import DEFINITIONS_FILE, SENTENCES_FILE, TEXT
 from promptcli.data.sources import read_examples
 from promptcli.data.task_table import TASKS, TaskName
@@ -59,5 +59,7 @@ def test_definitions_are_of_words_that_mini_knows():
     definitions, known = examples.columns
     assert len(set(known)) == len(known) >= 200 and len(set(definitions)) == len(known)
     assert not [word for word, text in zip(known, definitions, strict=True) if word in text.split()]
-    vocabulary = (SHIPPED["mini-bert"] / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    vocabulary = (
+        (SHIPPED_BACKBONES["mini-bert"] / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    )
     assert len(set(known) & set(vocabulary)) >= 0.9 * len(known)

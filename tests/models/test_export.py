@@ -14,13 +14,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 import promptcli as pc
+from promptcli.backbones.model_folder import ModelFolder
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import CheckFailedError
 from promptcli.models.card import write_card
 from promptcli.models.entries import Entry, Registry
 from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers
-from promptcli.models.foreign_formats import read_model_folder
+from promptcli.models.foreign_formats import read_model
 from promptcli.models.loading import open_model, open_registry
 from promptcli.models.parity import PROBES, check_parity, lowest_cosine
 from promptcli.models.sentence_transformers_format import TYPED_SPECIAL
@@ -145,7 +146,9 @@ def test_the_rest_is_one_module_with_the_whole_encoder(recipe, reason, tiny_back
     assert any("trust_remote_code=True" in note for note in written.notes)
     types = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
     assert types == ["promptcli.models.st_module.PromptcliModule"]
-    again = open_model(read_model_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32")
+    again = open_model(
+        read_model(ModelFolder(str(tmp_path), tmp_path)), device="cpu", dtype="float32"
+    )
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
 
 
@@ -327,7 +330,7 @@ def equal_to_peft(folder, encoder, body, position):
     shutil.copytree(body.name_or_path, folder / "base")
     config |= {"base_model_name_or_path": "base", "revision": None}
     (folder / "adapter_config.json").write_text(json.dumps(config))
-    entry = read_model_folder(str(folder), folder)
+    entry = read_model(ModelFolder(str(folder), folder))
     read = open_model(
         replace(entry, recipe=entry.recipe.replace(pooling=encoder.pooling.spec)), dtype="float32"
     )

@@ -5,13 +5,13 @@ import shutil
 import torch
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.locating import SHIPPED, SHIPPED_TABLES
+from promptcli.backbones.names import SHIPPED_BACKBONES, SHIPPED_TABLES
 from promptcli.models.entries import Registry
 from promptcli.models.loading import open_model
 from promptcli.recipe import Recipe
 from tests.comparing import gap
 
-MINI = SHIPPED["mini-bert"]
+MINI = SHIPPED_BACKBONES["mini-bert"]
 
 
 def test_the_shipped_files_are_small():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import PUBLISHED
 from promptcli.named_templates import last_part
 from promptcli.training.config import (
@@ -16,7 +16,7 @@ from promptcli.training.config import (
 )
 from promptcli.training.methods import find_method, forms
 
-MINI = json.loads((SHIPPED["mini-bert"] / "config.json").read_text(encoding="utf-8"))
+MINI = json.loads((SHIPPED_BACKBONES["mini-bert"] / "config.json").read_text(encoding="utf-8"))
 SIMCSE = find_method("simcse", supervised=False)
 PROMPTBERT = find_method("promptbert", supervised=False)
 

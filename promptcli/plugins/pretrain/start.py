@@ -18,9 +18,10 @@ from scipy.sparse.linalg import svds
 from torch import Tensor
 
 from promptcli import notes
-from promptcli.backbones import checking, devices
+from promptcli.backbones import devices
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.language_models import ContinuedMaskedLM, MaskedCheckpoint, MaskedLM
+from promptcli.backbones.model_folder import json_field
 from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import (
     SPECIALS,
@@ -166,7 +167,7 @@ def _is_own(backbone: Backbone) -> bool:
     return (
         backbone.provenance.family == "bert"
         and first == SPECIALS
-        and checking.json_field(folder / "tokenizer_config.json", "do_lower_case") is True
+        and json_field(folder / "tokenizer_config.json", "do_lower_case") is True
         and not (folder / "tokenizer.json").is_file()
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.backbones.locating import SHIPPED
+from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.named_templates import named_templates
 from promptcli.plugins.pretrain import corpus as corpus_file
 from promptcli.plugins.pretrain.batches import (
@@ -141,7 +141,7 @@ def test_lines_without_content_have_the_plain_loss():
 
 @pytest.fixture
 def vocabulary():
-    return Vocabulary.load(SHIPPED["mini-bert"] / "vocab.txt")
+    return Vocabulary.load(SHIPPED_BACKBONES["mini-bert"] / "vocab.txt")
 
 
 def test_the_papers_own_templates_are_held_out(vocabulary):

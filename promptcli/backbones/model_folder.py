@@ -1,0 +1,326 @@
+"""The folder of a model, which anybody may have written: found by its name, and read with errors of
+one line.
+"""
+
+import functools
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
+
+from promptcli.backbones.names import (
+    MODEL_FILES,
+    SHIPPED_BACKBONES,
+    SHIPPED_TABLES,
+)
+from promptcli.errors import NotFoundError, UsageError, did_you_mean, one_line, shorten
+from promptcli.notes import is_offline, note, warn
+from promptcli.storage.files import inside, is_below, real_path, sha256
+from promptcli.storage.tensors import load_tensors
+from promptcli.storage.typed_documents import read_document
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+#: The backbone's own tokenizer, if the folder's ``tokenizer.json`` holds a template.
+OWN_TOKENIZER = "backbone_tokenizer"
+#: The matrix of a table of words, under sentence-transformers' name and model2vec's.
+TABLE_MATRICES = frozenset(("embedding.weight", "embeddings"))
+#: The tensors of a table in 4 bits.
+PACKED_ROWS = "embedding.packed"
+PACKED_SCALES = "embedding.scales"
+#: Patterns of the files that are read from a folder.
+FOLDER_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+
+_ENCODER_TENSORS = "tensors.safetensors"  # an encoder's own, beside its backbone
+_SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which
+#: Every model folder has one of these files: promptcli's, sentence-transformers', an adapter's, a
+#: language model's, or a table of words.
+_MARKS = ("promptcli.json", "modules.json", ADAPTER_CONFIG, CONFIG, "tokenizer.json")
+_HINT = "fetch the folder again"
+_WAYS = f"give a folder, a hub id, or what is shipped: {', '.join(SHIPPED_BACKBONES)}"
+_MISTYPED = 0.75  # a name this similar to a shipped one counts as mistyped; the hub is not asked
+#: Extension of weights that are not read -> reason and remedy.
+_OTHER_WEIGHTS = {
+    ".bin": "is a pickle and can run code: convert it, `promptcli models import FOLDER --name NAME"
+    " --convert`",
+    **dict.fromkeys(
+        (".pt", ".pth", ".ckpt", ".pkl"),
+        "is a pickle and can run code; take a checkpoint in safetensors",
+    ),
+    **dict.fromkeys(
+        (".h5", ".msgpack", ".ot", ".onnx"),
+        "is of another program; take a checkpoint in safetensors",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """The files of a model; ``str`` is how messages call it."""
+
+    name: str  #: as the user gave it: a shipped name, a folder, or a hub id
+    path: Path
+    revision: str | None = None  #: on the hub
+
+    def __str__(self) -> str:
+        return f"model {self.name!r}"
+
+    def error(self, reason: str) -> UsageError:
+        """Return the error that refuses the folder; the reason follows its name."""
+        return UsageError(f"{self} {reason}")
+
+    def has(self, file: str) -> bool:
+        """Return whether the folder has a file."""
+        return (self.path / file).is_file()
+
+    def inside(self, name: str, file: str = "files") -> Path:
+        """Return the path of a name that one of the folder's files gives; refuse a path that leads
+        out of the folder.
+        """
+        path = inside(self.path, name)
+        if path is None:
+            raise self.error(
+                f"has {shorten(name)} in its {file}, which leads out of the folder or is not a"
+                " file's name; put it inside"
+            )
+        return path
+
+    def subfolder(self, name: str) -> "ModelFolder":
+        """Return a folder inside, or the folder itself for an empty name."""
+        return ModelFolder(str(self.path / name), self.path / name) if name else self
+
+    def document(self, file: str, kind: Any = dict[str, Any]) -> Any:
+        """Return the content of a JSON file, as a dataclass or another type."""
+        if not self.has(file):
+            raise self.error(f"has no {file}; {_HINT}")
+        return read_document(self.inside(file), kind, hint=_HINT, error=UsageError)
+
+    def optional(self, file: str, kind: Any = dict[str, Any]) -> Any:
+        """Return the content of a JSON file; empty if it is missing."""
+        return self.document(file, kind) if self.has(file) else kind()
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """The content of ``config.json``."""
+        if not self.has(CONFIG):
+            raise NotFoundError(f"{self} has no {CONFIG}: not a model folder")
+        content: dict[str, Any] = self.document(CONFIG)
+        return content
+
+    def tensors(self, file: str = WEIGHTS) -> "dict[str, Tensor]":
+        """Return the tensors of a safetensors file by name."""
+        if not self.has(file):
+            convert = f"`promptcli models import {self.name} --name NAME --convert`"
+            raise self.error(f"has no {file}: pickles are not read; convert them, {convert}")
+        return load_tensors(self.inside(file), hint=_HINT, error=UsageError)
+
+    def tensor_names(self) -> frozenset[str]:
+        """Return the names of the tensors in ``model.safetensors``; empty if it is missing or
+        broken, which loading reports.
+        """
+        try:
+            with safe_open(self.path / WEIGHTS, framework="numpy") as file:
+                return frozenset(file.keys())
+        except (SafetensorError, OSError):
+            return frozenset()
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it holds a table of words: one row for each token, and no layers."""
+        names = self.tensor_names()
+        if names == {PACKED_ROWS, PACKED_SCALES}:
+            return True
+        return bool(names & TABLE_MATRICES) and names <= TABLE_MATRICES | {"mapping", "weights"}
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether it is part of the package, so that its files need no checks."""
+        return self.path in (*SHIPPED_BACKBONES.values(), *SHIPPED_TABLES.values())
+
+    def weight_files(self) -> list[Path]:
+        """Return the safetensors files, in order; refuse pickles, with the remedy."""
+        shards = json_field(self.path / _SHARDS, "weight_map")
+        for name in set(map(str, shards.values())) if isinstance(shards, dict) else ():
+            self.inside(name, _SHARDS)
+        files = sorted(self.path.glob("*.safetensors"))
+        files = [path for path in files if path.name != _ENCODER_TENSORS]
+        if files:
+            return files
+        remedies = dict.fromkeys(MODEL_FILES, "is a backbone itself: give that file")
+        remedies |= _OTHER_WEIGHTS
+        for path in sorted(self.path.iterdir()):
+            if path.suffix in remedies:
+                raise self.error(
+                    f"has its weights in {path.name} only, which {remedies[path.suffix]}"
+                )
+        raise self.error("has no *.safetensors weights")
+
+    def check_links(self, files: Iterable[Path]) -> None:
+        """Refuse links that lead out of the folder: its author could otherwise have this machine's
+        files copied.
+        """
+        for path in sorted(files):
+            if not is_below(real_path(path), self.path):
+                raise UsageError(
+                    f"{self}: {path.relative_to(self.path)} is a link that leads out of the folder"
+                )
+
+
+def json_or_none(path: Path) -> Any:
+    """Return the content of a JSON file; None if it is missing or malformed, which the reader of
+    the file reports.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, OSError, RecursionError):
+        return None
+
+
+def json_field(path: Path, field: str) -> Any:
+    """Return a field of a JSON object; None if the field, the file or the object is missing."""
+    content = json_or_none(path)
+    return content.get(field) if isinstance(content, dict) else None
+
+
+def own_tokenizer(folder: Path) -> Path:
+    """Return the folder of a backbone's tokenizer files."""
+    own = folder / OWN_TOKENIZER
+    return own if own.is_dir() else folder
+
+
+def weights_digest(folder: Path) -> str:
+    """Return the hash of a folder's configuration and weights. If they were written in another form
+    than loaded, return the original hash recorded in the folder.
+    """
+    digest = hashlib.sha256()
+    for path in [folder / CONFIG, *sorted(folder.glob("*.safetensors"))]:
+        if path.name != _ENCODER_TENSORS:
+            digest.update(sha256(path).encode())
+    record = json_field(folder / "promptcli.json", "backbone")
+    if isinstance(record, dict) and record.get("written") == digest.hexdigest():
+        return str(record["weights"])
+    return digest.hexdigest()
+
+
+#: The digest of a shipped folder, whose files do not change.
+shipped_digest = functools.cache(weights_digest)
+
+
+def locate(name: str, *, files: Sequence[str] = FOLDER_FILES) -> ModelFolder:
+    """Return the folder of a model: shipped, local, converted from a file, or fetched from the hub.
+
+    ``files`` are patterns of files to fetch. For names see ``load_backbone``; a revision may
+    contain slashes.
+    """
+    shipped = (SHIPPED_BACKBONES | SHIPPED_TABLES).get(name)
+    if shipped is not None:
+        return ModelFolder(name, shipped)
+    path = Path(name)
+    if path.is_dir():
+        return _local_folder(name, files)
+    if path.suffix in MODEL_FILES:
+        return ModelFolder(name, MODEL_FILES[path.suffix](name))
+    return _hub_folder(name, files)
+
+
+def _local_folder(name: str, files: Sequence[str]) -> ModelFolder:
+    folder = ModelFolder(name, Path(name))
+    _check_marks(folder)
+    for path in itertools.chain(*map(folder.path.glob, files)):
+        if path.exists() and not (path.is_file() or path.is_dir()):  # it may never end
+            raise UsageError(f"{path.name} of {folder} is a pipe or a device; put a file there")
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
+        note(
+            f"{name} is a folder here, and folders go first; the hub's model of that name:"
+            f" {name}@main"
+        )
+    return folder
+
+
+def _hub_folder(name: str, files: Sequence[str]) -> ModelFolder:
+    """Return a folder of the hub's cache, fetched if it is missing there."""
+    repository, _, revision = name.partition("@")
+    if name.startswith((".", "/", "~")) or repository.count("/") > 1:
+        raise NotFoundError(f"no backbone folder {name!r}; {_WAYS}")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    def snapshot(*, local: bool) -> ModelFolder:
+        path = snapshot_download(
+            repository, revision=revision or None, allow_patterns=[*files], local_files_only=local
+        )
+        folder = ModelFolder(name, Path(path), Path(path).name)
+        _check_marks(folder)
+        return folder
+
+    try:
+        return snapshot(local=True)
+    except (LocalEntryNotFoundError, FileNotFoundError):
+        _check_worth_asking(name)
+    except HFValidationError:
+        raise NotFoundError(f"no backbone {name!r}; {_WAYS}") from None
+    warn(f"downloading backbone {repository} from the Hugging Face hub")
+    try:
+        return snapshot(local=False)
+    except LocalEntryNotFoundError:
+        reason = "it cannot be reached"
+    except (HfHubHTTPError, OSError) as error:
+        reason = one_line(error, 200)
+    raise NotFoundError(f"model {name!r} could not be fetched from the hub: {reason}")
+
+
+def _check_marks(folder: ModelFolder) -> None:
+    if not any(map(folder.has, _MARKS)):
+        raise NotFoundError(f"{folder} has no {CONFIG}: not a model folder")
+
+
+def _check_worth_asking(name: str) -> None:
+    """Refuse to ask the hub if the network is forbidden, or if the name more likely means a file, a
+    folder or a known model.
+    """
+    if os.path.exists(name):
+        raise NotFoundError(f"{name!r} is a file; {_WAYS}")
+    meant = similar_name(name, SHIPPED_BACKBONES)
+    parent = Path(name).parent
+    if not meant and "/" in name and "@" not in name and parent.is_dir():
+        folders = [str(path) for path in parent.iterdir() if path.is_dir()]
+        meant = did_you_mean(name, folders) or f"; folder {str(parent)!r} has none of that name;"
+    if meant:
+        raise NotFoundError(f"no backbone {name!r}{meant} {hub_remedy(name)}")
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if is_offline() or HF_HUB_OFFLINE:
+        by = "offline" if is_offline() else "HF_HUB_OFFLINE"
+        raise NotFoundError(
+            f"model {name!r} is not in the local cache and {by} forbids the network"
+        )
+
+
+def hub_remedy(name: str) -> str:
+    """Return the part of a message that says how to name a hub repository."""
+    return f"for a hub repository of that name write {name}@main"
+
+
+def similar_name(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message that suggests a similar name; empty if there is none.
+
+    A model in the hub's cache that only lacks the owner goes first, then the known names.
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    # OWNER/NAME is the folder models--OWNER--NAME
+    for folder in sorted(Path(HF_HUB_CACHE).glob("models--*--*")):
+        _, owner, model = folder.name.split("--", 2)
+        if model.lower() == name.lower():
+            return f"; did you mean {owner}/{model}?"
+    return did_you_mean(name, known, likeness=_MISTYPED)
