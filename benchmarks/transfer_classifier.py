@@ -36,7 +36,7 @@ from promptcli.plugins.papers.classifier import (
     classify,
     stratified_folds,
 )
-from promptcli.plugins.papers.transfer import features
+from promptcli.plugins.papers.transfer import features, labels_of
 from promptcli.recipe import RECIPES
 from tests.reference.senteval_classifier import plain_cross_validated
 
@@ -85,7 +85,8 @@ def main() -> None:
     vectors = encoder.encode(distinct_sentences([task]))
     rows = row_of_sentences([task])
     splits = {
-        split: (features(vectors, part, rows), part.labels) for split, part in task.splits.items()
+        split: (features(vectors, part, rows), labels_of(part))
+        for split, part in task.splits.items()
     }
     (train, labels), (test_features, test_labels) = splits["train"], splits["test"]
     classes = int(labels.max()) + 1

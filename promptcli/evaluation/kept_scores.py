@@ -34,15 +34,14 @@ class KeptScores:
     """The scores of earlier evaluations; a ``fresh`` one returns none of them."""
 
     def __init__(self, settings: EvalSettings, *, fresh: bool = False) -> None:
-        self._cache = Cache(home_folder() / "cache" / "scores")
+        self._cache = Cache(home_folder() / "cache" / "scores", fresh=fresh)
         self._settings = settings
-        self._fresh = fresh
         self._hashes: dict[int, str] = {}  # of each task's data, by the task's id
 
     def get(self, encoder: TorchEncoder, label: Label, task: AnyTask) -> Score | None:
         """Return the score of an encoder on a task under a label, or None."""
         kind = _kept_as(task)
-        if kind is None or self._fresh:
+        if kind is None:
             return None
         values = self._cache.get(self._key(encoder, task))
         if values is None:

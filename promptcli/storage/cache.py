@@ -25,17 +25,27 @@ class Cache:
 
     A key is JSON-ready and names everything that determines the result; the versions of this
     package and of the libraries are added. If the file cannot be written, nothing is stored, and
-    one note says so.
+    one note says so. A ``fresh`` cache returns only values that it stored itself.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self.folder = folder
         self._values = folder / "values.sqlite"
         self._is_kept = True
+        self._fresh = fresh
+        self._renewed: set[str] = set()  # digests of keys
+
+    def is_hidden(self, key: Mapping[str, Any]) -> bool:
+        """Return whether the key's value may be of an earlier run, which a fresh cache hides."""
+        return self._fresh and digest(key) not in self._renewed
+
+    def renew(self, key: Mapping[str, Any]) -> None:
+        """Show the key's value from now on."""
+        self._renewed.add(digest(key))
 
     def get(self, key: Mapping[str, Any]) -> Any:
         """Return the value of a key, or None."""
-        if self._values.exists():
+        if self._values.exists() and not self.is_hidden(key):
             with contextlib.suppress(sqlite3.Error, ValueError):
                 for (value,) in self._execute("SELECT value FROM kept WHERE key = ?", digest(key)):
                     return json.loads(value)
@@ -43,6 +53,7 @@ class Cache:
 
     def put(self, key: Mapping[str, Any], value: Any) -> None:
         """Store a JSON-ready value."""
+        self.renew(key)
         if not self._is_kept:
             return
         insert = "INSERT OR REPLACE INTO kept VALUES (?, ?)"

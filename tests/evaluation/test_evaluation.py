@@ -19,7 +19,7 @@ from promptcli.evaluation.evaluator import (
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
 from promptcli.models.loading import open_model
 from promptcli.notes import stages_shown
-from promptcli.plugins.papers.transfer import AccuracyScore, LabelledExamples, TransferTask
+from promptcli.plugins.papers.transfer import AccuracyScore, TransferTask
 from promptcli.recipe import RECIPES, Recipe
 from tests.comparing import refusal
 from tests.letters import LETTERS, LetterEncoder, count_letters
@@ -181,9 +181,9 @@ def test_accuracies_on_other_data_are_not_compared():
         compare([accuracy([1, 0], "a")], [accuracy([1, 0], "b", data="1" * 64)])
 
 
-def labelled(label, second=None):
-    examples = LabelledExamples(["a cat", "a dog"], second, np.array([0, label]))
-    return TransferTask("TREC", {"all": examples})
+def labelled(label, second=(None, None)):
+    rows = list(zip(["a cat", "a dog"], second, [0, label], strict=True))
+    return TransferTask("TREC", {"all": rows})
 
 
 def ranked(grade, query="a cat"):

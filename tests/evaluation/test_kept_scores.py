@@ -13,7 +13,6 @@ from promptcli.evaluation.evaluator import EvalSettings, embed_tasks, score_vect
 from promptcli.evaluation.kept_scores import KeptScores
 from promptcli.evaluation.scores import Label
 from promptcli.plugins.papers import classifier
-from promptcli.plugins.papers.transfer import LabelledExamples
 from promptcli.plugins.papers.transfer import TransferTask as Transfer
 from promptcli.recipe import RECIPES, LeadingTexts
 
@@ -21,7 +20,8 @@ LABEL = Label("tiny", "cls")
 WORDS = ["a dog", "a cat", "the sun", "a tree", "the sea", "two men", "a car", "red hat"]
 STS = STSTask("STS14", "test", "senteval", "raw", {"a": Pairs(WORDS, WORDS[::-1], np.arange(8.0))})
 RETRIEVAL = RetrievalTask("retrieval:notes", WORDS[:2], WORDS[2:], [{0: 1.0}, {3: 2.0, 1: 1.0}])
-TRANSFER = Transfer("CR", {"all": LabelledExamples(WORDS * 12, None, np.arange(96) // 3 % 2)})
+LABELLED = [(word, None, number // 3 % 2) for number, word in enumerate(WORDS * 12)]
+TRANSFER = Transfer("CR", {"all": LABELLED})
 
 
 @pytest.fixture

@@ -74,21 +74,21 @@ def reproduce(
         settings: Changed settings of the trained rows whose methods have them.
 
     Returns:
-        The tables on their backbones, each as soon as it is measured; a failure affects only
-            its own table.
+        The tables on their backbones, each when it is measured; a failure affects only its
+            table.
 
     Raises:
         UsageError: An unknown table or head.
     """
-    from promptcli.data import senteval
     from promptcli.plugins.papers.contexts import (
         FiguresCache,
         MeasurementContext,
+        existing_folder,
         head_of,
         open_backbone,
     )
     from promptcli.plugins.papers.documents import wanted_tables
-    from promptcli.plugins.papers.figures import painter
+    from promptcli.plugins.papers.pictures import can_draw
 
     choice = _choice(backbone)
     if head is not None:
@@ -97,25 +97,27 @@ def reproduce(
     runs: Sequence[int] = ()
     if train:
         runs = (42,) if seeds == 1 else range(seeds)
+    folder = existing_folder(data_dir)
     contexts = {}
-    with senteval.tasks_from(data_dir):
-        for name in dict.fromkeys(name for _, name in wanted):
-            contexts[name] = MeasurementContext(
-                name,
-                partial(open_backbone, dataclasses.replace(choice, model=name)),
-                FiguresCache(fresh=force),
-                texts=texts,
-                seeds=runs,
-                head=head,
-                draw=painter(Path(output), plot),
-                paper=paper,
-                changes=settings or {},
-            )
-    return _measure([(table, contexts[name]) for table, name in wanted], Path(output), plot)
+    for name in dict.fromkeys(name for _, name in wanted):
+        contexts[name] = MeasurementContext(
+            name,
+            partial(open_backbone, dataclasses.replace(choice, model=name)),
+            FiguresCache(fresh=force),
+            folder,
+            texts=texts,
+            seeds=runs,
+            head=head,
+            pictures=Path(output) if can_draw() else None,
+            plot=plot,
+            paper=paper,
+            changes=settings or {},
+        )
+    return _measure([(table, contexts[name]) for table, name in wanted], Path(output))
 
 
 def _measure(
-    wanted: "Sequence[tuple[PublishedTable, MeasurementContext]]", folder: Path, plot: Path | None
+    wanted: "Sequence[tuple[PublishedTable, MeasurementContext]]", folder: Path
 ) -> Iterator[Reproduction]:
     """Yield each table on its backbone."""
     from promptcli.plugins.papers.documents import measure_table
@@ -128,36 +130,42 @@ def _measure(
         except PromptcliError as error:
             label = f"{table.name} on {context.backbone_name}"
             yield Reproduction(label, error=error)
+            continue
+        if any(row["figures"] for row in document["rows"]):
+            file = write_result(folder, document)
+            drawn = draw_numbers(folder, document, context.plot)
+            yield Reproduction(table.name, document, file, drawn=drawn)
         else:
-            if any(row["figures"] for row in document["rows"]):
-                file = write_result(folder, document)
-                drawn = draw_numbers(folder, document, plot)
-                yield Reproduction(table.name, document, file, drawn=drawn)
-            else:
-                yield Reproduction(table.name, document)
+            yield Reproduction(table.name, document)
 
 
 def overviews(
     backbone: str | Choice | None = None,
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
+    data_dir: str | Path | None = None,
 ) -> list[dict[str, Any]]:
     """Return every table's requirements and the number of its values that can be measured here,
     offline.
 
     The result is JSON-ready.
     """
-    from promptcli.plugins.papers.contexts import MeasurementContext, open_backbone
+    from promptcli.plugins.papers.contexts import (
+        MeasurementContext,
+        existing_folder,
+        open_backbone,
+    )
     from promptcli.plugins.papers.documents import overview
-    from promptcli.plugins.papers.figures import painter
+    from promptcli.plugins.papers.pictures import can_draw
 
     choice = _choice(backbone)
     with notes.without_network():
         context = MeasurementContext(
             choice.model or choice.backbone,
             partial(open_backbone, choice),
+            data_dir=existing_folder(data_dir),
             texts=texts,
-            draw=painter(Path()),
+            pictures=Path() if can_draw() else None,
         )
         return [overview(table, context) for table in published_tables().values()]
 

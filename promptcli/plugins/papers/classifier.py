@@ -130,14 +130,10 @@ class Classifiers:
         the bias last, and the accuracies (f, r) on the held-out examples, 0 to 1.
         """
         training = self.training
-        features, labels = self.features, self.labels
-        with torch.random.fork_rng(devices=[]):  # a linear layer as PyTorch makes it from a seed
-            torch.manual_seed(training.seed)
-            layer = torch.nn.Linear(features.shape[1] - 1, int(labels.max()) + 1)
-        first = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach().to(features.device)
-        decays = torch.tensor([list(fit.decays) for fit in fits], device=features.device)  # (f, r)
+        decays = torch.tensor([list(fit.decays) for fit in fits], device=self.features.device)
+        initial = self._initial_weights().repeat(decays.shape[1], 1, 1)
         # one parameter per fit: an optimiser skips parameters without gradient
-        parameters = [first.repeat(decays.shape[1], 1, 1).requires_grad_() for _ in fits]
+        parameters = [initial.clone().requires_grad_() for _ in fits]
         optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
         best = torch.stack(parameters).detach()
         accuracy = torch.full(decays.shape, -1.0, dtype=torch.float64)
@@ -155,24 +151,32 @@ class Classifiers:
                     loss.backward()  # type: ignore[no-untyped-call]
                     optimizer.step()
             passes += training.epoch_size
-            left = []
             for number in going:
-                found = parameters[number].detach()
-                held_out = fits[number].held_out
-                scores = torch.einsum("hd,rcd->hrc", features[held_out], found)
-                hits = scores.argmax(-1) == labels[held_out][:, None]
-                reached = hits.double().mean(0).cpu()
+                weights = parameters[number].detach()
+                reached = self.hits(weights, fits[number].held_out).double().mean(0)
                 trains = futile[number] <= training.tenacity
                 is_better = trains & (reached > accuracy[number])
                 accuracy[number, is_better] = reached[is_better]
-                best[number, is_better] = found[is_better]
+                best[number, is_better] = weights[is_better]
                 futile[number] += trains & ~is_better
-                if (futile[number] <= training.tenacity).any():
-                    left.append(number)
+            left = [number for number in going if (futile[number] <= training.tenacity).any()]
             advance(len(going) - len(left))
             going = left
         advance(len(going))
         return best, accuracy
+
+    def _initial_weights(self) -> Tensor:
+        """Return the weights (c, d + 1) of a linear layer as PyTorch makes it from the seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.training.seed)
+            layer = torch.nn.Linear(self.features.shape[1] - 1, int(self.labels.max()) + 1)
+        weights = torch.cat([layer.weight, layer.bias[:, None]], dim=1)
+        return weights.detach().to(self.features.device)
+
+    def hits(self, weights: Tensor, rows: RowNumbers) -> Tensor:
+        """Return whether each of r classifiers (r, c, d + 1) is right on n examples, (n, r)."""
+        scores = torch.einsum("nd,rcd->nrc", self.features[rows], weights)
+        return (scores.argmax(-1) == self.labels[rows][:, None]).cpu()
 
     def _batches(self, fits: Sequence[ClassifierFit]) -> Iterator[Tensor]:
         """Yield the rows (f, b) of each step of a pass over the fits' examples, in a new order.
@@ -202,14 +206,16 @@ class Classifiers:
         means = errors.view(fits, -1).sum(1) / (rows >= 0).sum(1)
         return means.sum() + (decays * weights.square().sum((2, 3))).sum() / 2
 
-    def best(self, fits: Sequence[ClassifierFit], advance: Advance) -> tuple[int, float, Tensor]:
-        """Return the index of the best of ``DECAYS`` over fits that try all of them, its mean
-        accuracy x 100, and the weights (f, c, d + 1).
+    def choose_decay(
+        self, fits: Sequence[ClassifierFit], advance: Advance
+    ) -> tuple[float, float, Tensor]:
+        """Return the best of ``DECAYS`` over fits that try all, its mean accuracy x 100, and its
+        weights (f, c, d + 1).
         """
         weights, accuracy = self.train(fits, advance)
         scores = [round(100 * float(value), 2) for value in accuracy.mean(0)]
         best = int(np.argmax(scores))
-        return best, scores[best], weights[:, best]
+        return DECAYS[best], scores[best], weights[:, best]
 
 
 def stratified_folds(labels: Labels, folds: int, seed: int) -> list[tuple[RowNumbers, RowNumbers]]:
@@ -288,30 +294,27 @@ def classify(
     else:
         outer = [(rows["train"], rows["test"])]
     count = 1 if "dev" in splits else (folds + 1) * len(outer)
-    chosen = []
+    decays, dev_scores, last = [], [], []
     with stage(f"classify {task}".strip(), count) as advance:
-        if "dev" in splits:
-            fits = [classifiers.fit(rows["train"], DECAYS, rows["dev"])]
-            best, score, trained = classifiers.best(fits, advance)
-            chosen.append((DECAYS[best], score))
-        else:
-            last = []
-            for learned, _ in outer:
+        for learned, _ in outer:
+            if "dev" in splits:
+                fits = [classifiers.fit(learned, DECAYS, rows["dev"])]
+            else:
                 inner = stratified_folds(labels[learned], folds, seed)
                 fits = [classifiers.fit(learned[kept], DECAYS, learned[out]) for kept, out in inner]
-                best, score, _ = classifiers.best(fits, advance)
-                chosen.append((DECAYS[best], score))
-                last.append(classifiers.fit(learned, [DECAYS[best]]))
+            decay, dev_score, trained = classifiers.choose_decay(fits, advance)
+            decays.append(decay)
+            dev_scores.append(dev_score)
+            last.append(classifiers.fit(learned, [decay]))
+        if "dev" not in splits:
             trained = classifiers.train(last, advance)[0][:, 0]
     right = np.zeros(len(labels))
     for (_, tested), weights in zip(outer, trained, strict=True):
-        hits = (classifiers.features[tested] @ weights.T).argmax(1) == classifiers.labels[tested]
-        right[tested] = hits.cpu().numpy()
+        right[tested] = classifiers.hits(weights[None], tested)[:, 0].numpy()
     test = [round(100 * float(right[tested].mean()), 2) for _, tested in outer]
-    decays, dev_scores = zip(*chosen, strict=True)
     return Outcome(
         round(float(np.mean(test)), 2),
         right[np.sort(np.concatenate([tested for _, tested in outer]))],
         round(float(np.mean(dev_scores)), 2),
-        [*decays],
+        decays,
     )

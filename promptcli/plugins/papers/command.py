@@ -11,7 +11,6 @@ from promptcli import errors
 from promptcli.cli import options, result_files
 from promptcli.cli.console import result, result_json, show
 from promptcli.cli.options import Json
-from promptcli.data import senteval
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 from promptcli.plugins import papers as library
@@ -110,8 +109,9 @@ def reproduce(
         if printed not in ("table", "json"):
             raise errors.unknown("format", printed, ("table", "json"))
         name = backbone or options.default_backbone(paper=paper)
-        with senteval.tasks_from(folder):
-            overviews = library.overviews(dataclasses.replace(choice, model=name), texts=texts)
+        overviews = library.overviews(
+            dataclasses.replace(choice, model=name), texts=texts, data_dir=folder
+        )
         if printed == "json":
             result_json({"backbone": name, "tables": overviews})
         else:

@@ -3,10 +3,10 @@
 import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -32,6 +32,8 @@ from promptcli.storage.files import atomic_path
 from promptcli.storage.runs import RunFolder
 from promptcli.storage.tensors import save_tensors
 
+Loaded = TypeVar("Loaded")
+
 PROTOCOL = "senteval"  #: the papers' pairs and text
 
 #: Option of training data -> the allowed layouts.
@@ -54,65 +56,39 @@ class MeasureData:
 
 
 class FiguresCache(Cache):
-    """Values, and the tensors of trained rows, stored on disk under a key of everything that
-    determines them.
-
-    A ``fresh`` cache returns only its own new values.
-    """
+    """Measured values, and the tensors of trained rows, on disk."""
 
     def __init__(self, folder: Path | None = None, *, fresh: bool = False) -> None:
-        super().__init__(folder or home_folder() / "cache" / "figures")
-        self._fresh = fresh
-        self._written: set[str] = set()
-
-    def get(self, key: Mapping[str, Any]) -> Any:
-        return None if self._is_hidden(digest(key)) else super().get(key)
-
-    def put(self, key: Mapping[str, Any], value: Any) -> None:
-        super().put(key, value)
-        self._written.add(digest(key))
+        super().__init__(folder or home_folder() / "cache" / "figures", fresh=fresh)
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
-        path = self._path(key, ".safetensors")
-        if not self._is_hidden(path.name):
+        if not self.is_hidden(key):
             with contextlib.suppress(OSError, SafetensorError):
-                return load_file(path)
+                return load_file(self._path(key, ".safetensors"))
         return None
 
     def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        path = self._path(key, ".safetensors")
-        with atomic_path(path) as temporary:
+        with atomic_path(self._path(key, ".safetensors")) as temporary:
             save_tensors(tensors, temporary)
-        self._written.add(path.name)
+        self.renew(key)
 
     @contextlib.contextmanager
-    def unfinished(self, key: Mapping[str, Any]) -> Iterator[Path]:
+    def training_folder(self, key: Mapping[str, Any]) -> Iterator[Path]:
         """Yield the folder of a training, as a stopped run left it.
 
         It is deleted once the block succeeds. A folder in use by another process is refused.
         """
         run = RunFolder(self._path(key, ".run"))
         with run.claim("the same work", "leave it out"):
-            if self._is_hidden(run.folder.name):
+            if self.is_hidden(key):
                 run.discard()
             run.folder.mkdir(exist_ok=True)
-            self._written.add(run.folder.name)
+            self.renew(key)
             yield run.folder
             run.discard()
 
-    def _is_hidden(self, name: str) -> bool:
-        """Return whether the named value is older, which a fresh cache hides."""
-        return self._fresh and name not in self._written
-
     def _path(self, key: Mapping[str, Any], suffix: str) -> Path:
         return self.folder / f"{digest(key)}{suffix}"
-
-
-def _data_folder() -> Path | None:
-    folder = senteval.senteval_folder()
-    if folder is not None and not folder.is_dir():
-        raise NotFoundError(f"{folder}: no such folder; give a SentEval `downstream` folder")
-    return folder
 
 
 @dataclass(eq=False)
@@ -123,19 +99,17 @@ class MeasurementContext:
     open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
     #: of measured values and trained weights
     cache: FiguresCache = field(default_factory=FiguresCache)
-    #: SentEval folder, or None for the hub
-    data_dir: Path | None = field(default_factory=_data_folder)
-    #: data for fitting, counting and training
-    texts: Texts = field(default_factory=Texts)
+    data_dir: Path | None = None  #: SentEval folder, or None for the hub
+    texts: Texts = field(default_factory=Texts)  #: data for fitting, counting and training
     seeds: Sequence[int] = ()  #: seeds of every trained row's runs; empty: such rows are left out
     head: str | None = None  #: head of Ditto's rows; None: the backbone's published head
-    draw: "Draw | None" = None  #: None: the papers' figures are left out
+    pictures: Path | None = None  #: folder of drawn figures; None: they are left out
+    plot: Path | None = None  #: a second file of the one figure that is drawn
     paper: bool = False  #: whether trained rows have the settings published for their backbones
     changes: Mapping[str, Any] = field(default_factory=dict)  #: changed settings of trained rows
-    #: measured systems, by a hash of system and data
-    scores: dict[str, list[Score]] = field(default_factory=dict, init=False)
-    _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
-    _examples: dict[str, sources.TrainingExamples] = field(default_factory=dict, init=False)
+    #: scores by task, by the hash of a system and the names of the tasks
+    scores: dict[tuple[str, ...], Sequence[Score]] = field(default_factory=dict, init=False)
+    _loaded: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     @functools.cached_property
     def backbone(self) -> Backbone:
@@ -183,10 +157,26 @@ class MeasurementContext:
             facts["extension"] = vars(self.backbone.extension)
         return facts
 
+    def once(self, key: Hashable, load: Callable[[], Loaded]) -> Loaded:
+        """Return the data of a key, loaded once."""
+        if key not in self._loaded:
+            self._loaded[key] = load()
+        return cast(Loaded, self._loaded[key])
+
     @functools.cached_property
     def sentences(self) -> list[str]:
         with senteval.tasks_from(self.data_dir):
             return sources.fitting_sentences(self.texts.corpus)
+
+    def examples(self, kind: str) -> sources.TrainingExamples:
+        """Return the training data of a kind in ``EXAMPLES``."""
+        source = getattr(self.texts, kind)
+        if source is None:
+            columns = ", ".join(EXAMPLES[kind][0])
+            raise UsageError(f"rows trained on {kind} need a file with columns {columns}")
+        return self.once(
+            ("examples", kind), lambda: sources.training_examples(source, layouts=EXAMPLES[kind])
+        )
 
     @functools.cached_property
     def corpus_facts(self) -> Facts:
@@ -197,19 +187,9 @@ class MeasurementContext:
             "sha256": hashlib.sha256("\n".join(self.sentences).encode()).hexdigest(),
         }
 
-    def examples(self, kind: str) -> sources.TrainingExamples:
-        """Return the training data of a kind in ``EXAMPLES``."""
-        source = getattr(self.texts, kind)
-        if source is None:
-            columns = ", ".join(EXAMPLES[kind][0])
-            raise UsageError(f"rows trained on {kind} need a file with columns {columns}")
-        if kind not in self._examples:
-            self._examples[kind] = sources.training_examples(source, layouts=EXAMPLES[kind])
-        return self._examples[kind]
-
     def text_facts(self, kind: str) -> Facts:
-        """Return the identity of the corpus, or of the training data of another kind, JSON-ready,
-        without their folder.
+        """Return the identity of the texts of a kind in ``EXAMPLES``, JSON-ready, without their
+        folder.
         """
         if kind == "corpus":
             return self.corpus_facts
@@ -219,22 +199,21 @@ class MeasurementContext:
 
     def tasks(self, names: Sequence[str]) -> MeasureData:
         """Return STS tasks; ``content`` is the list of those with data."""
+        return self.once(tuple(names), lambda: self._load_tasks(names))
 
-        def load() -> MeasureData:
-            loaded = load_tasks(self.data_dir, names, PROTOCOL)
-            note_missing(loaded.missing)
-            facts = {
-                task.label: {
-                    "pairs": len(task.pairs()),
-                    "expected_pairs": task.expected_pairs,
-                    "text": task.text,
-                    "sha256": task.sha256(),
-                }
-                for task in loaded.tasks
+    def _load_tasks(self, names: Sequence[str]) -> MeasureData:
+        loaded = load_tasks(self.data_dir, names, PROTOCOL)
+        note_missing(loaded.missing)
+        facts = {
+            task.label: {
+                "pairs": len(task.pairs()),
+                "expected_pairs": task.expected_pairs,
+                "text": task.text,
+                "sha256": task.sha256(),
             }
-            return MeasureData(facts, loaded.missing, loaded.tasks)
-
-        return self.once(" ".join(names), load)
+            for task in loaded.tasks
+        }
+        return MeasureData(facts, loaded.missing, loaded.tasks)
 
     def development(self) -> STSTask:
         """Return the pairs that choose trained weights and heads, as in the papers."""
@@ -245,22 +224,34 @@ class MeasurementContext:
         return task
 
     def analyze(self, name: str, on: str | Sequence[str] | None = None, **settings: Any) -> Any:
-        """Return the result of an analysis of the backbone, whatever the recipe."""
+        """Return the result of an analysis of the backbone, for any recipe."""
         recipe = Recipe(backbone=self.backbone.name)
-        [found] = analyze_each(name, [TorchEncoder(recipe, self.backbone, {})], on, **settings)
-        return found
+        [analysis] = analyze_each(name, [TorchEncoder(recipe, self.backbone, {})], on, **settings)
+        return analysis
 
-    def once(self, name: str, load: Callable[[], MeasureData]) -> MeasureData:
-        """Return the data of a name, loaded once."""
-        if name not in self._loaded:
-            self._loaded[name] = load()
-        return self._loaded[name]
+
+def backbone_stem(backbone: Mapping[str, Any]) -> str:
+    """Return a backbone's name in files: with its hash unless it is published or shipped."""
+    name = str(backbone["name"])
+    if backbone["published"] == name:
+        return name
+    return f"{name}-{backbone['id']}"
 
 
 def note_missing(missing: Mapping[str, str]) -> None:
     """Note which data sets are missing, and why."""
     for label, reason in missing.items():
         note(f"no data of {label}: {reason}")
+
+
+def existing_folder(data_dir: str | Path | None) -> Path | None:
+    """Return a SentEval folder as a path; refuse a missing one."""
+    if data_dir is None:
+        return None
+    folder = Path(data_dir)
+    if not folder.is_dir():
+        raise NotFoundError(f"{folder}: no such folder; give a SentEval `downstream` folder")
+    return folder
 
 
 def open_backbone(choice: Choice) -> Backbone:
@@ -288,13 +279,9 @@ def analyze_each(
     """Return an analysis's result for each encoder, in order."""
     from promptcli import analyze
 
-    found = analyze(name, encoders, on, **settings)
-    assert isinstance(found, dict)
-    return list(found.values())
-
-
-#: Draws the figure of that name into a file, and returns the file's name.
-Draw = Callable[[str, MeasurementContext], str]
+    analyses = analyze(name, encoders, on, **settings)
+    assert isinstance(analyses, dict)
+    return list(analyses.values())
 
 
 def head_of(text: str, backbone: str) -> str:

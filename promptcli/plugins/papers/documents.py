@@ -1,7 +1,8 @@
 """The result document of a table: its rows planned, measured and compared with the paper's."""
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -34,16 +35,13 @@ from promptcli.plugins.papers.systems import (
     SYSTEMS,
     MeasuredSystem,
     RowKind,
-    Systems,
     grouped_by_input,
-    hash_of,
     recipe_id,
-    training_facts,
 )
 from promptcli.storage.cache import library_versions
 
 
-@dataclass
+@dataclass(eq=False)
 class PlannedRow:
     """One row of a table, its obstacles and its measured values."""
 
@@ -95,7 +93,7 @@ def wanted_tables(
         return [(table, backbone or default) for table in tables]
     pairs = []
     for table in tables:
-        measured = [row for row in table.rows if SYSTEMS[row.kind].on_backbone(train=train)]
+        measured = [row for row in table.rows if SYSTEMS[row.kind].is_measured(train=train)]
         published = dict.fromkeys(row.backbone for row in measured)
         names = [name for name in published if name not in (NO_MODEL, ANY_MODEL)]
         pairs += [(table, name) for name in names or [default]]
@@ -105,7 +103,7 @@ def wanted_tables(
 def _check_row(row: PublishedRow, table: PublishedTable, context: MeasurementContext) -> None:
     """Refuse a row without any measurable column."""
     kind = SYSTEMS[row.kind]
-    if not kind.on_backbone(train=bool(context.seeds)):
+    if not kind.is_measured(train=bool(context.seeds)):
         raise UsageError(kind.absent.format(row.argument))
     if kind.backbone == "words":
         takes = words_only(context.backbone_name)
@@ -180,14 +178,14 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> Facts:
     seeds: Facts = {"bootstrap": statistics.BOOTSTRAP_SEED}
     if any(row.kind.trains and row.cells for row in rows):
         seeds["training"] = list(context.seeds)
-    on_backbone = any(row.kind.on_backbone(train=bool(context.seeds)) for row in rows)
+    is_on_backbone = any(row.kind.is_measured(train=bool(context.seeds)) for row in rows)
     return {
         "promptcli": promptcli.__version__,
         "versions": library_versions(),
         "table": table.name,
         "title": table.title,
         "columns": list(table.columns),
-        "backbone": context.backbone_facts if on_backbone else None,
+        "backbone": context.backbone_facts if is_on_backbone else None,
         "protocol": PROTOCOL,
         "seeds": seeds,
         "resamples": statistics.RESAMPLES,
@@ -207,49 +205,51 @@ def _measure_rows(
     data = MeasureData()
     for measure in dict.fromkeys(MEASURE_OF[column] for column in table.columns):
         columns = {column for column in table.columns if MEASURE_OF[column] == measure}
-        measured = [
-            (row, row.system.runs)
-            for row in rows
-            if row.system and columns - row.not_measured.keys()
-        ]
-        if not measured:
+        runs_of = {
+            row: row.system.runs for row in rows if row.system and columns - row.not_measured.keys()
+        }
+        if not runs_of:
             continue
         loaded = data_of(measure, context)
         data.facts.update(loaded.facts)
         data.missing.update(loaded.missing)
-        cells = _measure(measure, [run for _, runs in measured for run in runs], context)
-        for row, runs in measured:
-            row.cells |= over_runs([cells[run] for run in runs])
+        cells = _measure(measure, itertools.chain(*runs_of.values()), context)
+        for row, runs in runs_of.items():
+            row.cells |= over_runs([cells[run.id] for run in runs])
     return data
 
 
 def _measure(
-    name: str, systems: Systems, context: MeasurementContext
-) -> dict[MeasuredSystem, Cells]:
-    """Return each system's cells.
+    name: str, systems: Iterable[MeasuredSystem], context: MeasurementContext
+) -> dict[str, Cells]:
+    """Return the cells of systems by their ids.
 
     Equal systems are measured once; known cells come from the cache.
     """
     measure = MEASURES[name]
     data = data_of(name, context)
     assert measure.run is not None
-    keys = {system: {"measure": name, **system.identity, "data": data.facts} for system in systems}
-    hashes = {system: hash_of(key) for system, key in keys.items()}
-    known: dict[str, Cells] = {}
-    unknown: dict[str, MeasuredSystem] = {}
-    for system, key in keys.items():
-        cached = context.cache.get(key) if measure.cached else None
+    cells: dict[str, Cells] = {}
+    keys: dict[str, Facts] = {}
+    unknown = []
+    for system in systems:
+        if system.id in keys:
+            continue
+        keys[system.id] = {"measure": name, **system.identity, "data": data.facts}
+        cached = context.cache.get(keys[system.id]) if measure.cached else None
         if cached is None:
-            unknown.setdefault(hashes[system], system)
+            unknown.append(system)
         else:
-            known[hashes[system]] = cached
-    for members in grouped_by_input(unknown.values()):
-        for system, cells in zip(members, measure.run(members, data, context), strict=True):
-            kept = {column: value for column, value in cells.items() if column in measure.columns}
-            known[hashes[system]] = kept
+            cells[system.id] = cached
+    for group in grouped_by_input(unknown):
+        for system, measured in zip(group, measure.run(group, data, context), strict=True):
+            kept = {
+                column: value for column, value in measured.items() if column in measure.columns
+            }
+            cells[system.id] = kept
             if measure.cached:
-                context.cache.put(keys[system], kept)
-    return {system: known[key] for system, key in hashes.items()}
+                context.cache.put(keys[system.id], kept)
+    return cells
 
 
 def _row(
@@ -320,7 +320,7 @@ def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) ->
         "fitted": text is not None,
         "fitted_on": text and context.text_facts(text)["name"],
         "head": head and str(head),
-        "training": system and training_facts(system),
+        "training": system and system.training,
     }
 
 

@@ -1,102 +1,13 @@
-"""The figures of the papers, drawn by ``reproduce`` into the folder of its results."""
+"""A table's measured and published numbers, drawn side by side."""
 
-import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from promptcli import errors
-from promptcli.encoder.encoder import TorchEncoder
-from promptcli.errors import NotFoundError
-from promptcli.plugins.papers.contexts import Draw, MeasurementContext, analyze_each
 from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
-from promptcli.plugins.papers.report import backbone_stem, file_stem, heads
-from promptcli.plugins.papers.systems import with_head
-from promptcli.recipe import RECIPES
-
-#: The sentence in single-sentence figures.
-_SENTENCE = "A baker opens her shop before sunrise and lights the oven."
-#: All pairs of STS-B, on which alignment and uniformity are compared.
-_ALL_STS_B = ["STS-B:train", "STS-B:dev", "STS-B"]
-#: Training-free recipes of Ditto's figure 4.
-_COMPARED = (
-    "last-avg",
-    "first-last-avg",
-    "static-avg",
-    "last-ditto",
-    "first-last-ditto",
-    "static-ditto",
-)
-
-
-def can_draw() -> bool:
-    """Return whether matplotlib and the plug-in ``analyze``, which draws with it, are installed."""
-    plugin = importlib.util.find_spec("promptcli.plugins.analyze")
-    return plugin is not None and not errors.missing_libraries("matplotlib")
-
-
-def painter(folder: Path, plot: Path | None = None) -> Draw | None:
-    """Return a function that draws a figure into a folder, and into ``plot``; None if drawing is
-    impossible.
-    """
-    if not can_draw():
-        return None
-
-    def draw(what: str, context: MeasurementContext) -> str:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{what}.{backbone_stem(context.backbone_facts)}.png"
-        draw_into = _FIGURES[what](context)
-        for each in [path, plot] if plot else [path]:
-            draw_into(each)
-        return path.name
-
-    return draw
-
-
-#: Draws a measured figure into a file.
-_DrawInto = Callable[[Path], None]
-
-
-def _impact(context: MeasurementContext) -> _DrawInto:
-    found = context.analyze("impact", _SENTENCE)
-    return lambda path: found.draw(path, context.name)
-
-
-def _attention(context: MeasurementContext) -> _DrawInto:
-    found = context.analyze("attention", _SENTENCE, head=context.head or "")
-    return lambda path: found.draw(path, context.name)
-
-
-def _token_bias(states: str, embeddings: str) -> Callable[[MeasurementContext], _DrawInto]:
-    def measure(context: MeasurementContext) -> _DrawInto:
-        bias = context.analyze("token-bias", context.sentences, states=states)
-        return lambda path: bias.draw(path, f"{context.name}, {embeddings}")
-
-    return measure
-
-
-def _uniformity(context: MeasurementContext) -> _DrawInto:
-    splits = context.tasks(_ALL_STS_B)
-    if splits.missing:
-        raise NotFoundError(f"no data: {', '.join(splits.missing)}")
-    encoders = []
-    for name in _COMPARED:
-        recipe = with_head(RECIPES[name], context).replace(backbone=context.backbone.name)
-        encoders.append(TorchEncoder(recipe, context.backbone, {}))
-    found = analyze_each("uniformity", encoders, _ALL_STS_B, data_dir=context.data_dir)
-    title = f"{context.name}, {' + '.join(_ALL_STS_B)}"
-    return lambda path: found[0].draw(path, dict(zip(_COMPARED, found, strict=True)), title)
-
-
-#: By the names of figures' rows in the published tables.
-_FIGURES: dict[str, Callable[[MeasurementContext], _DrawInto]] = {
-    "impact": _impact,
-    "attention": _attention,
-    "uniformity": _uniformity,
-    "token-bias": _token_bias("static", "word embeddings"),
-    "token-bias-output": _token_bias("mlm-head", "output embeddings"),
-}
+from promptcli.plugins.papers.pictures import can_draw
+from promptcli.plugins.papers.report import file_stem, heads
 
 
 def draw_numbers(folder: Path, document: Mapping[str, Any], plot: Path | None = None) -> list[Path]:

@@ -22,6 +22,7 @@ from promptcli.plugins.papers.contexts import (
     check_analyze,
     note_missing,
 )
+from promptcli.plugins.papers.pictures import draw_picture
 from promptcli.plugins.papers.published import Facts, Value
 from promptcli.plugins.papers.systems import (
     MeasuredSystem,
@@ -53,8 +54,8 @@ def over_runs(runs: Sequence[Cells]) -> Cells:
     for column, first in runs[0].items():
         values = [run[column]["value"] for run in runs]
         common = {"ci95": None, "on": first["on"], "runs": len(runs)}
-        spread = {"value": round(fmean(values), 4), "std": round(stdev(values), 4)}
-        cells[column] = {**spread, **common}
+        mean = {"value": round(fmean(values), 4), "std": round(stdev(values), 4)}
+        cells[column] = mean | common
         if column == "Avg":
             for name, extreme in EXTREMES.items():
                 cells[name] = {"value": round(extreme(values), 4), **common}
@@ -66,8 +67,7 @@ def measure_sts(
 ) -> Iterator[Cells]:
     """Yield each system's score on every available task, and their average."""
     tasks: list[STSTask] = data.content
-    encoders = [system.encoder for system in systems]
-    scores = evaluator.score_encoders(encoders, tasks)
+    scores = evaluator.score_encoders([system.encoder for system in systems], tasks)
     by_system = [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
     cosines = []
     for of_task in zip(*by_system, strict=True):
@@ -76,6 +76,10 @@ def measure_sts(
     for system, of_system, interval in zip(systems, by_system, intervals, strict=True):
         context.scores[_key_of(system, data)] = of_system
         yield _with_average("Avg", of_system, interval)
+
+
+def _key_of(system: MeasuredSystem, data: MeasureData) -> tuple[str, ...]:
+    return (system.id, *data.facts)
 
 
 def _with_average(column: str, scores: Sequence[Score], interval: tuple[float, float]) -> Cells:
@@ -97,28 +101,23 @@ def measure_gains(
 
     Nothing is yielded for the mean itself, and for word vectors, which have no layer.
     """
+
+    def scores_of(system: MeasuredSystem) -> Sequence[Score]:
+        key = _key_of(system, data)
+        if key not in context.scores:
+            context.scores[key] = evaluator.score_encoders([system.encoder], data.content)
+        return context.scores[key]
+
     if context.backbone.words_only:
         yield from ({} for _ in systems)
         return
     plain = system_of(RECIPES["last-avg"], systems[0].row, context)
     for system in systems:
-        if system.identity == plain.identity:
+        if system.id == plain.id:
             yield {}
-            continue
-        gain = evaluator.compare(_scores(system, data, context), _scores(plain, data, context))
-        yield {"gain": cell(round(gain.difference, 4), gain.tasks, gain.ci95)}
-
-
-def _key_of(system: MeasuredSystem, data: MeasureData) -> str:
-    return hash_of({"scores": system.identity, "data": data.facts})
-
-
-def _scores(system: MeasuredSystem, data: MeasureData, context: MeasurementContext) -> list[Score]:
-    """Return a system's scores, one per task, computed once per process."""
-    key = _key_of(system, data)
-    if key not in context.scores:
-        context.scores[key] = evaluator.score_encoders([system.encoder], data.content)
-    return context.scores[key]
+        else:
+            gain = evaluator.compare(scores_of(system), scores_of(plain))
+            yield {"gain": cell(round(gain.difference, 4), gain.tasks, gain.ci95)}
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
@@ -137,7 +136,7 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
             continue
         data.content.append(task)
         data.facts[task.name] = {
-            "examples": {split: len(part) for split, part in task.splits.items()},
+            "examples": {split: len(rows) for split, rows in task.splits.items()},
             "sha256": task.sha256(),
             "setting": FULL.caption(),
             "training": FULL.facts(),
@@ -171,9 +170,8 @@ def measure_pictures(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
     """Draw each system's picture and yield the name of its file."""
-    assert context.draw is not None
     for system in systems:
-        yield {"picture": cell(context.draw(system.row.argument, context))}
+        yield {"picture": cell(draw_picture(system.row.argument, context))}
 
 
 def measure_vocabulary(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from promptcli.cli.console import Grid
 from promptcli.cli.result_files import Part, Report, best_cells, text_of
 from promptcli.errors import NotFoundError
-from promptcli.plugins.papers.contexts import EXAMPLES
+from promptcli.plugins.papers.contexts import EXAMPLES, backbone_stem
 from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
 from promptcli.plugins.papers.published import published_tables
@@ -372,14 +372,6 @@ def file_stem(document: Document) -> str:
     """Return a result file's name without extension: ``promptbert-5.mini``."""
     table = str(document["table"]).replace("/", "-")
     return f"{table}.{backbone_stem(document['backbone'])}"
-
-
-def backbone_stem(backbone: Document) -> str:
-    """Return a backbone's name in files: with its hash unless it is published or shipped."""
-    name = str(backbone["name"])
-    if backbone["published"] == name:
-        return name
-    return f"{name}-{backbone['id']}"
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:

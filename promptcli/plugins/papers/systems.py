@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from promptcli.backbones import devices
+from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.errors import UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
@@ -47,14 +48,20 @@ class MeasuredSystem:
     row: PublishedRow
     identity: Facts  #: everything except the data that determines its scores; JSON-ready
     recipe: Recipe | None = None  #: every name resolved; None if nothing is encoded
-    make: Callable[[], TorchEncoder] | None = None  #: builds the encoder
-    slow: bool = False  #: slow to build, so it is built when its turn comes
-    transfer: Recipe | None = None  #: the recipe of transfer tasks, if it differs
+    make: Callable[[], TorchEncoder] | None = None  #: builds the encoder, by training if necessary
     fitted_on: str | None = None  #: its fitting or training text, in ``EXAMPLES``
+    #: settings and data of a training, and the settings' differences from the paper; JSON-ready
+    training: Facts | None = None
+    transfer: Recipe | None = None  #: the recipe of transfer tasks, if it differs
     runs: "Sequence[MeasuredSystem]" = ()  #: one system for each of several seeds; else empty
 
     def __post_init__(self) -> None:
         self.runs = self.runs or (self,)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """A hash; equal systems have the same scores."""
+        return hash_of(self.identity)
 
     @functools.cached_property
     def encoder(self) -> TorchEncoder:
@@ -69,15 +76,17 @@ Systems = Sequence[MeasuredSystem]
 def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSystem]]:
     """Return systems in groups that share a forward pass.
 
-    Slow ones come last, each alone, so a kill loses at most one.
+    Trained ones come last, each alone, so a kill loses at most one.
     """
     groups: dict[object, list[MeasuredSystem]] = {}
+    trained = []
     for system in systems:
-        key: object = system
-        if not system.slow:
+        if system.training is not None:
+            trained.append([system])
+        else:
             key = system.make and tuple(part.input_key for part in system.encoder.parts)
-        groups.setdefault(key, []).append(system)
-    return sorted(groups.values(), key=lambda members: members[0].slow)
+            groups.setdefault(key, []).append(system)
+    return [*groups.values(), *trained]
 
 
 def weights_of(context: MeasurementContext) -> Facts:
@@ -110,7 +119,7 @@ class TrainedForm:
 
 
 #: By the argument of rows of the kind ``trained``, if it is not the method. DCPCSE rows differ in
-#: the masked-LM term, whatever a backbone's own settings (its table 2).
+#: the masked-LM term, which overrides a backbone's settings (its table 2).
 FORMS: dict[str, TrainedForm] = {
     "promptbert-one-template": TrainedForm(
         "promptbert", {"two_templates": False, "denoising": False}
@@ -136,21 +145,30 @@ def form_of(row: PublishedRow) -> TrainedForm:
     return FORMS.get(row.argument) or TrainedForm(row.argument)
 
 
+def method_of(row: PublishedRow) -> Method:
+    """Return the method of a trained row."""
+    return find_method(form_of(row).method, supervised=row.setting == "sup")
+
+
 def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return a row's system, which is trained when its encoder is first used."""
     runs = [_trained_run(row, context, seed) for seed in context.seeds]
     first = runs[0]
     if len(runs) == 1:
         return first
-    training = {**first.identity["trained"], "seed": list(context.seeds)}
-    identity = {**first.identity, "trained": training}
-    return dataclasses.replace(first, identity=identity, make=None, runs=runs)
+    assert first.training is not None
+    seeds = {"seed": list(context.seeds)}
+    identity = {**first.identity, "trained": first.identity["trained"] | seeds}
+    return dataclasses.replace(
+        first, identity=identity, make=None, training=first.training | seeds, runs=runs
+    )
 
 
 def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
     """Return the system of one training run with a seed."""
-    method, settings = _method_and_settings(row, context)
-    settings = settings.replace(seed=seed)
+    method = method_of(row)
+    form = form_of(row)
+    settings = _settings_of(row, method, context).replace(seed=seed)
     kind = examples_kind(row, method)
     examples = context.examples(kind)
     steps_of(settings, len(examples))  # refuses too few
@@ -160,19 +178,19 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
     transfer = method.transfer_recipe(recipe)
     dtype = devices.choose_dtype("auto", str(backbone.device))
     precision = "bfloat16" if dtype == torch.bfloat16 else "float32"
-    identity = identity_of(recipe, context)
-    if transfer is not None:
-        identity["transfer"] = {**transfer.to_dict(), "backbone": None}
-    identity |= {
-        "trained": {
-            "method": method.name,
-            "supervised": row.setting == "sup",
-            **dataclasses.asdict(settings),
-        },
+    trained = {
+        "method": method.name,
+        "supervised": row.setting == "sup",
+        **dataclasses.asdict(settings),
+    }
+    data = {
         "precision": precision,
         "examples": examples.sha256,
         "development": development.sha256(),
     }
+    identity = {**identity_of(recipe, context), "trained": trained, **data}
+    if transfer is not None:
+        identity["transfer"] = {**transfer.to_dict(), "backbone": None}
 
     def make() -> TorchEncoder:
         """Return the encoder of cached weights, or train it on a new copy of the backbone."""
@@ -183,42 +201,24 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
             if tuned:
                 copy.tune(tuned)
             return TorchEncoder(recipe, copy, tensors)
-        with context.cache.unfinished(identity) as folder:
+        with context.cache.training_folder(identity) as folder:
             encoder, tensors = train_encoder(
                 method, settings, examples, development, copy, folder, dtype=precision
             )
             context.cache.put_tensors(identity, tensors)
         return encoder
 
-    system = MeasuredSystem(
-        row, identity, recipe, make, slow=True, transfer=transfer, fitted_on=kind
-    )
-    then = form_of(row).then
-    if then is None:
+    differs = _differences(row, method, settings)
+    training = {**trained, **data, "differs": differs}
+    system = MeasuredSystem(row, identity, recipe, make, kind, training, transfer)
+    if form.then is None:
         return system
-    fitted = _on_backbone(RECIPES[then], context)
-    sentences = [*examples.columns[0], *examples.columns[1]]
-    both = {**identity, "then": {**fitted.to_dict(), "backbone": None}}
-
-    def train_and_fit() -> TorchEncoder:
-        return fit_recipe(fitted, sentences, backbone=make().backbone).encoder
-
-    return dataclasses.replace(
-        system, identity=both, recipe=fitted, make=train_and_fit, transfer=None, runs=()
-    )
+    return _fitted_after(system, _on_backbone(RECIPES[form.then], context), examples)
 
 
-def examples_kind(row: PublishedRow, method: Method) -> str:
-    """Return the kind of a trained row's data in ``EXAMPLES``."""
-    read = set(find_objective(method).layouts)
-    kinds = [kind for kind, layouts in EXAMPLES.items() if read.intersection(layouts)]
-    return kinds[-1] if row.setting == "sup" else kinds[0]
-
-
-def _method_and_settings(
-    row: PublishedRow, context: MeasurementContext
-) -> tuple[Method, TrainingSettings]:
-    method = method_of(row)
+def _settings_of(
+    row: PublishedRow, method: Method, context: MeasurementContext
+) -> TrainingSettings:
     if context.paper and row.backbone in method.paper:
         preset = preset_for(method, row.backbone, paper=True)
     else:
@@ -229,39 +229,44 @@ def _method_and_settings(
     known = vars(preset.settings)
     changes = {name: value for name, value in context.changes.items() if name in known}
     # the form's are the subject of the row
-    return method, preset.settings.replace(**{**changes, **form_of(row).changes})
+    return preset.settings.replace(**{**changes, **form_of(row).changes})
 
 
-def method_of(row: PublishedRow) -> Method:
-    """Return the method of a trained row."""
-    return find_method(form_of(row).method, supervised=row.setting == "sup")
+def examples_kind(row: PublishedRow, method: Method) -> str:
+    """Return the kind of a trained row's data in ``EXAMPLES``."""
+    read = set(find_objective(method).layouts)
+    kinds = [kind for kind, layouts in EXAMPLES.items() if read.intersection(layouts)]
+    return kinds[-1] if row.setting == "sup" else kinds[0]
 
 
-def training_facts(system: MeasuredSystem) -> Facts | None:
-    """Return the settings and the data of a trained row, and what differs from the paper: setting
-    -> ours, theirs.
+def _differences(row: PublishedRow, method: Method, settings: TrainingSettings) -> Facts | None:
+    """Return what differs from the paper, setting -> ours, theirs; None if nothing is published.
 
-    JSON-ready; None for a row that is not trained, and what differs is None if nothing is
-    published.
+    The seed does not count, nor what is the row's subject.
     """
-    if "trained" not in system.identity:
+    if not method.paper:
         return None
-    facts = dict(system.identity["trained"])
-    for name in ("precision", "examples", "development"):
-        facts[name] = system.identity[name]
-    row = system.row
-    method = method_of(row)
-    differs = None
-    if method.paper:
-        values = {name: facts[name] for name in vars(method.small)}
-        values["seed"] = method.small.seed  # of several runs a list, and of none the paper's
-        settings = method.small.replace(**values)
-        differs = {
-            each["setting"]: [each["value"], each["paper"]]
-            for each in differences_from_paper(method, settings, row.backbone)
-            if each["setting"] not in form_of(row).changes  # the row's subject
-        }
-    return {**facts, "differs": differs}
+    seeded = settings.replace(seed=method.small.seed)
+    return {
+        each["setting"]: [each["value"], each["paper"]]
+        for each in differences_from_paper(method, seeded, row.backbone)
+        if each["setting"] not in form_of(row).changes
+    }
+
+
+def _fitted_after(
+    trained: MeasuredSystem, recipe: Recipe, examples: TrainingExamples
+) -> MeasuredSystem:
+    """Return the system of a recipe that is fitted on the backbone of a trained one."""
+    sentences = [*examples.columns[0], *examples.columns[1]]
+
+    def make() -> TorchEncoder:
+        return fit_recipe(recipe, sentences, backbone=trained.encoder.backbone).encoder
+
+    identity = {**trained.identity, "then": {**recipe.to_dict(), "backbone": None}}
+    return dataclasses.replace(
+        trained, identity=identity, recipe=recipe, make=make, transfer=None, runs=()
+    )
 
 
 #: Makes the system of a row, or raises the reason why it cannot.
@@ -281,15 +286,13 @@ class RowKind:
     searches: bool = False  #: a search comes before it can be named
     trains: bool = False  #: measured only on request
 
-    def on_backbone(self, *, train: bool) -> bool:
-        """Return whether rows of this kind are measured on a backbone; trained ones only with
-        ``train``.
-        """
+    def is_measured(self, *, train: bool) -> bool:
+        """Return whether rows of this kind are measured; trained ones only with ``train``."""
         return not self.absent or (self.trains and train)
 
 
 def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    if context.draw is None:
+    if context.pictures is None:
         raise UsageError("a picture: drawn by the command, with matplotlib installed")
     return MeasuredSystem(row, {"picture": row.argument, **weights_of(context)})
 
@@ -364,11 +367,11 @@ def ranked_heads(context: MeasurementContext) -> list[Facts]:
             top=backbone.n_layers * backbone.n_heads,
         )
         heads = []
-        for row in search.ranked:
-            head = Recipe(pooling=row.choice).parts.pooling.head
+        for ranked in search.ranked:
+            head = Recipe(pooling=ranked.choice).parts.pooling.head
             tfidf = None
-            if row.tfidf is not None:
-                tfidf = {name: round(value, 4) for name, value in asdict(row.tfidf).items()}
+            if ranked.tfidf is not None:
+                tfidf = {name: round(value, 4) for name, value in asdict(ranked.tfidf).items()}
             heads.append({"head": str(head), "tfidf": tfidf})
         cached = {"heads": heads}
         context.cache.put(key, cached)

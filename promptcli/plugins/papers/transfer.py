@@ -1,6 +1,5 @@
 """Transfer tasks: SentEval's data sets, scored by its classifier on frozen vectors."""
 
-import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,52 +45,34 @@ class AccuracyScore(ExampleScore):
 
 
 @dataclass(frozen=True)
-class LabelledExamples:
-    """n labelled sentences or pairs, in the order in which SentEval draws its folds."""
-
-    first: list[str]
-    second: list[str] | None  # None if single sentences are classified
-    labels: NDArray[np.int64]  # (n,) class numbers from 0
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-
-@dataclass(frozen=True)
 class TransferTask(OtherTask):
-    """A classification task, by split: ``all``, or ``train``, ``test`` and, for SST-2, ``dev``."""
+    """A classification task, by split: ``all``, or ``train``, ``test`` and, for SST-2, ``dev``.
 
-    splits: dict[str, LabelledExamples]
+    A row has a sentence, the other one of a pair or None, and a class number from 0. Rows are in
+    the order in which SentEval draws its folds.
+    """
+
+    splits: Parts
 
     for_transfer: ClassVar[bool] = True
     kept_as: ClassVar[type | None] = AccuracyScore
 
     @classmethod
-    def of(cls, name: TaskName, parts: Parts, folder: Path | None) -> "TransferTask":
-        """Return the task from its splits' rows: one or two texts and a class number."""
-        splits = {}
-        for split, rows in parts.items():
-            first, second, labels = zip(*rows, strict=True)
-            pairs = None if second[0] is None else list(second)
-            splits[split] = LabelledExamples(list(first), pairs, np.array(labels, np.int64))
+    def of(cls, name: TaskName, splits: Parts, folder: Path | None) -> "TransferTask":
+        """Return the task of a row in the table of tasks."""
         return cls(name.task, splits)
 
     def sentences(self) -> Iterator[str]:
-        for examples in self.splits.values():
-            yield from examples.first
-            yield from examples.second or ()
+        for rows in self.splits.values():
+            for side in _sides(rows):
+                yield from side
 
     def sha256(self) -> str:
         """Return the hex SHA-256 over the splits' names, sentences and labels."""
         return hash_lines(
-            f"{split}\t{first}\t{second}\t{label}"
-            for split, examples in self.splits.items()
-            for first, second, label in zip(
-                examples.first,
-                examples.second or itertools.repeat(""),
-                examples.labels.tolist(),
-                strict=False,
-            )
+            f"{split}\t{first}\t{second or ''}\t{int(label)}"
+            for split, rows in self.splits.items()
+            for first, second, label in rows
         )
 
     def check(self, settings: "EvalSettings") -> None:
@@ -102,7 +83,7 @@ class TransferTask(OtherTask):
         empty = sum(not sentence for sentence in self.sentences())
         if empty:
             note(f"{self.name}: {empty} empty sentences are also classified, as in SentEval")
-        labels = {split: part.labels for split, part in self.splits.items()}
+        labels = {split: labels_of(rows) for split, rows in self.splits.items()}
         check_labels(self.name, labels, training_of(settings))
 
     def settings(self, settings: "EvalSettings") -> dict[str, Any]:
@@ -113,50 +94,55 @@ class TransferTask(OtherTask):
     def scores(
         self, embedded: "Sequence[TaskVectors]", rows: Mapping[str, int], settings: "EvalSettings"
     ) -> list[AccuracyScore]:
+        return [self._score(each, rows, settings) for each in embedded]
+
+    def _score(
+        self, encoded: "TaskVectors", row_of: Mapping[str, int], settings: "EvalSettings"
+    ) -> AccuracyScore:
         from promptcli.plugins.papers.classifier import classify, training_of
 
         training = training_of(settings)
-        scores = []
-        for each in embedded:
-            start = time.perf_counter()
-            check_finite(each.vectors, list(rows))
-            splits = {}
-            for split, part in self.splits.items():
-                splits[split] = (features(each.vectors, part, rows), part.labels)
-            device = "cpu" if each.encoder is None else str(each.encoder.device)
-            outcome = classify(splits, training, device=device, task=self.name)
-            low, high = statistics.mean_interval(outcome.right)
-            scores.append(
-                AccuracyScore(
-                    **each.names,
-                    task=self.name,
-                    value=outcome.test,
-                    dev=outcome.dev,
-                    decays=outcome.decays,
-                    examples={split: len(part) for split, part in self.splits.items()},
-                    data_sha256=self.sha256(),
-                    seconds=time.perf_counter() - start,
-                    setting={
-                        "folds": training.folds,
-                        "optimizer": training.optimizer,
-                        "seed": training.seed,
-                    },
-                    caption=training.caption(),
-                    ci95=(100 * low, 100 * high),
-                    by_example=outcome.right,
-                )
-            )
-        return scores
+        start = time.perf_counter()
+        check_finite(encoded.vectors, list(row_of))
+        splits = {}
+        for split, rows in self.splits.items():
+            splits[split] = (features(encoded.vectors, rows, row_of), labels_of(rows))
+        device = "cpu" if encoded.encoder is None else str(encoded.encoder.device)
+        outcome = classify(splits, training, device=device, task=self.name)
+        low, high = statistics.mean_interval(outcome.right)
+        return AccuracyScore(
+            **encoded.names,
+            task=self.name,
+            value=outcome.test,
+            dev=outcome.dev,
+            decays=outcome.decays,
+            examples={split: len(rows) for split, rows in self.splits.items()},
+            data_sha256=self.sha256(),
+            seconds=time.perf_counter() - start,
+            setting={name: getattr(training, name) for name in ("folds", "optimizer", "seed")},
+            caption=training.caption(),
+            ci95=(100 * low, 100 * high),
+            by_example=outcome.right,
+        )
+
+
+def _sides(rows: Sequence[GoldRow]) -> list[list[str]]:
+    """Return the first sentences, and for pairs the second ones."""
+    first, second, _ = zip(*rows, strict=True)
+    return [list(first)] if second[0] is None else [list(first), list(second)]
+
+
+def labels_of(rows: Sequence[GoldRow]) -> NDArray[np.int64]:
+    """Return the class numbers (n,) of labelled rows."""
+    return np.array([label for _, _, label in rows], np.int64)
 
 
 def features(
-    vectors: NDArray[Any], part: LabelledExamples, rows: Mapping[str, int]
+    vectors: NDArray[Any], rows: Sequence[GoldRow], row_of: Mapping[str, int]
 ) -> NDArray[Any]:
     """Return the classifier's input: vectors of sentences (n, d), or features of pairs (n, 2d)."""
-    first = vectors[[rows[sentence] for sentence in part.first]]
-    if part.second is None:
-        return first
-    return pair_features(first, vectors[[rows[sentence] for sentence in part.second]])
+    sides = [vectors[[row_of[sentence] for sentence in side]] for side in _sides(rows)]
+    return sides[0] if len(sides) == 1 else pair_features(*sides)
 
 
 def pair_features(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:

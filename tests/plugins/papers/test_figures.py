@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from promptcli.plugins.papers import figures
+from promptcli.plugins.papers import pictures
 from promptcli.plugins.papers.figures import draw_numbers
 from tests.drawn import keep_figures
 
@@ -33,9 +33,9 @@ DOCUMENT = {
 @pytest.fixture
 def seen(monkeypatch):
     """The figures that are drawn, as matplotlib has them."""
-    from promptcli.plugins.analyze import pictures
+    from promptcli.plugins.analyze import pictures as drawing
 
-    return keep_figures(monkeypatch, pictures)
+    return keep_figures(monkeypatch, drawing)
 
 
 def test_measured_and_published_numbers_are_drawn(tmp_path, seen):
@@ -89,7 +89,7 @@ def test_a_figure_without_numbers_is_drawn_and_stands_on_the_page(run, bert_fold
 
 
 def test_without_matplotlib_the_reason_is_said(run, bert_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures.errors, "missing_libraries", lambda *names: list(names))
+    monkeypatch.setattr(pictures.errors, "missing_libraries", lambda *names: list(names))
     folder = tmp_path / "results"
     model = ("--backbone", bert_folder, "--offline", "-o", folder)
     ran = run("reproduce", "ditto/figure-1", *model)

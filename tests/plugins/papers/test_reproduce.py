@@ -542,7 +542,7 @@ def settings_of(context, name="promptbert", **options):
     """Return a row, and what it is trained with in a context, without training it."""
     row = next(row for row in table("promptbert/8").rows if row.argument == name)
     system = SYSTEMS["trained"].make(row, context(seeds=(42,), **options))
-    return row, systems.training_facts(system)
+    return row, system.training
 
 
 @pytest.mark.usefixtures("as_mini")
@@ -852,7 +852,7 @@ def test_a_table_is_drawn_into_a_file_by_its_suffix(run, senteval, bert_folder, 
 @needs_analyze
 def test_the_head_that_is_given_is_in_dittos_figure(context, monkeypatch):
     pytest.importorskip("matplotlib")
-    from promptcli.plugins.papers import figures
+    from promptcli.plugins.papers import pictures
 
     read = []
 
@@ -860,10 +860,10 @@ def test_the_head_that_is_given_is_in_dittos_figure(context, monkeypatch):
         read.extend(encoder.recipe.pooling for encoder in encoders)
         raise NotFoundError("enough")
 
-    monkeypatch.setattr(figures, "analyze_each", measured)
-    monkeypatch.setattr(figures, "_ALL_STS_B", ("STS-B:dev",))
+    monkeypatch.setattr(pictures, "analyze_each", measured)
+    monkeypatch.setattr(pictures, "_ALL_STS_B", ("STS-B:dev",))
     with refusal("enough", NotFoundError):
-        figures._uniformity(context(head="2-3"))
+        pictures._uniformity(context(head="2-3"))
     assert {pooling for pooling in read if "ditto" in pooling} == {
         "last/ditto:2-3",
         "first-last/ditto:2-3",

@@ -102,48 +102,40 @@ def test_every_task_is_read_in_the_order_of_the_papers(data):
     sizes = {split: len(part) for split, part in load(data, "SST-2").splits.items()}
     assert sizes == {"train": 40, "dev": 10, "test": 10}
     for name in ("MR", "SUBJ", "MPQA"):  # the first class is positive or objective
-        part = load(data, name).splits["all"]
-        assert {
-            label for text, label in zip(part.first, part.labels, strict=True) if "fine" in text
-        } == {1}
+        rows = load(data, name).splits["all"]
+        assert {label for text, _, label in rows if "fine" in text} == {1}
 
 
 def test_examples_stand_in_the_order_of_words_then_label_then_file(data):
-    part = load(data, "MR").splits["all"]
-    keys = [
-        (len(sentence.split()), label)
-        for sentence, label in zip(part.first, part.labels.tolist(), strict=True)
-    ]
+    rows = load(data, "MR").splits["all"]
+    keys = [(len(sentence.split()), label) for sentence, _, label in rows]
     assert keys == sorted(keys)
-    same = [sentence for sentence, key in zip(part.first, keys, strict=True) if key == keys[0]]
+    same = [row[0] for row, key in zip(rows, keys, strict=True) if key == keys[0]]
     assert same == [line for line in sentences(BAD, 20) if len(line.split()) == keys[0][0]]
     pairs = load(data, "MRPC").splits["train"]
-    keys = [
-        (len(a.split()), len(b.split())) for a, b in zip(pairs.first, pairs.second, strict=True)
-    ]
+    keys = [(len(first.split()), len(second.split())) for first, second, _ in pairs]
     assert keys == sorted(keys)
 
 
 def test_questions_lose_their_quotes_and_fine_classes_and_pairs_keep_unbalanced_quotes(data):
-    part = load(data, "TREC").splits["test"]
-    assert part.first[0].startswith("What s ") and not any(
-        quote in " ".join(part.first) for quote in "'`"
-    )
-    assert sorted(part.labels.tolist()) == sorted([0, 1, 2, 3, 4, 5] * 2)
-    assert part.first[part.labels.tolist().index(3)] == "What s hum 3 ?"
-    part = load(data, "MRPC").splits["test"]
-    assert len(part) == 10 and all(sentence.startswith('"') for sentence in part.second)
+    questions, _, labels = zip(*load(data, "TREC").splits["test"], strict=True)
+    assert questions[0].startswith("What s ")
+    assert not any(quote in " ".join(questions) for quote in "'`")
+    assert sorted(labels) == sorted([0, 1, 2, 3, 4, 5] * 2)
+    assert questions[labels.index(3)] == "What s hum 3 ?"
+    pairs = load(data, "MRPC").splits["test"]
+    assert len(pairs) == 10 and all(second.startswith('"') for _, second, _ in pairs)
 
 
 def test_latin_1_blank_lines_and_text_that_went_through_the_script(data):
     path = data / "data/downstream/CR/custrev.pos"
     path.write_bytes(b"the caf\xe9 isn't bad\x85 at all\n\n")
-    part = load(data, "CR").splits["all"]
-    assert (len(part), part.first[0], part.labels[0]) == (22, "", 1)
-    assert "the cafM-i is n't badM-^E at all" in part.first
+    rows = load(data, "CR").splits["all"]
+    assert (len(rows), rows[0]) == (22, ("", None, 1))
+    assert "the cafM-i is n't badM-^E at all" in [row[0] for row in rows]
     before = "it 's `` so-so '' , I ca n't say M-i more ... \n"
     path.write_text(before)
-    assert before.strip() in load(data, "CR").splits["all"].first
+    assert (before.strip(), None, 1) in load(data, "CR").splits["all"]
 
 
 @pytest.mark.parametrize(
