@@ -1,4 +1,4 @@
-"""The table of commands, and the only place that turns errors into messages and exit codes.
+"""The table of commands; errors become messages and exit codes only here.
 
 Exit codes: 0 success; 1 failure; 2 usage; 3 data or model missing; 4 a check failed; 130 Ctrl-C;
 143 SIGTERM.
@@ -61,18 +61,19 @@ class Command(TyperCommand):
         self.target = target
         self.first = first
 
-    @functools.cache  # noqa: B019 - the commands live as long as the program
     def load(self) -> None:
         """Import the module, and take help and options of the function."""
-        module, _, function = self.target.partition(":")
-        called = getattr(importlib.import_module(module, "promptcli.cli.commands"), function)
+        if self.callback is not None:
+            return
+        module, _, name = self.target.partition(":")
+        function = getattr(importlib.import_module(module, "promptcli.cli.commands"), name)
         app = typer.Typer(add_completion=False)
-        app.command(self.name)(called)
-        made = typer.main.get_command(app)
-        self.callback = made.callback
+        app.command(self.name)(function)
+        command = typer.main.get_command(app)
+        self.callback = command.callback
         # Rich would keep the ends of the docstring's lines
-        self.help = re.sub(r"(?<!\n)\n(?!\n|- )", " ", made.help or "")
-        self.params = [*made.params, *map(_hidden, _program_options())]
+        self.help = re.sub(r"(?<!\n)\n(?!\n|- )", " ", command.help or "")
+        self.params = [*command.params, *map(_hidden, _program_options())]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         self.load()
@@ -81,16 +82,16 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, which may come before or after it."""
-        before = ctx.find_root().params
-        given = {}
+        of_program = ctx.find_root().params
+        values = {}
         for option in _program_options():
-            after = ctx.params.pop(option.name)
-            given[option.name] = before[option.name] if after is None else after
-        offline, quiet = given.pop("offline"), given.pop("quiet")
-        if given["dtype"] == "auto":
-            given["dtype"] = None
-        RUNTIME.set(Choice(**given))
-        configure_libraries(given["threads"], offline=offline, quiet=quiet)
+            own = ctx.params.pop(option.name)
+            values[option.name] = of_program[option.name] if own is None else own
+        offline, quiet = values.pop("offline"), values.pop("quiet")
+        if values["dtype"] == "auto":
+            values["dtype"] = None
+        RUNTIME.set(Choice(**values))
+        configure_libraries(values["threads"], offline=offline, quiet=quiet)
         with without_network(offline), stages_shown(progress), silent(quiet):
             try:
                 return super().invoke(ctx)
@@ -110,7 +111,7 @@ class Command(TyperCommand):
 
 def _program_options() -> list[Any]:
     program: Any = command()
-    return [each for each in program.params if each.rich_help_panel == _OF_ALL]
+    return [option for option in program.params if option.rich_help_panel == _OF_ALL]
 
 
 def _name_variables(parameters: list[Any], path: str) -> None:
@@ -126,10 +127,10 @@ def _name_variables(parameters: list[Any], path: str) -> None:
 
 def _hidden(option: Any) -> Any:
     """Return a program option as a command option; None if the user did not type it."""
-    also = copy.copy(option)
-    also.hidden = True
-    also.default = also.envvar = None
-    return also
+    hidden = copy.copy(option)
+    hidden.hidden = True
+    hidden.default = hidden.envvar = None
+    return hidden
 
 
 def _typed(parameter: Any) -> str:

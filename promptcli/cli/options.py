@@ -199,9 +199,9 @@ def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., 
         del own["choice"]
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
-            chosen = {name: given.pop(name) for name in of_model}
-            command(choice=chosen_model(**chosen), **given)
+        def run(**values: Any) -> None:
+            of_panel = {name: values.pop(name) for name in of_model}
+            command(choice=chosen_model(**of_panel), **values)
 
         parameters = [
             parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)

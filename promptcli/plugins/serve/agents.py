@@ -125,8 +125,8 @@ class Tools:
         def search(go_on: Callable[[], None]) -> list[FoundRow]:
             texts = _check_texts(query)
             [hits] = self._index(index).answers(texts, k, where=where, by=by, go_on=go_on)
-            names = FoundRow.__annotations__
-            return [FoundRow(**{name: getattr(hit, name) for name in names}) for hit in hits]
+            fields = FoundRow.__annotations__
+            return [FoundRow(**{name: getattr(hit, name) for name in fields}) for hit in hits]
 
         return await self._answer(search)
 
@@ -142,26 +142,26 @@ class Tools:
     async def indexes(self) -> list[ServedIndex]:
         """List the indexes, with their columns for conditions."""
 
-        def listed(go_on: Callable[[], None]) -> list[ServedIndex]:
+        def describe(go_on: Callable[[], None]) -> list[ServedIndex]:
             infos = {name: index.info() for name, index in self._indexes.items()}
             return [
                 ServedIndex(name, info.rows, list(info.columns), info.lexical)
                 for name, info in infos.items()
             ]
 
-        return await self._answer(listed)
+        return await self._answer(describe)
 
     async def _answer(self, work: Callable[[Callable[[], None]], Result]) -> Result:
-        """Return what a function computes on the thread of calls, or its refusal as one that the
-        agent can mend.
+        """Return what a function computes on the thread of calls; its refusal becomes an error that
+        the agent can mend.
 
-        The function gets another, which raises once the call is cancelled or the client has gone. A
-        call that is cancelled while it waits is never begun.
+        The function gets a callback that raises once the call is cancelled or the client has gone.
+        A call that is cancelled while it waits is never begun.
         """
-        left = threading.Event()
+        abandoned = threading.Event()
 
         def go_on() -> None:
-            if left.is_set():
+            if abandoned.is_set():
                 raise _Cancelled
 
         context = contextvars.copy_context()
@@ -170,7 +170,7 @@ class Tools:
         except (PromptcliError, OSError) as error:
             raise ToolError(errors.one_line(error)) from None
         finally:
-            left.set()
+            abandoned.set()
 
     def _index(self, name: str | None) -> SentenceIndex:
         """Return an index by its name; None: the first."""
@@ -195,19 +195,19 @@ class _Server(MCPServer):
         super().__init__(
             "promptcli", version=promptcli.__version__, tools=tools, log_level="CRITICAL"
         )
-        self._taken = {tool.name: list(tool.parameters["properties"]) for tool in tools}
+        self._parameters = {tool.name: list(tool.parameters["properties"]) for tool in tools}
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:
         # clients with strict schemas send null for unset options
-        given = {argument: value for argument, value in arguments.items() if value is not None}
-        taken = self._taken.get(name, given)
-        for argument in given:
-            if argument not in taken:
-                raise ToolError(str(errors.unknown("argument", argument[:80], taken)))
+        values = {argument: value for argument, value in arguments.items() if value is not None}
+        parameters = self._parameters.get(name, values)
+        for argument in values:
+            if argument not in parameters:
+                raise ToolError(str(errors.unknown("argument", argument[:80], parameters)))
         try:
-            return await super().call_tool(name, given, context)
+            return await super().call_tool(name, values, context)
         except ToolError as error:
             wrong = error.__cause__
             if not isinstance(wrong, ValidationError):

@@ -32,7 +32,7 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoded import Encoded
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.plugins.serve.service import HELD, RequestError, Service
+from promptcli.plugins.serve.service import HELD_BYTES, RequestError, Service
 from promptcli.retrieval.sentence_index import SentenceIndex
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
@@ -111,7 +111,7 @@ async def embeddings(service: Service, request: Request) -> Response:
     width = _width(encoder, body.dimensions)
     in_base64 = body.encoding_format == "base64"
     size = round(len(texts) * (width * (_BASE64 if in_base64 else _FLOAT) + _ROW))
-    service.check_answer(size, "input", "give fewer texts, or the encoding_format base64")
+    service.check_answer_size(size, "input", "give fewer texts, or the encoding_format base64")
     service.hold(request, size)
     if body.input_type is not None:
         encoder = service.in_role(encoder, body.input_type)
@@ -189,25 +189,25 @@ async def search(service: Service, request: Request) -> Response:
     results = list[msgspec.Raw]()
     size = 0
     for start in range(0, len(queries), _QUERIES):
-        some = slice(start, start + _QUERIES)
-        found = functools.partial(
-            _results,
+        rows = slice(start, start + _QUERIES)
+        rank = functools.partial(
+            _rank_queries,
             index,
             body,
-            queries[some],
-            None if encoded is None else encoded.vectors[some],
+            queries[rows],
+            None if encoded is None else encoded.vectors[rows],
             (service.settings.max_answer_mib << 20) - size,
         )
-        for result in await service.work(request, found):
+        for result in await service.compute(request, rank):
             results.append(msgspec.Raw(result))
             size += len(result)
             service.hold(request, len(result))
         fewer = f"fewer than {len(results):,} queries, or " if len(results) > 1 else ""
-        service.check_answer(size, "k", f"give {fewer}a lower k")
+        service.check_answer_size(size, "k", f"give {fewer}a lower k")
     return answer({"results": results}, headers=_headers(index.queries, encoded))
 
 
-def _results(
+def _rank_queries(
     index: SentenceIndex,
     body: SearchRequest,
     queries: Sequence[str],
@@ -215,7 +215,7 @@ def _results(
     room: int,
     go_on: Callable[[], None],
 ) -> list[bytes]:
-    """Return results of queries as JSON; stop once they have more than ``room`` bytes."""
+    """Return the hits of queries as JSON; stop once they have more than ``room`` bytes."""
     answers = index.answers(
         queries,
         body.k,
@@ -225,22 +225,21 @@ def _results(
         min_score=body.min_score,
         go_on=go_on,
     )
-    results = []
+    results = list[bytes]()
     for query, nearest in zip(queries, answers, strict=True):
-        hits = list[msgspec.Raw]()
+        hits = list[bytes]()
         for hit in nearest:
             shown = hit.document()
             if hit.columns is not None:
                 shown["columns"] = hit.columns
             if hit.stale is not None:
                 shown["stale"] = hit.stale
-            hits.append(msgspec.Raw(msgspec.json.encode(shown)))
+            hits.append(msgspec.json.encode(shown))
             room -= len(hits[-1])
-            if room < 0:
-                break
-        results.append(msgspec.json.encode({"query": query, "hits": hits}))
-        if room < 0:
-            break
+            if room < 0:  # the caller refuses as many bytes
+                return [*results, *hits]
+        document = {"query": query, "hits": list(map(msgspec.Raw, hits))}
+        results.append(msgspec.json.encode(document))
     return results
 
 
@@ -395,7 +394,7 @@ class _Guard:
             notes.warn(f"{scope['path']} failed: {type(error).__name__}: {error}")
         finally:
             self._service.in_work -= 1
-            self._service.held -= scope.pop(HELD, 0)
+            self._service.held_bytes -= scope.pop(HELD_BYTES, 0)
             # all unknown paths count as one: a scanner would create thousands
             known = any(path == scope["path"] for _, path in ROUTES)
             path = scope["path"] if known else "other"

@@ -50,8 +50,8 @@ class Connections(ServerState):
 
         If none waits, the new one is closed.
         """
-        if len(self.ours()) > self.most:
-            min(self.waiting(), key=lambda each: each.since, default=new).transport.abort()
+        if len(self.alive()) > self.most:
+            min(self.idle(), key=lambda each: each.idle_since, default=new).transport.abort()
             self.warn(f"{self.most:,} connections are open, the allowed maximum")
 
     def warn(self, why: str) -> None:
@@ -63,18 +63,18 @@ class Connections(ServerState):
                 " lines; allow more connections, or more descriptors (`ulimit -n`)"
             )
 
-    async def tidy(self) -> None:
+    async def close_late_ones(self) -> None:
         """Close late connections, until cancelled."""
         while True:
             await asyncio.sleep(1)
-            for connection in self.ours():
+            for connection in self.alive():
                 connection.close_if_late()
 
-    def waiting(self) -> "list[Connection]":
+    def idle(self) -> "list[Connection]":
         """Return the connections without a request in progress."""
-        return [each for each in self.ours() if each.waiting]
+        return [each for each in self.alive() if each.is_idle]
 
-    def ours(self) -> "list[Connection]":
+    def alive(self) -> "list[Connection]":
         """Return the connections that are not being closed."""
         return [
             each
@@ -90,12 +90,12 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.since = self.loop.time()  #: The connection, or the end of the last answer.
+        self.idle_since = self.loop.time()  #: The connection, or the end of the last answer.
         self._unsent = 0  #: Bytes that the client has not taken.
-        self._taken = self.since  #: When it last took some.
+        self._taken_at = self.idle_since  #: When it last took some.
 
     @property
-    def waiting(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
@@ -104,7 +104,7 @@ class Connection(H11Protocol):
         self.server_state.make_room(self)
 
     def on_response_complete(self) -> None:
-        self.since = self.loop.time()
+        self.idle_since = self.loop.time()
         super().on_response_complete()
 
     def close_if_late(self) -> None:
@@ -114,10 +114,10 @@ class Connection(H11Protocol):
         now = self.loop.time()
         unsent = self.transport.get_write_buffer_size()
         if unsent != self._unsent or not unsent:
-            self._taken = now
+            self._taken_at = now
         self._unsent = unsent
-        silent = self.waiting and not unsent and now - self.since > _HEAD_SECONDS
-        if silent or now - self._taken > _UNREAD_SECONDS:
+        is_silent = self.is_idle and not unsent and now - self.idle_since > _HEAD_SECONDS
+        if is_silent or now - self._taken_at > _UNREAD_SECONDS:
             self.transport.abort()
 
 
@@ -137,7 +137,7 @@ class Server(uvicorn.Server):
         for listening in sockets or ():
             # asyncio also uses its number of accepted connections for this one
             listening.listen(_BACKLOG)
-        self._tidying = asyncio.create_task(self._connections.tidy())
+        self._closing_late_ones = asyncio.create_task(self._connections.close_late_ones())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the pending connections and read their requests, then close."""
@@ -151,7 +151,7 @@ class Server(uvicorn.Server):
         poll = select.poll()
         for each in listening:
             poll.register(each, select.POLLIN)
-        for connection in self._connections.waiting():
+        for connection in self._connections.idle():
             poll.register(connection.transport.get_extra_info("socket"), select.POLLIN)
         return bool(poll.poll(0))
 

@@ -26,7 +26,7 @@ from promptcli.retrieval.vectors import set_search_threads
 from promptcli.threads import Worker
 
 #: Key in a request's scope: bytes that the request holds, see ``Service.hold``.
-HELD = "promptcli.held"
+HELD_BYTES = "promptcli.held_bytes"
 
 Result = TypeVar("Result")
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -36,7 +36,7 @@ _GATHER_SECONDS = 0.002
 #: Seconds in which a request's body must arrive.
 _BODY_SECONDS = 60.0
 #: Bytes of bodies and answers of all requests in progress, above which new ones are refused.
-_MOST_HELD = 512 << 20
+_MOST_HELD_BYTES = 512 << 20
 #: Characters of a library's message quoted in an answer.
 _MESSAGE = 200
 #: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_MOST_COUNTED`` at most, because
@@ -150,9 +150,9 @@ class Batcher:
 
     async def _encode(self, encoder: Encoder, jobs: Sequence[_Job], texts: Sequence[str]) -> None:
         """Encode texts, and give each job its rows: row i belongs to ``jobs[i]``."""
-        rows_of = dict[_Job, list[int]]()
+        rows_of = defaultdict[_Job, list[int]](list)
         for row, job in enumerate(jobs):
-            rows_of.setdefault(job, []).append(row)
+            rows_of[job].append(row)
         try:
             loop = asyncio.get_running_loop()
             encoded = await loop.run_in_executor(self._thread, encoder.encode_report, texts)
@@ -160,7 +160,7 @@ class Batcher:
             if len(rows_of) == 1:
                 jobs[0].fail(error)
                 return
-            # one job is at fault; the others are answered
+            # one job may be at fault; the others are answered
             for job, rows in rows_of.items():
                 await self._encode(encoder, [job] * len(rows), [texts[row] for row in rows])
             return
@@ -196,7 +196,7 @@ class Service:
         #: in work; the server lowers it if it has few descriptors
         self.most_requests = self.settings.max_requests
         self.dropped = 0  #: requests that were not answered when the server stopped
-        self.held = 0  #: bytes of bodies and answers in memory
+        self.held_bytes = 0  #: of bodies and answers in memory
         self.metrics = Metrics()
         self.batcher = Batcher(self.settings, self.metrics)
         self.metrics.watch(
@@ -213,11 +213,11 @@ class Service:
             prepare = functools.partial(set_search_threads, threads)
         self._thread = Worker(prepare)
         #: one encoder for each role, so that requests share batches
-        self.in_role = functools.cache(_in_role)
+        self.in_role = functools.cache(_encoder_in_role)
 
     def model(self, name: str | None) -> Encoder:
         """Return the encoder of that name; None: the default."""
-        return _named("model", name, self.models)
+        return _look_up("model", name, self.models)
 
     def index(self, name: str | None) -> SentenceIndex:
         """Return the index of that name; None: the first."""
@@ -225,24 +225,25 @@ class Service:
             raise RequestError(
                 404, "no index is served; start the server with one", code="index_not_found"
             )
-        return _named("index", name, self.indexes)
+        return _look_up("index", name, self.indexes)
 
     def hold(self, request: Request, size: int) -> None:
         """Count bytes that a request holds until it is answered.
 
-        It is refused if all requests together hold too many.
+        It is refused if it and the other requests together hold too many.
         """
-        others = self.held - request.scope.get(HELD, 0)
-        request.scope[HELD] = request.scope.get(HELD, 0) + size
-        self.held += size
-        if others and self.held > _MOST_HELD:
+        before = request.scope.get(HELD_BYTES, 0)
+        is_alone = before == self.held_bytes
+        request.scope[HELD_BYTES] = before + size
+        self.held_bytes += size
+        if self.held_bytes > _MOST_HELD_BYTES and not is_alone:
             message = (
-                f"the server is busy: bodies and answers of {self.held >> 20} MiB are in work; try"
-                " again"
+                f"the server is busy: bodies and answers of {self.held_bytes >> 20} MiB are in"
+                " work; try again"
             )
             raise RequestError(429, message, code="too_many_bytes")
 
-    def check_answer(self, size: int, param: str, cure: str) -> None:
+    def check_answer_size(self, size: int, param: str, cure: str) -> None:
         """Refuse an answer larger than the limit."""
         if size > self.settings.max_answer_mib << 20:
             message = f"the answer is larger than {self.settings.max_answer_mib} MiB; {cure}"
@@ -310,30 +311,32 @@ class Service:
         return texts
 
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
-        return await _unless_left(request, self.batcher.encode(encoder, texts))
+        return await _while_connected(request, self.batcher.encode(encoder, texts))
 
-    async def work(
+    async def compute(
         self, request: Request, function: Callable[[Callable[[], None]], Result]
     ) -> Result:
         """Return a function's result, computed on the thread of searches.
 
-        The function gets a callback that raises once nobody waits for the result: the client has
-        gone, or the server has stopped.
+        The function gets a callback that raises once the result is of no use: the client has gone,
+        or the server has stopped.
         """
-        left = threading.Event()
+        abandoned = threading.Event()
 
         def go_on() -> None:
-            if left.is_set():
+            if abandoned.is_set():
                 raise ClientDisconnect
 
         try:
             loop = asyncio.get_running_loop()
-            return await _unless_left(request, loop.run_in_executor(self._thread, function, go_on))
+            return await _while_connected(
+                request, loop.run_in_executor(self._thread, function, go_on)
+            )
         finally:
-            left.set()
+            abandoned.set()
 
 
-def _named(kind: str, name: str | None, served: Mapping[str, Result]) -> Result:
+def _look_up(kind: str, name: str | None, served: Mapping[str, Result]) -> Result:
     """Return the model or index of a name; None: the first."""
     if name is None:
         name = next(iter(served))
@@ -343,7 +346,7 @@ def _named(kind: str, name: str | None, served: Mapping[str, Result]) -> Result:
     return served[name]
 
 
-def _in_role(encoder: Encoder, role: str) -> Encoder:
+def _encoder_in_role(encoder: Encoder, role: str) -> Encoder:
     known = encoder.roles()
     if role not in known:
         raise RequestError(
@@ -354,20 +357,20 @@ def _in_role(encoder: Encoder, role: str) -> Encoder:
     return encoder.in_role(role)
 
 
-async def _unless_left(request: Request, work: Awaitable[Result]) -> Result:
+async def _while_connected(request: Request, work: Awaitable[Result]) -> Result:
     """Return the result of work, which is cancelled if the client disconnects."""
 
     async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    task = asyncio.ensure_future(work)
-    left = asyncio.create_task(disconnected())
+    working = asyncio.ensure_future(work)
+    watching = asyncio.create_task(disconnected())
     try:
-        await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
             raise ClientDisconnect
-        return task.result()
+        return working.result()
     finally:
-        left.cancel()
-        task.cancel()
+        watching.cancel()
+        working.cancel()

@@ -70,18 +70,20 @@ def serve(
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
-        opened = _opened(models or [Choice("mini-multi", device=device)])
-        searched = _indexes(indexes, opened, device)
+        encoders = _open_models(models or [Choice("mini-multi", device=device)])
+        searched = _open_indexes(indexes, encoders, device)
         if key is None and not settings.loopback_names():
             note(
                 f"no API key: anyone who can reach {settings.host} can use it (set"
                 " PROMPTCLI_API_KEY)"
             )
-        service = Service(opened, searched, settings, normalize=normalize, key=key, threads=threads)
+        service = Service(
+            encoders, searched, settings, normalize=normalize, key=key, threads=threads
+        )
         server = make_server(make_app(service), service)
-        shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
+        names = ", ".join([*encoders, *(f"index {name}" for name in searched)])
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        note(f"serving {shown} at http://{host}:{listening.getsockname()[1]}")
+        note(f"serving {names} at http://{host}:{listening.getsockname()[1]}")
         server.run([listening])
     if server.force_exit:
         raise PromptcliError("ended at once; requests in work were dropped")
@@ -115,8 +117,8 @@ def serve_agents(
 
     models = {}
     if model is not None or not indexes:
-        models = _opened([model or Choice("mini-multi", device=device)])
-    searched = _indexes(indexes, models, device)
+        models = _open_models([model or Choice("mini-multi", device=device)])
+    searched = _open_indexes(indexes, models, device)
     encoders = [*models.values(), *(index.encoder for index in searched.values())]
     server = make_server(searched, encoders[0])
     note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
@@ -172,7 +174,7 @@ def _listen(settings: ServeSettings) -> socket.socket:
         ) from None
 
 
-def _opened(models: "Sequence[Model]") -> "dict[str, Encoder]":
+def _open_models(models: "Sequence[Model]") -> "dict[str, Encoder]":
     """Return encoders by the names that requests give them."""
     from promptcli.models import loading
 
@@ -186,7 +188,7 @@ def _opened(models: "Sequence[Model]") -> "dict[str, Encoder]":
     return encoders
 
 
-def _indexes(
+def _open_indexes(
     folders: Sequence[str | Path], models: "dict[str, Encoder]", device: str
 ) -> "dict[str, SentenceIndex]":
     """Return the indexes by folder name; an encoder not shared with a model is opened on the

@@ -85,7 +85,7 @@ def test_a_connection_without_a_request_is_closed_after_a_time():
     assert closed(silent) and closed(half) and not closed(asking)
     served.wait(100)
     assert not closed(asking)
-    asking.cycle.response_complete, asking.since = True, served.clock.now
+    asking.cycle.response_complete, asking.idle_since = True, served.clock.now
     served.wait(30)
     assert not closed(asking)
     served.wait(1)
@@ -110,8 +110,8 @@ def test_the_one_that_waits_longest_makes_room_and_it_is_said_once(notes):
     working, *idle = [served.one() for _ in range(3)]
     working.cycle = mock.Mock(response_complete=False)
     for since, connection in enumerate(served.all.connections):
-        connection.since = since
-    oldest = min(idle, key=lambda each: each.since)
+        connection.idle_since = since
+    oldest = min(idle, key=lambda each: each.idle_since)
     new = [served.one() for _ in range(2)]
     assert closed(oldest) and all(map(closed, idle)) and not any(map(closed, [working, *new]))
     assert len(notes) == 1 and "3 connections" in notes.text and "ulimit -n" in notes.text

@@ -28,7 +28,7 @@ from promptcli.models import loading
 from promptcli.plugins.serve import service as serving
 from promptcli.plugins.serve.app import PAGE, ROUTES, make_app
 from promptcli.plugins.serve.service import Service
-from promptcli.plugins.serve.serving import _indexes
+from promptcli.plugins.serve.serving import _open_indexes
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.recipe import Recipe
 from promptcli.retrieval.sentence_index import SentenceIndex
@@ -234,8 +234,8 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
         "open_encoder",
         lambda model, **where: opened.append(where.get("device")) or encoder,
     )
-    _indexes([tmp_path / "lines"], {}, "cpu")
-    _indexes([tmp_path / "lines"], {"tiny": encoder}, "cpu")
+    _open_indexes([tmp_path / "lines"], {}, "cpu")
+    _open_indexes([tmp_path / "lines"], {"tiny": encoder}, "cpu")
     assert opened == ["cpu", None], "a model that is served is shared"
 
 
@@ -519,7 +519,7 @@ def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monk
     good, bad = asyncio.run(ask(service))
     assert good.status_code == 200 and error(bad, 500)["type"] == "server_error"
     assert notes == ["/v1/embeddings failed: RuntimeError: PanicException: retry limit"]
-    assert (service.in_work, service.held, service.batcher.waiting) == (0, 0, 0)
+    assert (service.in_work, service.held_bytes, service.batcher.waiting) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -579,7 +579,7 @@ def test_a_long_answer_waits_for_its_client_to_read(served):
         }
         asked = asyncio.create_task(make_app(service)(scope, receive, send))
         await third.wait()
-        assert service.in_work == 1 and service.held > len(body)
+        assert service.in_work == 1 and service.held_bytes > len(body)
         go.set()
         await asked
 
@@ -593,11 +593,11 @@ def test_a_long_answer_waits_for_its_client_to_read(served):
     assert (
         len(json.loads(b"".join(piece["body"] for piece in pieces))["data"]) == len(SENTENCES) * 60
     )
-    assert (service.in_work, service.held) == (0, 0)
+    assert (service.in_work, service.held_bytes) == (0, 0)
 
 
 def test_bodies_and_answers_in_work_have_a_limit_together(served, monkeypatch):
-    monkeypatch.setattr(serving, "_MOST_HELD", 5000)
+    monkeypatch.setattr(serving, "_MOST_HELD_BYTES", 5000)
     service = Service(*served)
 
     async def ask():
@@ -611,7 +611,7 @@ def test_bodies_and_answers_in_work_have_a_limit_together(served, monkeypatch):
     refused, *answers = asyncio.run(ask())
     assert error(refused, 429)["code"] == "too_many_bytes"
     assert [response.status_code for response in answers] == [200, 200], "one alone may hold more"
-    assert service.held == 0
+    assert service.held_bytes == 0
 
 
 def test_an_index_is_searched_as_its_folder_holds_it(encoder, tmp_path):
@@ -797,7 +797,7 @@ def test_a_search_whose_client_has_left_ends_at_its_next_comparison(served):
             return {"type": "http.disconnect"}
 
         with pytest.raises(ClientDisconnect):
-            await service.work(Request({"type": "http"}, receive), endless)
+            await service.compute(Request({"type": "http"}, receive), endless)
 
     asyncio.run(ask())
     assert ended.wait(300)
