@@ -4,11 +4,16 @@ The input is checked before torch loads.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
+from typing import Any, BinaryIO, cast, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.data import vectors
 from promptcli.data.csv_options import stored_options
 from promptcli.data.given import check_texts
 from promptcli.data.input_files import (
@@ -21,21 +26,20 @@ from promptcli.data.input_files import (
 )
 from promptcli.data.layouts import TEXT, ColumnChoice
 from promptcli.data.rows import open_rows
+from promptcli.data.vectors import EmbedReport, EmbedSettings, part_folder
 from promptcli.embedding.engines import ENGINES
 from promptcli.embedding.splitting import Splitter
+from promptcli.embedding.writing import WINDOW, embed_file, manifest_of
+from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import UsageError, counted, if_stopped, look_up
+from promptcli.models import loading
+from promptcli.models.cosines import cosines_of_pairs
+from promptcli.models.language import note_unread
+from promptcli.models.loading import Model
 from promptcli.notes import is_offline, note, stage
 from promptcli.settings import list_of_names
 from promptcli.storage.files import check_output, remove_leftovers
 from promptcli.storage.locks import in_use
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from promptcli.data.vectors import EmbedReport, part_folder
-    from promptcli.encoder.sentence_encoder import Encoder
-    from promptcli.models.loading import Model
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,8 @@ class Embedded:
     """The result of ``embed`` on a file."""
 
     output: Path | None  #: the vector file; None: a stream
-    encoder: "Encoder"
-    report: "EmbedReport"
+    encoder: Encoder
+    report: EmbedReport
     seconds: float | None  #: None: the same call had made the file before
 
 
@@ -52,18 +56,18 @@ class Embedded:
 def embed(
     source: list[str] | tuple[str, ...],
     output: None = None,
-    model: "Model" = "mini",
+    model: Model = "mini",
     *,
     device: str | None = None,
     dtype: str | None = None,
     normalize: bool = False,
     batch_size: int | None = None,
-) -> "NDArray[np.float32]": ...
+) -> NDArray[np.float32]: ...
 @overload
 def embed(
     source: str | Path | BinaryIO,
     output: str | Path | BinaryIO | None = None,
-    model: "Model" = "mini",
+    model: Model = "mini",
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -80,7 +84,7 @@ def embed(
 def embed(
     source: Any,
     output: str | Path | BinaryIO | None = None,
-    model: "Model" = "mini",
+    model: Model = "mini",
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -93,7 +97,7 @@ def embed(
     force: bool = False,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
-) -> "Embedded | NDArray[np.float32]":
+) -> Embedded | NDArray[np.float32]:
     """Encode sentences: a list into an array, a file into a vector file.
 
     Row i of the vectors is sentence i of a list, or line i of a file, from 0; blank lines keep
@@ -140,70 +144,74 @@ def embed(
     """
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"must be at least 1, got {batch_size}", parameter="batch_size")
-    opening: dict[str, Any] = {"device": device or "auto", "dtype": dtype or "auto"}
-    if set(opening.values()) != {"auto"}:
-        from promptcli.encoder.sentence_encoder import Encoder
-
-        if isinstance(model, Encoder):
-            raise UsageError(
-                "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
-            )
+    if isinstance(model, Encoder) and {device, dtype} - {None, "auto"}:
+        raise UsageError(
+            "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
+        )
+    open_encoder = partial(
+        loading.open_encoder, model, device=device or "auto", dtype=dtype or "auto"
+    )
     if not isinstance(source, str | Path) and not hasattr(source, "read"):
         of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
         if of_files != (None, None, None, None, False, False, False, "float32"):
             raise UsageError("a list of texts gives an array; leave out the options for files")
-        from promptcli.models import loading
-
         texts = check_texts(source)
-        encoder = loading.open_encoder(model, **opening, rows=len(texts))
+        encoder = open_encoder(rows=len(texts))
         with stage("embed", len(texts)) as advance:
             return encoder.encode(
                 texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
             )
-
-    from promptcli.data import vectors
-
-    path = STANDARD
     if isinstance(source, str | Path):
         (name,), text_field = split_text_column([str(source)], text_field)
-        source = path = Path(name)
-    given = stored_options(csv)
-    settings = vectors.EmbedSettings(
-        text_field, id_field, normalize, precision, split, given, skip_bad
+        source = Path(name)
+    settings = EmbedSettings(
+        text_field, id_field, normalize, precision, split, stored_options(csv), skip_bad
     )
-    target = vectors.output_of(path, output, settings)
-    before = None
-    if target is not None and not force:
-        before = vectors.reusable_manifest(target, path, settings)
-    fields = ColumnChoice(text_field, id_field)
-    with open_rows(source, fields, csv=csv, skip_bad=skip_bad) as rows:
-        if target is not None:
-            check_output(target, force=force or before is not None)
-        from promptcli.embedding.writing import embed_file, embed_stream
-        from promptcli.models import loading
+    return _embed_rows(source, output, settings, open_encoder, batch_size=batch_size, force=force)
 
+
+def _embed_rows(
+    source: Path | BinaryIO,
+    output: str | Path | BinaryIO | None,
+    settings: EmbedSettings,
+    open_encoder: Callable[..., Encoder],
+    *,
+    batch_size: int | None,
+    force: bool,
+) -> Embedded:
+    """Encode the rows of a file or a stream into a vector file or a stream."""
+    path = source if isinstance(source, Path) else STANDARD
+    target = vectors.output_of(path, output, settings)
+    earlier = None
+    if target is not None and not force:
+        earlier = vectors.reusable_manifest(target, path, settings)
+    fields = settings.fields
+    with open_rows(source, fields, csv=settings.csv, skip_bad=settings.skip_bad) as rows:
+        if target is not None:
+            check_output(target, force=force or earlier is not None)
         count = rows.total()
-        calibration = _texts(path, fields, csv, again=True) if path.is_file() else ()
-        encoder = loading.open_encoder(model, **opening, rows=count, calibration=calibration)
-        if before is not None and target is not None:
-            if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
-                return Embedded(target, encoder, before.report, None)
+        calibration = _texts(path, fields, settings.csv, again=True) if path.is_file() else ()
+        encoder = open_encoder(rows=count, calibration=calibration)
+        if target is not None and earlier is not None:
+            if (earlier.fingerprint, earlier.model) == (encoder.fingerprint, encoder.provenance):
+                return Embedded(target, encoder, earlier.report, None)
             check_output(target, force=False)  # another encoder made it
         start = time.perf_counter()
-        if split:
+        if settings.split:
             rows = replace(rows, batches=Splitter(encoder).batches(rows))
             count = None
         with stage("embed", count) as advance:
-            reading: dict[str, Any] = {"batch_size": batch_size, "progress": advance}
-            if target is not None:
-                report = embed_file(encoder, rows, target, settings, force=force, **reading)
-            else:
-                from promptcli.data.vectors.formats import VECTOR_FORMATS, closing_sink
-
-                stream = VECTOR_FORMATS[".jsonl"].open(cast(BinaryIO, output), encoder.width)
-                with closing_sink(stream) as sink:
-                    report = embed_stream(encoder, rows, sink, settings, **reading)
-        return Embedded(target, encoder, report, time.perf_counter() - start)
+            written = target or cast(BinaryIO, output)
+            report = embed_file(
+                encoder,
+                rows,
+                written,
+                settings,
+                batch_size=batch_size,
+                force=force,
+                progress=advance,
+            )
+    return Embedded(target, encoder, report, time.perf_counter() - start)
 
 
 def _texts(
@@ -219,7 +227,7 @@ class EmbeddedParts:
     """The result of ``embed_parts``."""
 
     folder: Path
-    manifest: "part_folder.PartsManifest"
+    manifest: part_folder.PartsManifest
     made: list[int]  #: the shards made by this call
     parts: int  #: that exist
     seconds: float
@@ -234,7 +242,7 @@ def embed_parts(
     files: str | Path | Sequence[str | Path],
     folder: str | Path,
     shards: int,
-    model: "Model" = "mini",
+    model: Model = "mini",
     *,
     shard: int | None = None,
     workers: int | None = None,
@@ -275,44 +283,31 @@ def embed_parts(
         UsageError: Options that do not go together, or a folder that was begun with other options.
         PromptcliError: A part could not be made; finished parts stay.
     """
-    from promptcli.data.vectors import EmbedSettings, part_folder
-
     look_up("engine", engine, ENGINES)
     for name, number in (("shards", shards), ("workers", workers)):
         if number is not None and not 1 <= number <= 99_999:
             raise UsageError(f"must be 1 to 99,999, got {number}", parameter=name)
     if shard is not None:
-        problem = "makes one part in this process; leave out workers, engine and force=True"
         if not 0 <= shard < shards:
             problem = f"{shard} is out of range; of {shards} shards it is 0 to {shards - 1}"
-        elif (workers, engine, force) == (None, "local", False):
-            problem = ""
-        if problem:
+            raise UsageError(problem, parameter="shard")
+        if (workers, engine, force) != (None, "local", False):
+            problem = "makes one part in this process; leave out workers, engine and force=True"
             raise UsageError(problem, parameter="shard")
     folder = Path(folder)
     part_folder.check_part_folder(folder, precision)
     names, text_field = split_text_column(list_of_names(files), text_field)
-    given = stored_options(csv)
     settings = EmbedSettings(
-        text_field, id_field, normalize, precision, csv=given, skip_bad=skip_bad
+        text_field, id_field, normalize, precision, csv=stored_options(csv), skip_bad=skip_bad
     )
-    remote = needs_network(names)
-    if remote is not None:
-        if is_offline():
-            raise UsageError(f"{remote} is on another machine, which offline forbids; copy it here")
-        note(f"reading {remote} over the network")
-    names = find_inputs(names)
+    names = _find_reachable(names)
     ENGINES[engine].check(address)
     if force and part_folder.is_part_folder(folder):
         part_folder.remove_parts(folder)
     inputs = part_folder.counted_inputs(folder, names, settings, shards)
 
-    from promptcli.embedding import parts
-    from promptcli.embedding.writing import manifest_of
-    from promptcli.models import loading
-
     rows = sum(file.rows for file in inputs)
-    batches = part_folder.read_range(inputs, 0, rows, str(folder), given)
+    batches = part_folder.read_range(inputs, 0, rows, str(folder), settings.csv)
     texts = (text for batch in batches for text in batch[TEXT])
     encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
     manifest = part_folder.PartsManifest(
@@ -325,8 +320,9 @@ def embed_parts(
     ]
     start = time.perf_counter()
     if missing:
-        portable = parts.portable_choice(model, manifest.model)
-        job = parts.PartJob(folder, manifest, inputs, portable, encoder)
+        from promptcli.embedding import parts
+
+        job = parts.PartJob(folder, manifest, parts.portable_choice(model, manifest.model), encoder)
         del encoder  # the job's alone, so that an engine can free its memory
         rows = sum(stop - first for first, stop in map(manifest.bounds, missing))
         with (
@@ -341,9 +337,19 @@ def embed_parts(
     return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
 
 
+def _find_reachable(names: Sequence[str]) -> list[str]:
+    """Return the files of names, globs and folders; refuse remote ones while offline."""
+    remote = needs_network(names)
+    if remote is not None:
+        if is_offline():
+            raise UsageError(f"{remote} is on another machine, which offline forbids; copy it here")
+        note(f"reading {remote} over the network")
+    return find_inputs(names)
+
+
 def embed_dataset(
     dataset: Any,
-    model: "Model" = "mini",
+    model: Model = "mini",
     *,
     text_field: str | None = None,
     column: str = "embedding",
@@ -392,7 +398,7 @@ def embed_dataset(
 def compare_rows(
     first: str | Path,
     second: str | Path,
-    model: "Model | None" = None,
+    model: Model | None = None,
     *,
     text_field: str | None = None,
     csv: Mapping[str, Any] | None = None,
@@ -407,11 +413,6 @@ def compare_rows(
         text_field: Column of the sentence, as for ``embed``.
         csv: As for ``embed``.
     """
-    from promptcli.embedding.writing import WINDOW
-    from promptcli.models import loading
-    from promptcli.models.cosines import cosines_of_pairs
-    from promptcli.models.language import note_unread
-
     names = str(first), str(second)
     sentences = [name for name in names if not names_file(name)]
     for sentence in sentences:

@@ -32,7 +32,7 @@ from promptcli.data.vectors.part_folder import (
     parts_in,
     read_range,
 )
-from promptcli.embedding.writing import embed_stream
+from promptcli.embedding.writing import embed_rows
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError
@@ -65,13 +65,10 @@ def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None =
 
 @dataclass
 class PartJob:
-    """A begun folder with its inputs and its encoder; a process opens the encoder for its first
-    part.
-    """
+    """A begun folder with its encoder, which a process opens for its first part."""
 
     folder: Path
     manifest: PartsManifest
-    inputs: list[InputFile]
     model: Choice
     encoder: TorchEncoder | None = None
     offline: bool = False
@@ -88,14 +85,13 @@ class PartJob:
             temporary.open("xb") as file,
             closing_sink(ParquetSink(file, self.manifest.dim)) as sink,
         ):
-            csv = self.manifest.settings.csv
-            batches = read_range(self.inputs, start, stop, str(self.folder), csv)
-            report = embed_stream(
+            settings = self.manifest.settings
+            report = embed_rows(
                 # for the same bits, whatever this process has encoded before
                 encoder.without_cache(),
-                batches,
+                read_range(self.manifest.inputs, start, stop, str(self.folder), settings.csv),
                 sink,
-                self.manifest.settings,
+                settings,
                 first=start,
                 progress=progress,
             )
@@ -107,14 +103,14 @@ class PartJob:
         and each process opens its own encoder.
         """
         inputs = list[InputFile]()
-        for file in self.inputs:
+        for file in self.manifest.inputs:
             if not is_remote(file.path):
                 file = replace(file, path=os.path.abspath(file.path))
             inputs.append(file)
         return replace(
             self,
             folder=self.folder.absolute(),
-            inputs=inputs,
+            manifest=replace(self.manifest, inputs=inputs),
             model=replace(self.model, device=device),
             encoder=None,
             offline=self.offline or is_offline(),

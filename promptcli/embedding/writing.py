@@ -8,6 +8,7 @@ import importlib.metadata
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -24,8 +25,8 @@ from promptcli.data.vectors import (
     format_of,
     manifest_path,
 )
-from promptcli.data.vectors.formats import Sink, closing_sink
-from promptcli.data.vectors.precision import PRECISIONS, Measured, unit
+from promptcli.data.vectors.formats import VECTOR_FORMATS, Sink, closing_sink
+from promptcli.data.vectors.precision import PRECISIONS, Quantizer, unit
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
 from promptcli.models.language import note_unread
@@ -42,24 +43,30 @@ WINDOW_CHARACTERS = 8 << 20
 def embed_file(
     encoder: Encoder,
     source: Rows,
-    target: Path,
+    target: Path | BinaryIO,
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
     *,
     batch_size: int | None = None,
     force: bool = True,
     progress: Advance = lambda done: None,
 ) -> EmbedReport:
-    """Encode a source into a vector file with a manifest.
+    """Encode a source into a vector file with a manifest, or into a stream as JSONL.
 
     Without ``force`` a file that appears during the work is an error.
     """
+    into = functools.partial(
+        embed_rows, encoder, source, settings=settings, batch_size=batch_size, progress=progress
+    )
+    if not isinstance(target, Path):
+        with closing_sink(VECTOR_FORMATS[".jsonl"].open(target, encoder.width)) as sink:
+            return into(sink)
     manifest = manifest_path(target)
     with atomic_path(manifest) as beside, atomic_path(target, replace=force) as temporary:
-        with temporary.open("xb") as file:
-            with closing_sink(format_of(target).open(file, encoder.width)) as sink:
-                report = embed_stream(
-                    encoder, source, sink, settings, batch_size=batch_size, progress=progress
-                )
+        with (
+            temporary.open("xb") as file,
+            closing_sink(format_of(target).open(file, encoder.width)) as sink,
+        ):
+            report = into(sink)
         document = VectorManifest(
             **vars(manifest_of(encoder, settings)),
             report=report,
@@ -98,7 +105,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def embed_stream(
+def embed_rows(
     encoder: Encoder,
     batches: Iterable[RowBatch],
     sink: Sink,
@@ -114,18 +121,18 @@ def embed_stream(
     """
     rows = zero = truncated = 0
     blank_rows = list[list[int]]()
-    measured = Measured(settings.precision)
-    held = deque[RowBatch]()  # the windows that are not written
+    quantizer = Quantizer(settings.precision)
+    pending = deque[RowBatch]()  # windows that the encoder has read and not returned
 
     def texts() -> Iterator[list[str]]:
         for number, batch in enumerate(windows(batches, WINDOW, WINDOW_CHARACTERS)):
             if first == number == 0:
                 note_unread(encoder, batch[TEXT])
-            held.append(batch)
+            pending.append(batch)
             yield list(batch[TEXT])
 
     for encoded in encoder.encode_windows(texts(), progress=progress, batch_size=batch_size):
-        batch = held.popleft()
+        batch = pending.popleft()
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
         if len(infinite):
             row = batch[ID][infinite[0]]
@@ -133,18 +140,18 @@ def embed_stream(
                 f"row {row}: its vector is not finite; try dtype float32, or check the model"
             )
         vectors = unit(encoded.vectors) if settings.normalize else encoded.vectors
-        sink.write(batch, measured(vectors))
-        empty = np.array([not text.strip() for text in batch[TEXT]])
-        for row in np.flatnonzero(empty).tolist():
+        sink.write(batch, quantizer.quantize(vectors))
+        blank = np.array([not text.strip() for text in batch[TEXT]])
+        for row in np.flatnonzero(blank).tolist():
             _add_row(blank_rows, rows + row)
-        rows += len(empty)
-        zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~empty))
+        rows += len(blank)
+        zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~blank))
         truncated += int(np.count_nonzero(encoded.truncated))
     ranges = None
-    if PRECISIONS[settings.precision].ranged and measured.ranges is not None:
-        ranges = measured.ranges.tolist()
-    blank = sum(stop - start for start, stop in blank_rows)
-    return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges, blank_rows)
+    if PRECISIONS[settings.precision].ranged and quantizer.ranges is not None:
+        ranges = quantizer.ranges.tolist()
+    blanks = sum(stop - start for start, stop in blank_rows)
+    return EmbedReport(rows, blanks, zero, truncated, quantizer.loss(), ranges, blank_rows)
 
 
 def _add_row(runs: list[list[int]], row: int) -> None:

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from promptcli.data.input_files import find_inputs, needs_network
-from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
+from promptcli.data.vectors import EmbedSettings
 from promptcli.data.vectors.part_folder import check_ids, check_same, count_input, read_range
 from promptcli.errors import NotFoundError, UsageError
 from tests.comparing import refusal
@@ -66,7 +66,7 @@ def test_every_range_is_that_of_the_walk_over_all(tmp_path, suffix, one, two, da
     wanted = [
         text for path, texts in zip(paths, (one, two), strict=True) for text in write(path, texts)
     ]
-    files = [count_input(str(path), ColumnChoice()) for path in paths]
+    files = [count_input(str(path), EmbedSettings()) for path in paths]
     with open_rows(paths[0]) as rows:
         assert list(rows.texts()) == wanted[: files[0].rows]
     assert sum(file.rows for file in files) == len(wanted)
@@ -78,19 +78,19 @@ def test_every_range_is_that_of_the_walk_over_all(tmp_path, suffix, one, two, da
 def test_ids_of_a_column_and_blank_lines(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('\n{"id": 7, "text": "one"}\n{"id": "x", "text": ""}\n\n\n')
-    file = count_input(str(path), ColumnChoice())
+    file = count_input(str(path), EmbedSettings())
     check_ids([file])
     assert file.rows == 2
     assert [identifier for identifier, _ in read_rows([file], 1, 2)] == ["x"]
     (tmp_path / "b.txt").write_text("one\n")
     with refusal(r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
-        check_ids([file, count_input(str(tmp_path / "b.txt"), ColumnChoice())])
+        check_ids([file, count_input(str(tmp_path / "b.txt"), EmbedSettings())])
 
 
 def test_ranges_of_rows_that_are_left_out(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": 1}\n{"text": "b"}\n{broken\n{"text": "d"}\n{"text": "e"}\n{broken\n')
-    files = [count_input(str(path), ColumnChoice(), skip_bad=True)] * 2
+    files = [count_input(str(path), EmbedSettings(skip_bad=True))] * 2
     wanted = [(1, "b"), (3, "d"), (4, "e"), (6, "b"), (8, "d"), (9, "e")]
     assert read_rows(files, 0, 10) == wanted
     parts = [read_rows(files, start, start + 2) for start in range(0, 10, 2)]
@@ -118,7 +118,7 @@ def test_what_names_stand_for(here):
 def test_a_changed_file_is_found_and_a_copied_one_is_not_blamed(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n")
-    file = count_input(str(path), ColumnChoice())
+    file = count_input(str(path), EmbedSettings())
     os.utime(path, ns=(1, 1))
     assert check_same([file], [str(path)], "it")[0].sha256 == file.sha256
     path.write_text("one\ntwx\n")
@@ -133,7 +133,7 @@ def test_file_systems_of_fsspec():
         file.write(b"one\ntwo\n")
     names = find_inputs(["memory://shards/*.txt"])
     assert names == ["memory://shards/a.txt"] and needs_network(names) is None
-    assert read_rows([count_input(names[0], ColumnChoice())], 1, 2) == [(1, "two")]
+    assert read_rows([count_input(names[0], EmbedSettings())], 1, 2) == [(1, "two")]
     with refusal("no such file", NotFoundError):
         find_inputs(["memory://shards/b.txt"])
     with refusal("nowhere", NotFoundError):

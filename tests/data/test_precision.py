@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as st_numpy
 
 import promptcli as pc
 from promptcli.data.vectors import VECTOR_FORMATS, manifest_path, read_vectors
-from promptcli.data.vectors.precision import PRECISIONS, Measured, neighbour_recall, quantize
+from promptcli.data.vectors.precision import PRECISIONS, Quantizer, neighbour_recall, quantize
 from tests.comparing import gap, refusal
 from tests.embed_fakes import vector
 from tests.embed_running import fake_encoder, names, refused  # noqa: F401
@@ -123,10 +123,10 @@ def test_the_loss_by_plain_loops():
 
 
 def test_windows_share_the_ranges_of_the_first():
-    measured, both = Measured("int8"), np.concatenate([ORIGINAL[:30], ORIGINAL[30:] * 2])
-    parts = [measured(part) for part in (both[:30], both[30:])]
-    assert np.array_equal(np.concatenate(parts), quantize(both, "int8", measured.ranges).matrix)
-    assert measured.loss().rows == 30 and Measured("int8").loss() is None
+    quantizer, both = Quantizer("int8"), np.concatenate([ORIGINAL[:30], ORIGINAL[30:] * 2])
+    parts = [quantizer.quantize(part) for part in (both[:30], both[30:])]
+    assert np.array_equal(np.concatenate(parts), quantize(both, "int8", quantizer.ranges).matrix)
+    assert quantizer.loss().rows == 30 and Quantizer("int8").loss() is None
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from promptcli.data.vectors import VECTOR_FORMATS, EmbedSettings, manifest_path,
 from promptcli.data.vectors.formats import closing_sink
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding import writing
-from promptcli.embedding.writing import embed_file, embed_stream
+from promptcli.embedding.writing import embed_file, embed_rows
 from promptcli.errors import PromptcliError
 from tests.comparing import refusal
 from tests.embed_fakes import FakeEncoder, vector
@@ -47,7 +47,7 @@ SENTENCES = [f"sentence {i % 7} of {i}" for i in range(25)]
 def test_rows_are_in_order_whatever_the_window(window, monkeypatch):
     monkeypatch.setattr(writing, "WINDOW", window)
     sink, done, encoder = Kept(), [], FakeEncoder()
-    report = embed_stream(encoder, [batch(SENTENCES)], sink, progress=done.append)
+    report = embed_rows(encoder, [batch(SENTENCES)], sink, progress=done.append)
     assert np.array_equal(np.concatenate(sink.parts), np.stack([vector(s) for s in SENTENCES]))
     assert sink.texts == SENTENCES
     assert report.rows == sum(done) == 25
@@ -66,12 +66,12 @@ def test_written_windows_are_let_go(monkeypatch):
             del window
 
     monkeypatch.setattr(writing, "windows", windows)
-    assert embed_stream(FakeEncoder(), [], Kept()).rows == 40
+    assert embed_rows(FakeEncoder(), [], Kept()).rows == 40
 
 
 def test_blank_and_cut_sentences_are_counted(monkeypatch):
     monkeypatch.setattr(writing, "WINDOW", 2)
-    report = embed_stream(
+    report = embed_rows(
         FakeEncoder(), [batch(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30])], Kept()
     )
     assert (report.rows, report.blank, report.truncated) == (6, 2, 2)
@@ -79,7 +79,7 @@ def test_blank_and_cut_sentences_are_counted(monkeypatch):
 
 def test_normalize():
     sink = Kept()
-    embed_stream(FakeEncoder(), [batch(SENTENCES)], sink, EmbedSettings(normalize=True))
+    embed_rows(FakeEncoder(), [batch(SENTENCES)], sink, EmbedSettings(normalize=True))
     assert np.allclose(np.linalg.norm(sink.parts[0], axis=1), 1, atol=1e-6)
     zeros = unit(np.zeros((2, 3), np.float32))
     assert zeros.dtype == np.float32 and not zeros.any()
@@ -91,7 +91,7 @@ def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
         "tests.embed_fakes.vector", lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32)
     )
     with refusal("row 2: its vector is not finite", PromptcliError):
-        embed_stream(FakeEncoder(), [batch(["a", "b", "bad"])], Kept())
+        embed_rows(FakeEncoder(), [batch(["a", "b", "bad"])], Kept())
 
 
 def embed(folder, kind=".npy", text="one\n\nthree\n", name="a.txt", **options):
@@ -185,7 +185,7 @@ def _embed_and_print_peak(path, target):
         target.open("wb") as file,
         closing_sink(VECTOR_FORMATS[target.suffix].open(file, 256)) as sink,
     ):
-        report = embed_stream(FakeEncoder(256), source, sink)
+        report = embed_rows(FakeEncoder(256), source, sink)
     print(report.rows, re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 

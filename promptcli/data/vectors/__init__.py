@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from promptcli.data.input_files import STANDARD, check_file
+from promptcli.data.layouts import ColumnChoice
 from promptcli.data.vectors.formats import (
     COLUMN,
     VECTOR_FORMATS,
@@ -43,6 +44,11 @@ class EmbedSettings:
     split: bool = False
     csv: dict[str, str] | None = None  #: how a table is written
     skip_bad: bool = False
+
+    @property
+    def fields(self) -> ColumnChoice:
+        """The columns that are read."""
+        return ColumnChoice(self.text_field, self.id_field)
 
 
 @dataclass(frozen=True)

@@ -53,15 +53,13 @@ class InputFile:
     id: str | None = None  #: column of the id
 
 
-def count_input(
-    name: str,
-    fields: ColumnChoice,
-    csv: Mapping[str, Any] | None = None,
-    skip_bad: bool | None = None,
-) -> InputFile:
+def count_input(name: str, settings: EmbedSettings) -> InputFile:
     """Read a file once, check every row, and count them; an empty file has none."""
     size, stamp = state_of(name)
-    with open_rows(name, fields, csv=csv, skip_bad=skip_bad, may_be_empty=True) as rows:
+    fields = settings.fields
+    with open_rows(
+        name, fields, csv=settings.csv, skip_bad=settings.skip_bad, may_be_empty=True
+    ) as rows:
         count = 0
         for batch in rows:
             count = batch[ROW][-1] + 1
@@ -267,8 +265,7 @@ def counted_inputs(
     file_names = {path.name for path in folder.glob("[!.]*")}
     if file_names and PARTS_MANIFEST not in file_names:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")
-    fields = ColumnChoice(settings.text_field, settings.id_field)
-    inputs = [count_input(name, fields, settings.csv, settings.skip_bad) for name in names]
+    inputs = [count_input(name, settings) for name in names]
     check_ids(inputs)
     rows = sum(file.rows for file in inputs)
     if rows < shards:
@@ -279,7 +276,9 @@ def counted_inputs(
 
 
 def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
-    """Write the manifest, unless the folder has one; return the folder's."""
+    """Write the manifest, unless the folder has one; return the folder's, with the present names of
+    the inputs.
+    """
     is_new = not folder.exists()
     folder.mkdir(exist_ok=True)
     try:
@@ -293,7 +292,7 @@ def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
         raise
     stored = read_parts_manifest(folder)
     stored.check_same(manifest, folder)
-    return stored
+    return dataclasses.replace(stored, inputs=manifest.inputs)
 
 
 def remove_parts(folder: Path) -> None:

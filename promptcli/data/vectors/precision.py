@@ -162,33 +162,33 @@ class Loss:
     recall_at_10: float  #: by each row's 10 nearest other rows by cosine
 
 
-class Measured:
-    """Quantizes windows by the ranges of the first one, and keeps some of its rows to measure the
-    loss; float32 has no loss.
+class Quantizer:
+    """Quantizes windows of vectors by the ranges of the first one, and measures the loss on some of
+    its rows; float32 has no loss.
     """
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
         self.ranges: Floats | None = None
-        self._rows: Floats | None = None
+        self._sample: Floats | None = None
 
-    def __call__(self, vectors: Floats) -> NDArray[Any]:
-        """Return one window (n, d) in its stored form."""
+    def quantize(self, vectors: Floats) -> NDArray[Any]:
+        """Return one window (n, d) as the precision stores it."""
         if self.precision == "float32":
             return vectors
         quantized = quantize(vectors, self.precision, self.ranges)
         if self.ranges is None:
             self.ranges = quantized.ranges
             shuffled = np.random.default_rng(0).permutation(len(vectors))
-            self._rows = vectors[np.sort(shuffled[:SAMPLE])]
+            self._sample = vectors[np.sort(shuffled[:SAMPLE])]
         return quantized.matrix
 
     def loss(self) -> Loss | None:
         """Return the loss; None for fewer than two rows."""
-        if self._rows is None or len(self._rows) < 2:
+        if self._sample is None or len(self._sample) < 2:
             return None
-        restored = quantize(self._rows, self.precision, self.ranges).restore()
-        return Loss(len(restored), neighbour_recall(self._rows, restored))
+        restored = quantize(self._sample, self.precision, self.ranges).restore()
+        return Loss(len(restored), neighbour_recall(self._sample, restored))
 
 
 def neighbour_recall(before: Floats, after: Floats) -> float:
