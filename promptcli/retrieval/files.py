@@ -18,7 +18,7 @@ from promptcli.data.csv_options import CsvOptions
 from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
-from promptcli.data.rows import ROW, open_rows
+from promptcli.data.rows import ROW, Rows, open_rows
 from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
 from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
@@ -56,7 +56,7 @@ class Reading:
 
 @dataclass
 class SentenceFile:
-    """An open file of sentences."""
+    """An open file of sentences, or a list of them."""
 
     text_field: str | None  #: the column that is read
     id_field: str | None
@@ -65,7 +65,7 @@ class SentenceFile:
 
 
 @contextlib.contextmanager
-def open_given(
+def open_sentences(
     sentences: Any,
     ids: Any,
     columns: Any,
@@ -73,9 +73,12 @@ def open_given(
     fields: ColumnChoice | None = None,
     skip_bad: bool = False,
 ) -> Iterator[SentenceFile]:
-    """Open a list of sentences with their ids and columns, a file, or a stream."""
+    """Open a list of sentences with their ids and columns, a file, or a stream.
+
+    ``fields`` are the columns to read of a file; None: those of ``reading``.
+    """
     if is_list(sentences):
-        rows = _given_rows(sentences, ids, columns)
+        rows = _listed_rows(sentences, ids, columns)
         if reading.split:
             check_whole(rows.ids)
         yield SentenceFile(None, None, lambda encoder: iter([rows]))
@@ -85,8 +88,19 @@ def open_given(
             f"{sentences} is a folder; `promptcli index sync DIR {sentences}` indexes the files in"
             " it"
         )
-    with open_sentences(sentences, reading, fields, skip_bad) as opened:
-        yield opened
+    fields = fields or ColumnChoice(reading.text_field, reading.id_field)
+    fields = replace(fields, cells=True)
+    with open_rows(sentences, fields, csv=reading.csv, skip_bad=skip_bad) as source:
+
+        def blocks(encoder: "Encoder") -> Iterator[NewRows]:
+            if source.is_text and has_passages(source.head, source.name, reading.rows):
+                return _placed_rows(
+                    str(sentences), passages_of(source.texts(), source.name, encoder)
+                )
+            return _table_rows(source, reading)
+
+        chosen = source.columns
+        yield SentenceFile(chosen.get(TEXT) or None, fields.id or chosen.get(ID), blocks)
 
 
 def is_list(sentences: Any) -> bool:
@@ -94,21 +108,21 @@ def is_list(sentences: Any) -> bool:
     return not isinstance(sentences, str | Path) and not hasattr(sentences, "read")
 
 
-def _given_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
+def _listed_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
     """Return the texts of a list as rows."""
     texts = check_texts(sentences)
     if not texts:
         raise UsageError("no sentence was given; give at least one")
     names = range(len(texts)) if ids is None else check_ids(ids)
     table = {} if columns is None else {str(name): _plain(columns[name]) for name in columns}
-    for name, given in {"ids": names, **table}.items():
-        if len(given) != len(texts):
+    for name, values in {"ids": names, **table}.items():
+        if len(values) != len(texts):
             raise UsageError(
-                f"{len(given):,} for {counted(len(texts), 'sentence')}; give one for each",
+                f"{len(values):,} for {counted(len(texts), 'sentence')}; give one for each",
                 parameter="ids" if name == "ids" else "columns",
             )
-    values, types = _typed(table, are_texts=False)
-    return NewRows(names, texts, columns=values, types=types, are_numbered=ids is None)
+    typed, types = _typed(table, are_texts=False)
+    return NewRows(names, texts, columns=typed, types=types, are_numbered=ids is None)
 
 
 def _plain(values: Iterable[Any]) -> list[Any]:
@@ -129,61 +143,22 @@ def _typed(
     return values, types
 
 
-@contextlib.contextmanager
-def open_sentences(
-    file: str | Path | BinaryIO,
-    reading: Reading,
-    fields: ColumnChoice | None = None,
-    skip_bad: bool = False,
-    *,
-    of_files: bool = False,
-    keep_ids: bool = False,
-) -> Iterator[SentenceFile]:
-    """Open a file of sentences, or a stream.
+def _table_rows(source: Rows, reading: Reading) -> Iterator[NewRows]:
+    """Yield the rows of a table or the lines of a text, with the ids of the table or numbers."""
+    for batch in source:
+        rows = NewRows(
+            batch[ID],
+            batch[TEXT],
+            columns={name: batch[name] for name in source.types},
+            types=source.types,
+            are_numbered=ID not in source.columns,
+        )
+        if reading.split:
+            check_whole(rows.ids)
+        yield rows
 
-    Args:
-        file: Name of the file, ``FILE:COLUMN``, or the stream.
-        reading: How the file becomes rows.
-        fields: The columns; None: those of ``reading``.
-        skip_bad: Leave out the rows that cannot be read.
-        of_files: Whether the file is one of several: ids are then FILE:LINE, and blank rows are
-            left out.
-        keep_ids: Whether these rows keep a table's ids as their column ``id``.
-    """
-    fields = fields or ColumnChoice(reading.text_field, reading.id_field)
-    fields = replace(fields, cells=True, remedy="" if of_files else None)
-    with open_rows(file, fields, csv=reading.csv, skip_bad=skip_bad) as source:
 
-        def blocks(encoder: "Encoder") -> Iterator[NewRows]:
-            if source.is_text and has_passages(source.head, source.name, reading.rows):
-                lines = source.texts()
-                yield from _placed_rows(str(file), passages_of(lines, source.name, encoder))
-                return
-            if source.is_text and of_files:
-                yield from _placed_rows(str(file), _lines(source.texts()), are_lines=True)
-                return
-            for batch in source:
-                rows = NewRows(
-                    batch[ID],
-                    batch[TEXT],
-                    columns={name: batch[name] for name in source.types},
-                    types=source.types,
-                    are_numbered=ID not in source.columns,
-                )
-                if of_files:
-                    rows.are_numbered = False
-                    if fields.id is None:
-                        if keep_ids and ID in source.columns:
-                            rows.columns = {**rows.columns, ID: batch[ID]}
-                        rows.ids = [f"{escape_name(str(file))}:{row + 1}" for row in batch[ROW]]
-                    rows.texts = [text.strip() for text in rows.texts]
-                    rows = rows.filled()
-                if reading.split and not (of_files and fields.id is None):
-                    check_whole(rows.ids)
-                yield rows
-
-        chosen = source.columns
-        yield SentenceFile(chosen.get(TEXT) or None, fields.id or chosen.get(ID), blocks)
+# One of several files
 
 
 def read_file(
@@ -194,17 +169,40 @@ def read_file(
     *,
     keep_ids: bool = False,
 ) -> list[NewRows]:
-    """Return the rows of one of several files, as in an index of files, in blocks.
+    """Return the rows with text of one of several files, in blocks.
 
-    ``keep_ids``: see ``open_sentences``.
+    Args:
+        file: A file, or ``FILE:COLUMN``.
+        reading: How the file becomes rows. The ids are FILE:LINE unless it names a column of ids.
+        encoder: The encoder whose window limits passages.
+        skip_bad: Leave out the rows that cannot be read.
+        keep_ids: Whether a table's usual column of ids becomes the column ``id`` of the rows.
     """
-    with open_sentences(
-        file, reading, skip_bad=skip_bad, of_files=True, keep_ids=keep_ids
-    ) as opened:
-        blocks = list(opened.blocks(encoder))
-    for rows in blocks:
-        rows.source = file
-    return blocks
+    fields = ColumnChoice(reading.text_field, reading.id_field, remedy="", cells=True)
+    with open_rows(file, fields, csv=reading.csv, skip_bad=skip_bad) as source:
+        if not source.is_text:
+            blocks = _filled_rows(file, source, reading, keep_ids)
+        elif has_passages(source.head, source.name, reading.rows):
+            blocks = _placed_rows(file, passages_of(source.texts(), source.name, encoder))
+        else:
+            blocks = _placed_rows(file, _lines(source.texts()), are_lines=True)
+        return [replace(rows, source=file) for rows in blocks]
+
+
+def _filled_rows(file: str, source: Rows, reading: Reading, keep_ids: bool) -> Iterator[NewRows]:
+    """Yield the rows of a table that have text."""
+    if reading.id_field is not None:
+        for rows in _table_rows(source, reading):
+            texts = [text.strip() for text in rows.texts]
+            yield replace(rows, texts=texts, are_numbered=False).filled()
+        return
+    for batch in source:
+        columns = {name: batch[name] for name in source.types}
+        if keep_ids and ID in source.columns:
+            columns[ID] = batch[ID]
+        ids = [f"{escape_name(file)}:{number + 1}" for number in batch[ROW]]
+        texts = [text.strip() for text in batch[TEXT]]
+        yield NewRows(ids, texts, columns=columns, types=source.types).filled()
 
 
 def _lines(texts: Iterable[str]) -> Iterator[Passage]:

@@ -30,7 +30,7 @@ from promptcli.retrieval.files import (
     Reading,
     are_vectors,
     is_list,
-    open_given,
+    open_sentences,
     open_vectors,
     unit_rows,
 )
@@ -167,7 +167,7 @@ class SentenceIndex:
                 )
                 blocks: Iterable[tuple[NewRows, int]] = ((each, len(each)) for each in found)
             else:
-                given = open_given(sentences, ids, columns, reading, skip_bad=skip_bad)
+                given = open_sentences(sentences, ids, columns, reading, skip_bad=skip_bad)
                 opened = ended.enter_context(given)
                 reading = dataclasses.replace(
                     reading, text_field=opened.text_field, id_field=opened.id_field
@@ -491,7 +491,7 @@ class SentenceIndex:
             split=before.split and adding,  # rows for comparison may have any ids
             csv=stored_options(csv) or before.csv,
         )
-        with open_given(sentences, ids, columns, reading, fields, skip_bad) as opened:
+        with open_sentences(sentences, ids, columns, reading, fields, skip_bad) as opened:
             yield documents, prepared(documents, opened.blocks(documents), before.split)
 
     def read_like(
