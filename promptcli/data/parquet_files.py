@@ -1,11 +1,12 @@
 """Parquet files: opened, checked for their unpacked size, and read a few rows at a time."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from promptcli.data.input_files import check_unpacked
+from promptcli.data.tables import DEEPEST, RowTable, check_header
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 
 #: Approximate characters of a batch, so that very long texts do not fill the memory.
@@ -22,43 +23,6 @@ _VALUE = 16
 RecordBatch = Any
 
 
-def groups_from(file: Any, start: int) -> tuple[list[int], int]:
-    """Return the row groups from the group of row ``start`` on, and the number of their first
-    row.
-    """
-    group = first_row = 0
-    while group < file.num_row_groups:
-        end = first_row + file.metadata.row_group(group).num_rows
-        if end > start:
-            break
-        group, first_row = group + 1, end
-    return list(range(group, file.num_row_groups)), first_row
-
-
-def read_few(file: Any, name: str, **options: Any) -> Iterator[RecordBatch]:
-    """Yield a few rows at a time; a single row if texts are long.
-
-    A dictionary can turn a small file into many long texts. Options are those of ``iter_batches``.
-    """
-    import pyarrow as pa
-
-    unpacked = 0
-    packed = _size_of(file)
-    for batch in read_batches(file, _FEW, **options):
-        rows = 1 if batch.nbytes > CHARACTERS else _FEW
-        for row in range(0, len(batch), rows):
-            columns = [
-                column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-                for column in batch.slice(row, rows).columns
-            ]
-            piece = batch.slice(row, rows)
-            if columns:
-                piece = pa.record_batch(columns, batch.schema.names)
-            unpacked += piece.nbytes
-            check_unpacked(name, unpacked, packed, _UNPACK)
-            yield piece
-
-
 @contextlib.contextmanager
 def open_parquet(
     source: Path | str | BinaryIO,
@@ -70,9 +34,12 @@ def open_parquet(
 ) -> Iterator[Any]:
     """Yield an open ``pyarrow.parquet.ParquetFile``.
 
-    The other arguments are for the message about a damaged file.
-
-    With ``sums`` the checksum of each page is compared when it is read.
+    Args:
+        source: The file.
+        name: Its name in messages.
+        hint: The end of the message about a damaged file.
+        error: The class of that error.
+        sums: Whether the checksum of each page is compared when it is read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -82,11 +49,8 @@ def open_parquet(
         with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=sums) as file:
             check_unpacked(str(name), _unpacked_size(file.metadata), _size_of(file), _UNPACK)
             yield file
-    except (
-        pa.ArrowException,
-        OSError,
-        UnicodeDecodeError,
-    ) as problem:  # the last: the name of a column
+    # a column's name may not be UTF-8
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
         raise error(
             f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}"
         ) from None
@@ -128,3 +92,96 @@ def values_of(batch: RecordBatch, column: str, name: Path | str) -> list[Any]:
     except (OverflowError, ValueError) as problem:  # such as a date after the year 9999
         why = f"cannot be read ({one_line(problem, 80)}); give text or whole numbers"
         raise UsageError(f"{name}: column {column!r} of {array.type} {why}") from None
+
+
+#: Test of Arrow's types -> type of a column.
+_DECLARED_TYPES = {
+    "integer": "number",
+    "floating": "number",
+    "decimal": "number",
+    "boolean": "truth",
+    "date": "date",
+    "timestamp": "date",
+}
+
+
+class ParquetTable(RowTable):
+    """Columns with declared types."""
+
+    counted = "row"
+
+    def __init__(self, file: Any, name: str, start: int) -> None:
+        """Open a file to read its rows from row ``start`` on."""
+        import pyarrow as pa
+
+        self._file, self._name, self.first = file, name, start
+        self.size = file.metadata.num_rows
+        self.header = [field.name for field in file.schema_arrow]
+        check_header(self.header, name, "the file")
+        self.types, self.nested = dict[str, str](), set[str]()
+        for field in file.schema_arrow:
+            kind = field.type
+            if pa.types.is_dictionary(kind):
+                kind = kind.value_type
+            if _is_deeper(kind, DEEPEST):
+                problem = f"is nested deeper than {DEEPEST} levels"
+                raise UsageError(f"{name}: column {field.name!r} {problem}")
+            if kind.num_fields:
+                self.nested.add(field.name)
+            self.types[field.name] = "text"
+            for test, declared in _DECLARED_TYPES.items():
+                if getattr(pa.types, f"is_{test}")(kind):
+                    self.types[field.name] = declared
+
+    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
+        columns = [self.header[place] for place in places]
+        groups, number = self._groups()
+        for batch in self._batches(list(dict.fromkeys(columns)), groups):
+            cells = [values_of(batch, column, self._name) for column in columns]
+            for row in zip(*cells, strict=True) if cells else [()] * len(batch):
+                number += 1
+                if number > self.first:
+                    yield number, list(row)
+
+    def _groups(self) -> tuple[list[int], int]:
+        """Return the row groups from that of the first row on, and the number of rows before
+        them.
+        """
+        group = before = 0
+        while group < self._file.num_row_groups:
+            end = before + self._file.metadata.row_group(group).num_rows
+            if end > self.first:
+                break
+            group, before = group + 1, end
+        return list(range(group, self._file.num_row_groups)), before
+
+    def _batches(self, columns: list[str], groups: list[int]) -> Iterator[RecordBatch]:
+        """Yield a few rows at a time; a single row if texts are long.
+
+        A dictionary can turn a small file into many long texts.
+        """
+        import pyarrow as pa
+
+        unpacked = 0
+        packed = _size_of(self._file)
+        for batch in read_batches(self._file, _FEW, columns=columns, row_groups=groups):
+            rows = 1 if batch.nbytes > CHARACTERS else _FEW
+            for row in range(0, len(batch), rows):
+                piece = batch.slice(row, rows)
+                values = [
+                    column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+                    for column in piece.columns
+                ]
+                if values:
+                    piece = pa.record_batch(values, batch.schema.names)
+                unpacked += piece.nbytes
+                check_unpacked(self._name, unpacked, packed, _UNPACK)
+                yield piece
+
+
+def _is_deeper(kind: Any, levels: int) -> bool:
+    """Return whether an Arrow type has more levels of lists and objects."""
+    kinds = [kind]
+    for _ in range(levels):
+        kinds = [kind.field(place).type for kind in kinds for place in range(kind.num_fields)]
+    return bool(kinds)

@@ -37,12 +37,11 @@ from promptcli.data.layouts import (
     ColumnChoice,
     ColumnNames,
 )
-from promptcli.data.parquet_files import CHARACTERS, open_parquet
+from promptcli.data.parquet_files import CHARACTERS, ParquetTable, open_parquet
 from promptcli.data.tables import (
     INPUT_FORMATS,
     CsvTable,
     JsonTable,
-    ParquetTable,
     RowTable,
     TextTable,
     WorkbookTable,

@@ -1,4 +1,5 @@
-"""Tables of files: CSV, TSV, JSON, JSON lines, XLSX and Parquet, read strictly.
+"""Tables of files: texts, CSV, TSV, JSON, JSON lines and XLSX, read strictly; Parquet is in
+``parquet_files``.
 
 A table has a header, and rows that can be read again and again. A cell is a text, a number, true or
 false, an ``IsoDate``, or None. An ambiguous file is refused; the message says which option settles
@@ -22,7 +23,6 @@ from promptcli.data import workbook
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import LONGEST_LINE, BadRows, OpenText, extension_of, without_end
 from promptcli.data.layouts import SENTENCES, ColumnChoice
-from promptcli.data.parquet_files import groups_from, read_few, values_of
 from promptcli.errors import UsageError, counted, did_you_mean, one_line, require, shorten
 from promptcli.notes import note
 
@@ -31,7 +31,7 @@ from promptcli.notes import note
 _LOOKED_AT, _COLUMNS, _LONGEST_NAME = 100, 10_000, 1000
 DELIMITERS = ",;\t|"
 #: Levels of lists and objects in a row of JSON or Parquet; Python writes some 960.
-_DEEPEST = 100
+DEEPEST = 100
 #: A number, a date or a time: not the name of a column.
 _FIGURE = re.compile(r"-?\d[\d.,:/ -]*")
 #: In place of the cell of an object that lacks the field.
@@ -368,11 +368,11 @@ def _json_value(text: str) -> Any:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, ValueError):
             value = json.loads(text)  # msgspec does not read NaN, for example, as a number
-        if text.count("[") + text.count("{") <= _DEEPEST or _depth(value) <= _DEEPEST:
+        if text.count("[") + text.count("{") <= DEEPEST or _depth(value) <= DEEPEST:
             return value
     except RecursionError:
         pass
-    raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
+    raise ValueError(f"it is nested deeper than {DEEPEST} levels")
 
 
 def _depth(value: Any) -> int:
@@ -388,7 +388,8 @@ def _depth(value: Any) -> int:
 
 
 class WorkbookTable(RowTable):
-    """A sheet of a workbook; its first row that is not empty has the names of the columns.
+    """A sheet of a workbook, or all sheets; the first row of a sheet that is not empty has the
+    names of the columns.
 
     It is read by a process with limits of memory and time (``workbook``).
     """
@@ -400,49 +401,56 @@ class WorkbookTable(RowTable):
         require("python_calamine", extra="xlsx")
         self._lines = tempfile.NamedTemporaryFile("r", encoding="utf-8")
         wanted = sheet or ("*" if options.sheets else "")
-        arguments = (path, self._lines.name, wanted, str(options.skip))
-        command = python_command("promptcli.data.workbook", *arguments)
-        try:
-            child = subprocess.run(
-                command, capture_output=True, timeout=workbook.SECONDS, check=False
-            )
-            why = child.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            failed = child.returncode != 0
-        except subprocess.TimeoutExpired:
-            why, failed = "it takes too long", True
-        first = self._lines.readline()
-        if failed or not first:
-            why = one_line(why, 100) or "out of memory"
-            raise UsageError(f"{path} cannot be read as a workbook ({why}); save the sheet as CSV")
-        about = json.loads(first)
-        sheets, filled = about["sheets"], about["filled"]
-        if sheet and sheet not in sheets:
-            near = did_you_mean(sheet, sheets)
-            raise UsageError(f"{path}: no sheet {sheet!r}; sheets: {', '.join(sheets)}{near}")
+        contents = self._convert(path, wanted, options.skip)
+        if sheet and sheet not in contents.sheets:
+            listed = ", ".join(contents.sheets)
+            near = did_you_mean(sheet, contents.sheets)
+            raise UsageError(f"{path}: no sheet {sheet!r}; sheets: {listed}{near}")
+        filled = contents.filled
         if not wanted and len(filled) > 1:
             raise UsageError(
                 f"{path} has rows in {len(filled)} sheets: {', '.join(filled)}; name one as"
                 f" {path}:{filled[0]}, or give sheets=all",
                 parameter="csv",
             )
-        for count, what in (
-            (about["formulas"], "formulas without a value are blank: open and save the workbook"),
-            (about["merged"], "merged ranges: only their first cell has a value"),
-        ):
-            if count:
-                note(f"{path}: {count:,} {what}")
+        if contents.formulas:
+            advice = "formulas without a value are blank: open and save the workbook"
+            note(f"{path}: {contents.formulas:,} {advice}")
+        if contents.merged:
+            note(f"{path}: {contents.merged:,} merged ranges: only their first cell has a value")
         self._start = self._lines.tell()
-        self.header = list[str]()
+        self.header = self._common_header(path, options.skip)
+
+    def _convert(self, path: str, wanted: str, skip: int) -> "workbook.Contents":
+        """Write the wanted rows as JSON lines; return what the workbook contains."""
+        arguments = (path, self._lines.name, wanted, str(skip))
+        command = python_command("promptcli.data.workbook", *arguments)
+        try:
+            child = subprocess.run(
+                command, capture_output=True, timeout=workbook.SECONDS, check=False
+            )
+            problem = child.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            first = "" if child.returncode else self._lines.readline()
+        except subprocess.TimeoutExpired:
+            problem, first = "it takes too long", ""
+        if not first:
+            why = one_line(problem, 100) or "out of memory"
+            raise UsageError(f"{path} cannot be read as a workbook ({why}); save the sheet as CSV")
+        return workbook.Contents(**json.loads(first))
+
+    def _common_header(self, path: str, skip: int) -> list[str]:
+        """Return the columns of all sheets that are read; refuse sheets with different ones."""
+        common = list[str]()
         for name, rows in self._sheets():
             names, *below = (row for _, _, row in itertools.islice(rows, _LOOKED_AT))
-            where = f"the first row of {name!r}"
-            header = named_header(names, below, path, where, options.skip)
-            if self.header and header != self.header:
+            header = named_header(names, below, path, f"the first row of {name!r}", skip)
+            if common and header != common:
                 raise UsageError(
                     f"{path}: sheet {name!r} has other columns ({', '.join(header)}); name one"
                     " sheet"
                 )
-            self.header = header
+            common = header
+        return common
 
     def _sheets(self) -> Iterator[tuple[str, Iterator[Any]]]:
         """Yield the name of each sheet, and its rows that are not empty: name, number, cells."""
@@ -450,69 +458,10 @@ class WorkbookTable(RowTable):
         return itertools.groupby(map(json.loads, self._lines), operator.itemgetter(0))
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
-        below = itertools.chain.from_iterable(
-            itertools.islice(rows, 1, None) for _, rows in self._sheets()
-        )
-        for _, number, row in below:
-            cells = (row[place] for place in places)
-            yield number, [IsoDate(cell["date"]) if type(cell) is dict else cell for cell in cells]
-
-
-# Parquet
-
-
-class ParquetTable(RowTable):
-    """Columns with declared types."""
-
-    counted = "row"
-
-    def __init__(self, file: Any, name: str, start: int) -> None:
-        """Open a file to read its rows from row ``start`` on."""
-        import pyarrow as pa
-
-        self._file, self._name, self.first = file, name, start
-        fields = list(file.schema_arrow)
-        self.header = [field.name for field in fields]
-        check_header(self.header, name, "the file")
-        self.types, self.nested = dict[str, str](), set[str]()
-        self.size = file.metadata.num_rows
-        for field in fields:
-            kind = field.type
-            if pa.types.is_dictionary(kind):
-                kind = kind.value_type
-            kinds = [kind]
-            for _ in range(_DEEPEST):
-                kinds = [
-                    kind.field(place).type for kind in kinds for place in range(kind.num_fields)
-                ]
-            if kinds:
-                problem = f"is nested deeper than {_DEEPEST} levels"
-                raise UsageError(f"{name}: column {field.name!r} {problem}")
-            if kind.num_fields:
-                self.nested.add(field.name)
-            self.types[field.name] = "text"
-            for test, declared in _PARQUET_TYPES.items():
-                if getattr(pa.types, f"is_{test}")(kind):
-                    self.types[field.name] = declared
-
-    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
-        columns = [self.header[place] for place in places]
-        groups, number = groups_from(self._file, self.first)
-        read = list(dict.fromkeys(columns))
-        for batch in read_few(self._file, self._name, columns=read, row_groups=groups):
-            cells = [values_of(batch, column, self._name) for column in columns]
-            for row in zip(*cells, strict=True) if cells else [()] * len(batch):
-                number += 1
-                if number > self.first:
-                    yield number, list(row)
-
-
-#: Test of Arrow's types -> type of a column.
-_PARQUET_TYPES = {
-    "integer": "number",
-    "floating": "number",
-    "decimal": "number",
-    "boolean": "truth",
-    "date": "date",
-    "timestamp": "date",
-}
+        for _, rows in self._sheets():
+            for _, number, row in itertools.islice(rows, 1, None):
+                cells = (row[place] for place in places)
+                yield (
+                    number,
+                    [IsoDate(cell["date"]) if type(cell) is dict else cell for cell in cells],
+                )

@@ -2,6 +2,7 @@
 and time: a small file can need any amount of both.
 """
 
+import dataclasses
 import datetime
 import json
 import re
@@ -15,6 +16,16 @@ _FORMULA = re.compile(
     rb"<(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)\s*(?:<(?:\w+:)?v\s*/>)?\s*</(?:\w+:)?c>"
 )
 _BYTES_AT_ONCE, _CELL = 1 << 20, 1 << 12
+
+
+@dataclasses.dataclass
+class Contents:
+    """What a workbook contains."""
+
+    sheets: list[str]
+    filled: list[str]  #: the visible sheets with rows
+    formulas: int  #: cells that hold a formula and no value
+    merged: int  #: merged ranges of the sheets that are read
 
 
 def _limit() -> None:
@@ -60,29 +71,26 @@ def _empty_formulas(path: str) -> int:
 
 
 def main(path: str, output: str, wanted: str, skip: str) -> None:
-    """Write the list of sheets, then as JSON lines the sheet, number and cells of every row that is
-    not empty: of the sheet ``wanted``, of all (``*``), else of the only visible sheet with rows.
+    """Write JSON lines: the contents of a workbook, then the sheet, number and cells of every row
+    that is not empty: of the sheet ``wanted``, of all visible sheets with rows (``*``), else of the
+    only such sheet.
     """
     _limit()
     from python_calamine import CalamineWorkbook
 
     book = CalamineWorkbook.from_path(path)
     sheets = {name: book.get_sheet_by_name(name) for name in book.sheet_names}
-    shown = [
+    filled = [
         each.name
         for each in book.sheets_metadata
         if "Visible" in str(each.visible) and sheets[each.name].total_height
     ]
-    names = [wanted] if wanted in sheets else shown if wanted in ("*", "") else []
-    about = {
-        "sheets": list(sheets),
-        "filled": shown,
-        "formulas": _empty_formulas(path),
-        "merged": sum(len(sheets[name].merged_cell_ranges or ()) for name in names),
-    }
+    names = [wanted] if wanted in sheets else filled if wanted in ("*", "") else []
+    merged = sum(len(sheets[name].merged_cell_ranges or ()) for name in names)
+    contents = Contents(list(sheets), filled, _empty_formulas(path), merged)
     with open(output, "w", encoding="utf-8") as lines:
-        lines.write(f"{json.dumps(about)}\n")
-        for name in names if wanted or len(shown) == 1 else ():
+        lines.write(f"{json.dumps(vars(contents))}\n")
+        for name in names if wanted or len(filled) == 1 else ():
             for number, row in enumerate(sheets[name].iter_rows(), 1):
                 cells = list(map(_value, row))
                 if number > int(skip) and any(cell is not None for cell in cells):
