@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.given import check_rows
 from promptcli.data.hub_sets import UnreachableError, read_hub_set
-from promptcli.data.senteval import GoldRow, Parts, moses
+from promptcli.data.senteval import GoldRow, Parts, moses, senteval_folder
 from promptcli.data.task_table import (
     FAMILIES,
     GROUPS,
@@ -31,7 +31,8 @@ from promptcli.data.task_table import (
     task_row,
 )
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
-from promptcli.notes import without_network
+from promptcli.notes import note, without_network
+from promptcli.settings import BARE
 
 
 @dataclass(frozen=True)
@@ -344,6 +345,29 @@ def load_tasks(
         else:
             wanted += [fitting_task(name)] if name.endswith(":all") else task_names([name])
     return cast(Loaded[STSTask], load_any(folder, wanted, protocol))
+
+
+def load_named_tasks(
+    tasks: str | Path | Sequence[str | Path] = (),
+    *,
+    protocol: str = "senteval",
+    skip_missing: bool = False,
+) -> Loaded[AnyTask]:
+    """Load tasks by their names (see ``evaluate``) from the folder of ``tasks_from``.
+
+    Missing tasks are refused; with ``skip_missing`` they are noted, unless all are missing.
+    """
+    folder = senteval_folder()
+    names = any_task_names(tasks) or any_task_names(
+        BARE.corpus if folder is None else list(map(str, TEST_TASKS))
+    )
+    loaded = load_any(folder, names, protocol)
+    reasons = [f"{label} is missing: {why}" for label, why in loaded.missing.items()]
+    if reasons and not (skip_missing and loaded.tasks):
+        raise NotFoundError(reasons[0] if skip_missing else "; ".join(reasons))
+    for reason in reasons:
+        note(reason)
+    return loaded
 
 
 def _task(

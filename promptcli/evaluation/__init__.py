@@ -62,8 +62,8 @@ def evaluate(
 
     Returns:
         A list of the scores of the vectors, then of one model after the other, each with its tasks
-        in the papers' order: ``SpearmanScore``, ``AccuracyScore``, ``RetrievalScore``,
-        ``MtebScore``, each a ``Score``. Its ``comparisons`` are the differences; ``missing`` and
+        in the papers' order: ``SpearmanScore``, ``AccuracyScore``, ``RetrievalScore`` or
+        ``MtebScore``. Its ``comparisons`` are the differences; ``missing`` and
         ``refused`` give the reason for each omitted task and model.
 
     Raises:
@@ -76,8 +76,8 @@ def evaluate(
         >>> score.ci95[0] < score.value < score.ci95[1]
         True
     """
-    from promptcli.data.tasks import OtherTask
-    from promptcli.evaluation import candidates
+    from promptcli.data.tasks import OtherTask, load_named_tasks
+    from promptcli.evaluation.candidates import open_candidates, score_models
     from promptcli.evaluation.evaluator import (
         EvalSettings,
         compare_encoders,
@@ -93,39 +93,37 @@ def evaluate(
     if compare is not None:
         named = [*named, compare]
     with tasks_from(data_dir):
-        loaded = candidates.load_named_tasks(
+        loaded = load_named_tasks(
             _ranked_by(by, tasks), protocol=protocol, skip_missing=skip_missing
         )
         for task in loaded.tasks:
             if isinstance(task, OtherTask):
                 task.check(settings)
-        scores: dict[Label, list[Score]] = {}
+        rows: dict[Label, list[Score]] = {}
         for path in dict.fromkeys(list_of_names(vectors)):
             read = read_embedded(Path(path), loaded.tasks)
-            scores[read.label] = score_vectors([read], loaded.tasks, settings)
-        labels, opened, refused = candidates.open_candidates(named)
+            rows[read.label] = score_vectors([read], loaded.tasks, settings)
+        labels, opened, refused = open_candidates(named)
         baseline = None if compare is None else labels[-1]
         if refused and not skip_missing:
             raise next(iter(refused.values()))
         kept = KeptScores(settings, fresh=force)
-        scored, failed = candidates.score_models(
-            opened, loaded.tasks, settings, kept, strict=not skip_missing
-        )
+        scored, failed = score_models(opened, loaded.tasks, settings, kept, strict=not skip_missing)
         refused |= failed
-        scores |= {label: scored.get(label, []) for label in labels}
-        if baseline in refused:
-            raise refused[baseline]
-        if refused and not any(scores.values()):
-            raise next(iter(refused.values()))
-        evaluation = Evaluation(scores, loaded.tasks, loaded.missing)
-        evaluation.refused = refused
-        evaluation.comparisons = compare_encoders(evaluation.rows, baseline)
-        if baseline is not None and not evaluation.comparisons:
-            raise UsageError(
-                "takes a second model, and graded pairs, transfer tasks or retrieval",
-                parameter="compare",
-            )
-        return evaluation
+        rows |= {label: scored.get(label, []) for label in labels}
+    if baseline in refused:
+        raise refused[baseline]
+    if refused and not any(rows.values()):
+        raise next(iter(refused.values()))
+    comparisons = compare_encoders(rows, baseline)
+    if baseline is not None and not comparisons:
+        raise UsageError(
+            "takes a second model, and graded pairs, transfer tasks or retrieval",
+            parameter="compare",
+        )
+    return Evaluation(
+        rows, loaded.tasks, missing=loaded.missing, refused=refused, comparisons=comparisons
+    )
 
 
 def _ranked_by(by: str, tasks: Tasks) -> Tasks:
@@ -155,7 +153,7 @@ def task_sentences(
         protocol: As in ``evaluate``.
         skip_missing: As in ``evaluate``.
     """
-    from promptcli.evaluation.candidates import load_named_tasks
+    from promptcli.data.tasks import load_named_tasks
     from promptcli.evaluation.evaluator import distinct_sentences
 
     with tasks_from(data_dir):

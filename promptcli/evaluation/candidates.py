@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from promptcli.data.input_files import split_columns
-from promptcli.data.senteval import senteval_folder
-from promptcli.data.task_table import TEST_TASKS
-from promptcli.data.tasks import AnyTask, Loaded, OtherTask, any_task_names, load_any
+from promptcli.data.tasks import AnyTask, OtherTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError
@@ -26,7 +24,6 @@ from promptcli.models.entries import Entry
 from promptcli.models.loading import Model, entry_of
 from promptcli.notes import Advance, note, stage
 from promptcli.recipe import Choice, Recipe
-from promptcli.settings import BARE
 
 
 @dataclass(frozen=True)
@@ -58,26 +55,6 @@ def name_given(model: Model) -> str | None:
     if isinstance(model, str | Path):
         return str(model)
     return None
-
-
-def load_named_tasks(
-    tasks: str | Path | Sequence[str | Path] = (),
-    *,
-    protocol: str = "senteval",
-    skip_missing: bool = False,
-) -> Loaded[AnyTask]:
-    """Load tasks by their names (see ``evaluate``); missing tasks are reported."""
-    folder = senteval_folder()
-    names = any_task_names(tasks) or any_task_names(
-        BARE.corpus if folder is None else list(map(str, TEST_TASKS))
-    )
-    loaded = load_any(folder, names, protocol)
-    reasons = [f"{label} is missing: {why}" for label, why in loaded.missing.items()]
-    if reasons and not (skip_missing and loaded.tasks):
-        raise NotFoundError(reasons[0] if skip_missing else "; ".join(reasons))
-    for reason in reasons:
-        note(reason)
-    return loaded
 
 
 def open_candidates(
@@ -156,15 +133,15 @@ def score_models(
     refused: dict[Label, PromptcliError] = {}
     #: number of a task and model input -> the candidates that are to be scored
     missing: dict[tuple[int, tuple[object, ...]], dict[Label, Candidate]] = {}
-    for row, candidate in opened.items():
+    for label, candidate in opened.items():
         for number, task in enumerate(tasks):
             reader = candidate.for_transfer if is_for_transfer(task) else candidate
             score = kept.get(reader.encoder, reader.label, task) if reader.is_named else None
             if score is not None:
-                scores[row][number] = score
+                scores[label][number] = score
             else:
                 inputs = tuple(part.input_key for part in reader.encoder.parts)
-                missing.setdefault((number, inputs), {})[row] = reader
+                missing.setdefault((number, inputs), {})[label] = reader
     if known := sum(map(len, scores.values())):
         total = len(opened) * len(tasks)
         which = "all" if known == total else f"{known} of {total}"
@@ -174,21 +151,20 @@ def score_models(
         for (number, _), readers in missing.items():
             task = tasks[number]
             outcomes = _score_together([*readers.values()], task, settings, advance, strict=strict)
-            for (row, reader), outcome in zip(readers.items(), outcomes, strict=True):
+            for (label, reader), outcome in zip(readers.items(), outcomes, strict=True):
                 if isinstance(outcome, PromptcliError):
-                    refused.setdefault(row, outcome)
+                    refused.setdefault(label, outcome)
                     continue
-                scores[row][number] = outcome
+                scores[label][number] = outcome
                 if reader.is_named:
                     kept.put(reader.encoder, task, outcome)
                 if len(missing) > 1:  # else the table follows at once
-                    _note_figure(outcome)
-    return {
-        label: [row[number] for number in sorted(row)] for label, row in scores.items()
-    }, refused
+                    _note_score(outcome)
+    in_order = {label: [of[number] for number in sorted(of)] for label, of in scores.items()}
+    return in_order, refused
 
 
-def _note_figure(score: Score) -> None:
+def _note_score(score: Score) -> None:
     """Report a score immediately: other scores may take long."""
     interval = ""
     if score.ci95 is not None:
@@ -210,9 +186,9 @@ def _score_together(
     *,
     strict: bool,
 ) -> list[Score | PromptcliError]:
-    """Return the score of each of some candidates with the same model input.
+    """Return the scores of candidates with the same model input.
 
-    If one fails, they are scored one by one, and the error is returned for each that fails.
+    If one fails, they are scored one by one, and its error takes the place of its score.
     """
     encoders = [candidate.encoder for candidate in candidates]
     labels = [candidate.label for candidate in candidates]
@@ -223,7 +199,7 @@ def _score_together(
             raise
         if len(candidates) == 1:
             return [error]
-    outcomes = []
+    scores = []
     for candidate in candidates:
-        outcomes += _score_together([candidate], task, settings, advance, strict=False)
-    return outcomes
+        scores += _score_together([candidate], task, settings, advance, strict=False)
+    return scores

@@ -422,28 +422,36 @@ def compare_encoders(
     """
     most = max(map(len, rows.values()), default=0)
     complete = {label: row for label, row in rows.items() if len(row) == most}
-    found: list[Comparison] = []
-    if baseline is not None and baseline in complete:
+    comparisons: list[Comparison] = []
+    if baseline is not None:
         of_baseline = complete.pop(baseline)
         for row in complete.values():
             for score, other in zip(row, of_baseline, strict=True):
                 if isinstance(score, COMPARED):
-                    found.append(compare([score], [other]))
+                    comparisons.append(compare([score], [other]))
     elif len(complete) <= MOST_COMPARED:
         for kind in dict.fromkeys(type(score) for row in complete.values() for score in row):
             if kind.averaged_over:
-                distinct: dict[str, list[Score]] = {}
-                for row in complete.values():
-                    averaged = scores_of_average(row, kind)
-                    if averaged:
-                        distinct.setdefault(averaged[0].fingerprint, averaged)
-                best_first = sorted(distinct.values(), key=_mean, reverse=True)
-                found += [compare(*two) for two in itertools.combinations(best_first, 2)]
-    corrected = statistics.holm([comparison.p_value for comparison in found])
+                comparisons += _compare_averages(kind, complete.values())
+    corrected = statistics.holm([comparison.p_value for comparison in comparisons])
     return [
         replace(comparison, p_holm=p_holm)
-        for comparison, p_holm in zip(found, corrected, strict=True)
+        for comparison, p_holm in zip(comparisons, corrected, strict=True)
     ]
+
+
+def _compare_averages(kind: type[Score], rows: Iterable[Sequence[Score]]) -> Iterator[Comparison]:
+    """Yield the comparison of every two distinct encoders on the average of a kind of scores, the
+    better one first.
+    """
+    distinct: dict[str, list[Score]] = {}
+    for row in rows:
+        averaged = scores_of_average(row, kind)
+        if averaged:
+            distinct.setdefault(averaged[0].fingerprint, averaged)
+    best_first = sorted(distinct.values(), key=_mean, reverse=True)
+    for first, second in itertools.combinations(best_first, 2):
+        yield compare(first, second)
 
 
 def _mean(scores: Sequence[Score]) -> float:

@@ -212,15 +212,27 @@ class Evaluation(list[Score]):
     """The scores of some models, one model after the other, with comparisons and omissions."""
 
     def __init__(
-        self, rows: dict[Label, list[Score]], tasks: list[Any], missing: dict[str, str]
+        self,
+        rows: dict[Label, list[Score]],
+        tasks: list[Any],
+        *,
+        missing: dict[str, str],
+        refused: dict[Label, PromptcliError],
+        comparisons: list[Comparison],
     ) -> None:
         super().__init__(score for row in rows.values() for score in row)
-        #: of each set of vectors, then of each model, by task; of one that has no scores none
+        #: the scores of each set of vectors, then of each model, by task; empty for a refused model
         self.rows = rows
         self.tasks, self.missing = tasks, missing  #: scored tasks; label -> why it is missing
-        self.refused: dict[Label, PromptcliError] = {}  #: why a model has no scores
+        self.refused = refused  #: why a model has no scores
         #: with ``compare``, by task; else of every two of up to six models
-        self.comparisons: list[Comparison] = []
+        self.comparisons = comparisons
+
+    def drop_refused(self) -> None:
+        """Remove the rows of models that could not be scored, and the reasons."""
+        for label in self.refused:
+            del self.rows[label]
+        self.refused.clear()
 
 
 def recipe_name(recipe: Recipe) -> str:

@@ -25,7 +25,7 @@ from promptcli.data.sources import (
     training_examples,
 )
 from promptcli.data.task_table import TASKS
-from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask
+from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, load_named_tasks
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, tuned_weights
 from promptcli.errors import (
     NotFoundError,
@@ -33,7 +33,7 @@ from promptcli.errors import (
     counted,
     if_stopped,
 )
-from promptcli.evaluation.candidates import is_for_transfer, load_named_tasks
+from promptcli.evaluation.candidates import is_for_transfer
 from promptcli.evaluation.evaluator import (
     EvalSettings,
     keep_random_states,

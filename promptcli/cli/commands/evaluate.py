@@ -175,38 +175,34 @@ def evaluate_command(
         words = [] if vectors else _usual_models(names, protocol, paper=paper)
     elif not words:
         words = [None]
-    chosen = [choice_of(word, changes, paper=paper) for word in words]
-    baseline = None
-    if compare is not None:
-        baseline = choice_of(compare, neutral, paper=paper)
     with if_stopped("the same command measures only the tasks that had not ended"):
         evaluation = evaluate(
-            chosen,
+            [choice_of(word, changes, paper=paper) for word in words],
             names,
             by=by,
             data_dir=folder,
             protocol=protocol,
             vectors=vectors or (),
-            compare=baseline,
+            compare=None if compare is None else choice_of(compare, neutral, paper=paper),
             fast=fast,
             mteb_folder=mteb_folder,
             force=force,
             skip_missing=True,
         )
     if is_bare:  # recipes that do not fit the backbone were not asked for
-        for label in evaluation.refused:
-            del evaluation.rows[label]
-        evaluation.refused.clear()
+        evaluation.drop_refused()
     parts = evaluation_parts(evaluation, subsets=subsets, intervals=not no_intervals)
     report = Report(_document(evaluation), parts, evaluation_records(evaluation))
     print_report(report, printed)
     if output is not None:
         write_results(output, report)
         note(f"results in {output}")
-    for error in evaluation.refused.values():
-        count = len(evaluation.refused)
+    if evaluation.refused:
+        first = next(iter(evaluation.refused.values()))
         all_models = counted(len(evaluation.rows), "model")
-        raise type(error)(f"{count} of {all_models} could not be scored; their rows say why")
+        raise type(first)(
+            f"{len(evaluation.refused)} of {all_models} could not be scored; their rows say why"
+        )
 
 
 def _usual_models(tasks: Sequence[str], protocol: str, *, paper: bool) -> list[str | None]:
