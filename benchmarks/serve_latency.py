@@ -32,7 +32,7 @@ PROGRAMS = {
 def serve(program: str, model: Path) -> None:
     """Serve a model at a free port until SIGTERM."""
     import promptcli as pc
-    from promptcli.encoder.encoded import Encoded
+    from promptcli.encoder.embeddings import Embeddings
     from promptcli.plugins.serve.serving import serve as run
     from promptcli.plugins.serve.settings import ServeSettings
 
@@ -42,9 +42,9 @@ def serve(program: str, model: Path) -> None:
 
         peer = SentenceTransformer(str(model), device="cpu")
 
-        def encode(texts: list[str]) -> Encoded:
+        def encode(texts: list[str]) -> Embeddings:
             ones = np.ones(len(texts), np.int64)
-            return Encoded(peer.encode(texts, show_progress_bar=False), ones < 1, ones)
+            return Embeddings(peer.encode(texts, show_progress_bar=False), ones < 1, ones)
 
         encoder.encode_report = encode
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from promptcli.encoder.encoder import Encoded
+from promptcli.encoder.encoder import Embeddings
 from promptcli.evaluation import evaluator
 from promptcli.recipe import RECIPES
 
@@ -39,7 +39,7 @@ def count_letters(monkeypatch):
         asked.append(list(sentences))
         progress(len(sentences))
         return [
-            Encoded(encoder.vectors(sentences), *np.zeros((2, len(sentences)), int))
+            Embeddings(encoder.vectors(sentences), *np.zeros((2, len(sentences)), int))
             for encoder in encoders
         ]
 

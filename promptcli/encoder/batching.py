@@ -7,6 +7,7 @@ import contextvars
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -152,37 +153,25 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Fetch[Key]:
     return fetched
 
 
-class LateResults:
-    """A queue of pending results: each is fetched late and handed to ``take``, in order, with its
-    context.
-
-    A GPU computes what follows while a result waits.
+class LateFigures:
+    """A queue of the figures of training steps: each is handed to ``take`` with its context, one
+    step late from a GPU, at once from a CPU.
     """
 
     def __init__(self, take: Callable[..., None]) -> None:
         self._take = take
-        self._unread: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
-
-    def put(self, fetch: Callable[[], Any], *context: Any, late: int = IN_FLIGHT) -> None:
-        """Queue the result of ``fetch``; pass on all results but the last ``late``."""
-        self._unread.append((fetch, context))
-        self.read(late)
-
-    def read(self, leave: int = 0) -> None:
-        """Pass on all except the last ``leave``."""
-        while len(self._unread) > leave:
-            fetch, context = self._unread.pop(0)
-            self._take(fetch(), *context)
-
-
-class LateFigures(LateResults):
-    """Figures of training steps: passed on one step late from a GPU, at once from a CPU."""
+        self._unread = deque[tuple[Fetch[str], tuple[Any, ...]]]()
 
     def add(self, figures: torch.Tensor, *context: Any) -> None:
-        """Queue a step's figures."""
-        fetch = begin_fetch({"figures": figures})
-        late = 1 if figures.device.type == "cuda" else 0
-        self.put(lambda: fetch()["figures"], *context, late=late)
+        """Queue a step's figures; hand over those that are no longer late."""
+        self._unread.append((begin_fetch({"figures": figures}), context))
+        self.read(leave=1 if figures.device.type == "cuda" else 0)
+
+    def read(self, leave: int = 0) -> None:
+        """Hand over all except the last ``leave``."""
+        while len(self._unread) > leave:
+            fetch, context = self._unread.popleft()
+            self._take(fetch()["figures"], *context)
 
 
 def padded_length(longest: int) -> int:
@@ -302,15 +291,14 @@ def batches_at_a_time(threads: int, most: int = PARALLEL_BATCHES) -> int:
 
 def map_in_threads(
     work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = PARALLEL_BATCHES
-) -> Iterator[tuple[Item, Result]]:
-    """Yield every batch with its result, in order, from up to ``most`` threads (1: this one),
-    without gradients.
+) -> Iterator[Result]:
+    """Yield the result of every batch, in order, from up to ``most`` threads (1: this one), without
+    gradients.
     """
     threads = torch.get_num_threads()
     parallel = batches_at_a_time(threads, min(most, len(batches)))
     if parallel < 2:
-        for batch in batches:
-            yield batch, work(batch)
+        yield from map(work, batches)
         return
     without_gradients = torch.inference_mode()(work)
     contexts = (contextvars.copy_context() for _ in batches)  # of the messages that it raises
@@ -318,9 +306,8 @@ def map_in_threads(
         parallel, initializer=_set_threads, initargs=(threads // parallel, threads)
     ) as pool:
         try:
-            done = pool.map(
+            yield from pool.map(
                 lambda context, batch: context.run(without_gradients, batch), contexts, batches
             )
-            yield from zip(batches, done, strict=True)
         finally:
             pool.shutdown(cancel_futures=True)

@@ -7,6 +7,7 @@
 import copy
 import functools
 import operator
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -25,12 +26,12 @@ from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.data.given import check_texts
 from promptcli.encoder.batching import (
+    IN_FLIGHT,
     PARALLEL_BATCHES,
     PARALLEL_TOKENS,
     TOKEN_BUDGET,
     BatchSplitter,
     Fetch,
-    LateResults,
     begin_fetch,
     bias_batch,
     check_not_forked,
@@ -40,13 +41,13 @@ from promptcli.encoder.batching import (
     to_device,
     token_budget,
 )
-from promptcli.encoder.encoded import Encoded, Progress, encode_stream, no_progress
+from promptcli.encoder.embeddings import Embeddings, Progress, encode_stream, no_progress
 from promptcli.encoder.pooling import build_pooling
 from promptcli.encoder.prompts import build_prompt
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import average_embeddings, check_words_only
-from promptcli.encoder.template import Inputs
+from promptcli.encoder.template import ModelInputs
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage
@@ -189,7 +190,7 @@ class TorchEncoder(Encoder):
 
     # -- the path of a sentence
 
-    def inputs(self, sentences: Sequence[str]) -> Inputs:
+    def inputs(self, sentences: Sequence[str]) -> ModelInputs:
         """Return the ids of n sentences in the prompt's template.
 
         The mean of several prompts has an input for each, and is refused.
@@ -325,11 +326,11 @@ class TorchEncoder(Encoder):
         *,
         progress: Progress = no_progress,
         batch_size: int | None = None,
-    ) -> Iterator[Encoded]:
+    ) -> Iterator[Embeddings]:
         encoded = encode_windows_together([self], windows, progress=progress, batch_size=batch_size)
         return (window for (window,) in encoded)
 
-    def combine(self, encoded: Sequence[Encoded]) -> Encoded:
+    def combine(self, encoded: Sequence[Embeddings]) -> Embeddings:
         """Return the encoder's vectors from its parts' vectors."""
         if not self._several:
             return encoded[0]
@@ -340,7 +341,7 @@ class TorchEncoder(Encoder):
                 vectors = step(vectors)
         truncated = np.any([part.truncated for part in encoded], axis=0)
         tokens = np.sum([part.tokens for part in encoded], axis=0)
-        return Encoded(vectors.float().cpu().numpy(), truncated, tokens)
+        return Embeddings(vectors.float().cpu().numpy(), truncated, tokens)
 
     def to(self, device: str | torch.device) -> Self:
         """Return the encoder itself if it is on ``device``, else a copy there, computed by torch.
@@ -471,7 +472,7 @@ def encode_together(
     sentences: Sequence[str],
     *,
     progress: Progress = no_progress,
-) -> list[Encoded]:
+) -> list[Embeddings]:
     """Return each encoder's vectors of n sentences, see ``encode_windows_together``."""
     windows = [check_texts(sentences)]
     [encoded] = encode_windows_together(encoders, windows, progress=progress)
@@ -484,7 +485,7 @@ def encode_windows_together(
     *,
     progress: Progress = no_progress,
     batch_size: int | None = None,
-) -> Iterator[list[Encoded]]:
+) -> Iterator[list[Embeddings]]:
     """Yield each encoder's vectors of one window of sentences after the other.
 
     Encoders with the same model input share a forward pass. The vectors of a sentence do not depend
@@ -496,7 +497,7 @@ def encode_windows_together(
     for encoder in encoders:
         for part in encoder.parts:
             by_input.setdefault(part.input_key, []).append(part)
-    passes = [_Pass(members, batch_size) for members in by_input.values()]
+    passes = [_SharedPass(members, batch_size) for members in by_input.values()]
     for window in encode_stream(windows, passes, progress):
         yield [encoder.combine([window[part] for part in encoder.parts]) for encoder in encoders]
     for members in by_input.values():
@@ -505,7 +506,7 @@ def encode_windows_together(
                 note(line)
 
 
-class _Pass:
+class _SharedPass:
     """Encoders with the same model input: one forward pass serves them all."""
 
     def __init__(self, encoders: Sequence[TorchEncoder], batch_size: int | None) -> None:
@@ -522,48 +523,46 @@ class _Pass:
         needs = [encoder.pooling.needs for encoder in self._deep] or [Needs()]
         self._needs = functools.reduce(operator.or_, needs)
 
-    def inputs(self, sentences: Sequence[str]) -> Inputs:
+    def inputs(self, sentences: Sequence[str]) -> ModelInputs:
         """Return the model inputs of n sentences."""
         return self._first.inputs(sentences)
 
-    def begin(self, inputs: Inputs, progress: Progress) -> Fetch[TorchEncoder]:
-        """Begin to compute the vectors of n inputs; the returned function waits for them."""
+    def begin(
+        self, inputs: ModelInputs, progress: Progress
+    ) -> Callable[[], dict[TorchEncoder, Embeddings]]:
+        """Begin to encode n inputs; the returned function waits for their vectors, by encoder."""
         ids = inputs.ids
         vectors: dict[TorchEncoder, np.ndarray] = {}
+        unread = deque[tuple[np.ndarray, Fetch[TorchEncoder]]]()
         left = len(ids)
-
-        def place(arrays: Mapping[TorchEncoder, np.ndarray], batch: np.ndarray) -> None:
-            for encoder, values in arrays.items():
-                if encoder not in vectors:
-                    vectors[encoder] = np.empty((len(ids), values.shape[1]), np.float32)
-                vectors[encoder][batch] = values
-
-        late = LateResults(place)
         with torch.inference_mode():
             for encoder, matrix in self._averaging.items():
                 vectors[encoder] = _averages(encoder, ids, matrix)
-            for batch, parts in self._computed(ids):
-                for part, fetch in parts:
-                    late.put(fetch, part)
+            for batch, fetch in self._begin_batches(ids):
+                unread.append((batch, fetch))
+                if len(unread) > IN_FLIGHT:
+                    _place(vectors, len(ids), *unread.popleft())
                 new = min(len(batch), left)  # the last batch may repeat its inputs
                 left -= new
                 progress(new)
         if left:
             progress(left)
 
-        def finish() -> dict[TorchEncoder, np.ndarray]:
-            late.read()
-            done = dict(vectors)
+        def finish() -> dict[TorchEncoder, Embeddings]:
+            while unread:
+                _place(vectors, len(ids), *unread.popleft())
+            embeddings = {
+                encoder: Embeddings(rows, inputs.truncated, ids.lengths)
+                for encoder, rows in vectors.items()
+            }
             vectors.clear()  # only the caller holds them
-            return done
+            return embeddings
 
         return finish
 
-    def _computed(
-        self, ids: RaggedIds
-    ) -> Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch[TorchEncoder]]]]]:
-        """Yield each batch (indices of inputs) with the parts that fit into memory, whose vectors
-        are being computed.
+    def _begin_batches(self, ids: RaggedIds) -> Iterator[tuple[np.ndarray, Fetch[TorchEncoder]]]:
+        """Yield batches (indices of inputs) that fit into memory, each with a function that waits
+        for its vectors.
         """
         if not self._deep:
             return
@@ -581,7 +580,10 @@ class _Pass:
         batches = list(plan_batches(lengths - known, budget, batch_size=self._batch_size))
         splitter = BatchSplitter(lengths, first.device)
         compute = functools.partial(self._compute, ids, shared)
-        yield from map_in_threads(functools.partial(splitter.run, compute), batches, most=at_a_time)
+        for parts in map_in_threads(
+            functools.partial(splitter.run, compute), batches, most=at_a_time
+        ):
+            yield from parts
 
     def _batches_and_budget(self) -> tuple[int, int]:
         """Return how many batches are computed at a time, and the tokens of each."""
@@ -602,8 +604,23 @@ class _Pass:
             by_graph = dict.fromkeys(self._deep, first.graph.run(first.batch(ids)))
             return lambda: by_graph
         vectors = first.encode_batch(ids, self._deep, self._needs, shared)
-        results = [of_one.float() for of_one in vectors]
+        results = [of_encoder.float() for of_encoder in vectors]
         return begin_fetch(dict(zip(self._deep, results, strict=True)))
+
+
+def _place(
+    vectors: dict[TorchEncoder, np.ndarray],
+    count: int,
+    batch: np.ndarray,
+    fetch: Fetch[TorchEncoder],
+) -> None:
+    """Wait for the vectors of a batch, and put them at its indices, below ``count``, in each
+    encoder's ``vectors``.
+    """
+    for encoder, rows in fetch().items():
+        if encoder not in vectors:
+            vectors[encoder] = np.empty((count, rows.shape[1]), np.float32)
+        vectors[encoder][batch] = rows
 
 
 def _averages(encoder: TorchEncoder, ids: RaggedIds, matrix: Tensor) -> np.ndarray:

@@ -22,8 +22,8 @@ from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import check_finite, unit
-from promptcli.encoder.encoded import Encoded, Progress, VectorsLike, no_progress
-from promptcli.encoder.template import Inputs, Template
+from promptcli.encoder.embeddings import Embeddings, Progress, VectorsLike, no_progress
+from promptcli.encoder.template import ModelInputs, Template
 from promptcli.encoder.text_rules import lower, text_rule
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Extension
@@ -146,7 +146,7 @@ class Encoder(abc.ABC):
         *,
         progress: Progress = no_progress,
         batch_size: int | None = None,
-    ) -> Iterator[Encoded]:
+    ) -> Iterator[Embeddings]:
         """Yield ``encode_report`` of each window of sentences.
 
         The next window is read while one is computed.
@@ -158,7 +158,7 @@ class Encoder(abc.ABC):
         *,
         progress: Progress = no_progress,
         batch_size: int | None = None,
-    ) -> Encoded:
+    ) -> Embeddings:
         """Return the vectors of n sentences and which of them were cut.
 
         A forward pass takes at most ``batch_size`` sentences.
@@ -433,7 +433,7 @@ class Encoder(abc.ABC):
         """Return each text's token ids, without specials."""
         return self.piece_tokenizer.encode_ragged(texts)
 
-    def inputs(self, sentences: Sequence[str]) -> Inputs:
+    def inputs(self, sentences: Sequence[str]) -> ModelInputs:
         """Return the model inputs of n sentences: their token ids in the prompt's template."""
         return self.template.inputs(self.prepare(sentences), self.token_ids, self.max_length)
 

@@ -11,9 +11,9 @@ from promptcli.backbones.provenance import TABLE
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoded import Encoded, Progress, encode_stream, no_progress
+from promptcli.encoder.embeddings import Embeddings, Progress, encode_stream, no_progress
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.encoder.template import Inputs, Template
+from promptcli.encoder.template import ModelInputs, Template
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
 from promptcli.grammar import Spec
@@ -177,13 +177,13 @@ class StaticEncoder(Encoder):
         *,
         progress: Progress = no_progress,
         batch_size: int | None = None,
-    ) -> Iterator[Encoded]:
+    ) -> Iterator[Embeddings]:
         return (window[self] for window in encode_stream(windows, [self], progress))
 
     def begin(
-        self, inputs: Inputs, progress: Progress
-    ) -> Callable[[], "dict[StaticEncoder, np.ndarray]"]:
-        """Return a function that returns the vectors (n, d) of n inputs; see ``Pass``."""
+        self, inputs: ModelInputs, progress: Progress
+    ) -> Callable[[], "dict[StaticEncoder, Embeddings]"]:
+        """Encode n inputs; return a function that returns their vectors, see ``ForwardPass``."""
         vectors = average_embeddings(inputs.ids, self._word_vectors, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             if transform.name == "truncate":
@@ -191,7 +191,8 @@ class StaticEncoder(Encoder):
             else:
                 vectors = unit(vectors)
         progress(len(vectors))
-        return lambda: {self: vectors}
+        embeddings = Embeddings(vectors, inputs.truncated, inputs.ids.lengths)
+        return lambda: {self: embeddings}
 
     def _word_vectors(self, tokens: np.ndarray) -> np.ndarray:
         """Return the word vectors of some token ids, float32."""

@@ -30,7 +30,7 @@ _END = re.compile(
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ModelInputs:
     """Sentences as a model takes them, in a template."""
 
     ids: RaggedIds  #: token ids of n inputs, specials included
@@ -201,7 +201,7 @@ class Template:
         texts: Sequence[str],
         tokenize: Callable[[Sequence[str]], RaggedIds],
         max_length: int,
-    ) -> Inputs:
+    ) -> ModelInputs:
         """Return the model inputs of n texts of ``with_touching``: the template's ids around the
         ids of each.
 
@@ -219,7 +219,7 @@ class Template:
             ids = RaggedIds.side_by_side([pieces.between([], self.between), pieces])
         # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one
         # of padding
-        return Inputs(ids.between(self.prefix, self.suffix).filled(self._tokenizer.pad), cut)
+        return ModelInputs(ids.between(self.prefix, self.suffix).filled(self._tokenizer.pad), cut)
 
     def _shortened(self, pieces: RaggedIds, cut: np.ndarray, room: int) -> RaggedIds:
         """Return the pieces, with every ``cut`` piece as long as the room allows.
@@ -287,7 +287,7 @@ class BlockTemplate(Template):
         texts: Sequence[str],
         tokenize: Callable[[Sequence[str]], RaggedIds],
         max_length: int,
-    ) -> Inputs:
+    ) -> ModelInputs:
         self.check_room(max_length)
         split = [sentences_of(text) if self._size is None else [text] for text in texts]
         tokenized = iter(tokenize(list(itertools.chain(*split))))
@@ -302,7 +302,7 @@ class BlockTemplate(Template):
             kept, is_cut = self._cut([block for block in blocks if block], max_length)
             inputs.append(self._with_placeholders(kept) or [self._tokenizer.pad])
             truncated.append(is_cut)
-        return Inputs(RaggedIds.of(inputs), np.array(truncated))
+        return ModelInputs(RaggedIds.of(inputs), np.array(truncated))
 
     def most_tokens(self, size: int) -> int:
         return self.length + 3 * size  # a block has a token or more, and two placeholders

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoded import Progress, no_progress
+from promptcli.encoder.embeddings import Progress, no_progress
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.models.loading import Model, open_encoder, or_search_model
 from promptcli.notes import note

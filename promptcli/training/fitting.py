@@ -14,7 +14,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoded import Progress
+from promptcli.encoder.embeddings import Progress
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.transforms import build_transforms

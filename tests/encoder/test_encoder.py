@@ -555,15 +555,15 @@ def test_results_come_in_order_and_threads_are_given_back(two_threads):
         check_not_forked()  # what an encode begins with
         of_new_threads.append(torch.get_num_threads())
 
-    for number, (batch, squared) in enumerate(map_in_threads(work, range(9))):
-        assert (batch, squared) == (number, number**2)
+    for number, squared in enumerate(map_in_threads(work, range(9))):
+        assert squared == number**2
         new = threading.Thread(target=encode_first)
         new.start()
         new.join()
     assert of_new_threads == [2] * 9
     assert set(seen) == {1} and torch.get_num_threads() == 2
     # one batch has all threads
-    assert list(map_in_threads(work, [3], most=8)) == [(3, 9)] and seen[-1] == 2
+    assert list(map_in_threads(work, [3], most=8)) == [9] and seen[-1] == 2
 
 
 def test_an_error_ends_it(two_threads):

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from promptcli import errors, notes
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoded import Encoded
+from promptcli.encoder.embeddings import Embeddings
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.plugins.serve.service import HELD_BYTES, RequestError, Service
@@ -155,7 +155,7 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
     return dimensions
 
 
-def _headers(encoder: Encoder, encoded: Encoded | None) -> dict[str, str]:
+def _headers(encoder: Encoder, encoded: Embeddings | None) -> dict[str, str]:
     headers = {"X-Encoder-Fingerprint": encoder.fingerprint}
     if encoded is not None and encoded.truncated.any():
         headers["X-Truncated-Texts"] = str(np.count_nonzero(encoded.truncated))

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from promptcli import errors
-from promptcli.encoder.encoded import Encoded
+from promptcli.encoder.embeddings import Embeddings
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
 from promptcli.plugins.serve.metrics import Metrics
@@ -64,16 +64,16 @@ class _Job:
 
     encoder: Encoder
     texts: Sequence[str]
-    result: "asyncio.Future[Encoded]"
+    result: "asyncio.Future[Embeddings]"
     taken: int = 0  #: texts that a round has taken
-    encoded: list[Encoded] = field(default_factory=list)
+    encoded: list[Embeddings] = field(default_factory=list)
 
-    def add(self, encoded: Encoded) -> None:
+    def add(self, encoded: Embeddings) -> None:
         """Add the texts of a round; if they were the last, the result is set."""
         self.encoded.append(encoded)
         if self.taken < len(self.texts) or self.result.done():
             return
-        joined = Encoded.join(self.encoded)
+        joined = Embeddings.join(self.encoded)
         if np.isfinite(joined.vectors).all():
             self.result.set_result(joined)
         else:
@@ -104,7 +104,7 @@ class Batcher:
         self.waiting = 0  #: texts waiting for a round
         self.rounds = 0  #: so far
 
-    async def encode(self, encoder: Encoder, texts: Sequence[str]) -> Encoded:
+    async def encode(self, encoder: Encoder, texts: Sequence[str]) -> Embeddings:
         """Return n texts encoded; if cancelled, texts still waiting are dropped."""
         if self.waiting and self.waiting + len(texts) > self._settings.max_waiting:
             busy = f"the server is busy: {self.waiting:,} texts are waiting; try again"
@@ -310,7 +310,7 @@ class Service:
                 )
         return texts
 
-    async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
+    async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Embeddings:
         return await _while_connected(request, self.batcher.encode(encoder, texts))
 
     async def compute(

@@ -14,7 +14,7 @@ import torch
 import promptcli as pc
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import load_any
-from promptcli.encoder.encoder import Encoded
+from promptcli.encoder.encoder import Embeddings
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.models.entries import Entry, Registry
@@ -412,7 +412,7 @@ def test_a_model_may_hold_another_recipe_for_transfer_tasks(document, backbone, 
 def test_an_encoder_that_gives_no_number_is_refused(run, backbone, data, monkeypatch):
     def encode_together(encoders, sentences, *, progress):
         return [
-            Encoded(
+            Embeddings(
                 np.full((len(sentences), 2), np.nan, np.float32),
                 *np.zeros((2, len(sentences)), int),
             )

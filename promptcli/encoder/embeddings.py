@@ -1,4 +1,4 @@
-"""Encoded sentences, and the stream that makes them: windows of sentences in, vectors out."""
+"""Embeddings of sentences, and the stream that makes them: windows of sentences in, vectors out."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from promptcli.encoder.prefetching import one_late, prefetch
-from promptcli.encoder.template import Inputs
+from promptcli.encoder.template import ModelInputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,8 +25,8 @@ def no_progress(done: int) -> None:
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Encoded sentences."""
+class Embeddings:
+    """The vectors of n sentences."""
 
     vectors: np.ndarray  #: (n, d) float32, row i is sentence i; not normalised
     truncated: np.ndarray  #: (n,) bool: the sentence lost tokens to the longest input
@@ -34,7 +34,7 @@ class Encoded:
     tokens: np.ndarray
 
     @classmethod
-    def join(cls, parts: Sequence["Encoded"]) -> "Encoded":
+    def join(cls, parts: Sequence["Embeddings"]) -> "Embeddings":
         """Return the sentences of all parts, one part after the other."""
         if len(parts) == 1:
             return parts[0]
@@ -44,11 +44,11 @@ class Encoded:
             np.concatenate([part.tokens for part in parts]),
         )
 
-    def take(self, indices: np.ndarray) -> "Encoded":
+    def take(self, indices: np.ndarray) -> "Embeddings":
         """Return the sentences of these indices."""
         if np.array_equal(indices, np.arange(len(self.tokens))):  # none repeats another
             return self
-        return Encoded(self.vectors[indices], self.truncated[indices], self.tokens[indices])
+        return Embeddings(self.vectors[indices], self.truncated[indices], self.tokens[indices])
 
 
 class _Chunk(NamedTuple):
@@ -87,45 +87,43 @@ def _share(progress: Progress, sentences: int, inputs: int) -> Progress:
     return advance
 
 
-class Pass(Protocol):
+class ForwardPass(Protocol):
     """A pass through a model, which serves one or several encoders."""
 
-    def inputs(self, sentences: Sequence[str]) -> Inputs:
+    def inputs(self, sentences: Sequence[str]) -> ModelInputs:
         """Return the model inputs of n sentences."""
 
-    def begin(self, inputs: Inputs, progress: Progress) -> Callable[[], dict[Any, np.ndarray]]:
-        """Begin to encode n inputs; the returned function waits for their vectors (n, d), by
-        encoder.
+    def begin(self, inputs: ModelInputs, progress: Progress) -> Callable[[], dict[Any, Embeddings]]:
+        """Begin to encode n inputs; the returned function waits for their vectors, by encoder.
 
         ``progress`` takes the number of inputs begun.
         """
 
 
 def encode_stream(
-    windows: Iterable[Sequence[str]], passes: Sequence[Pass], progress: Progress
-) -> Iterator[dict[Any, Encoded]]:
-    """Yield one window of encoded sentences after the other, by the encoders of the passes.
+    windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Progress
+) -> Iterator[dict[Any, Embeddings]]:
+    """Yield the embeddings of one window of sentences after the other, by the encoders of the
+    passes.
 
     A window's distinct sentences are encoded once, and many of them in chunks. Another thread makes
     the inputs of the next chunk. A chunk's last batches are fetched when those of the next one have
     begun, so that a GPU computes while the caller uses the vectors.
     """
     chunks = _chunks(windows, progress, len(passes))
-    read = prefetch(lambda chunk: [one.inputs(chunk.sentences) for one in passes], chunks)
-    begun = ((chunk, _begin(passes, inputs, chunk.progress)) for chunk, inputs in read)
-    parts = defaultdict[Any, list[Encoded]](list)
-    for chunk, of_passes in one_late(begun):
-        for inputs, fetch in of_passes:
-            for encoder, vectors in fetch().items():
-                parts[encoder].append(Encoded(vectors, inputs.truncated, inputs.ids.lengths))
+    tokenized = prefetch(lambda chunk: [each.inputs(chunk.sentences) for each in passes], chunks)
+    begun = (
+        (chunk, [each.begin(one, chunk.progress) for each, one in zip(passes, inputs, strict=True)])
+        for chunk, inputs in tokenized
+    )
+    parts = defaultdict[Any, list[Embeddings]](list)
+    for chunk, fetches in one_late(begun):
+        for fetch in fetches:
+            for encoder, embeddings in fetch().items():
+                parts[encoder].append(embeddings)
         if chunk.places is not None:
-            yield {one: Encoded.join(of_one).take(chunk.places) for one, of_one in parts.items()}
+            yield {
+                encoder: Embeddings.join(of_chunks).take(chunk.places)
+                for encoder, of_chunks in parts.items()
+            }
             parts.clear()
-
-
-def _begin(
-    passes: Sequence[Pass], inputs: Sequence[Inputs], progress: Progress
-) -> list[tuple[Inputs, Callable[[], dict[Any, np.ndarray]]]]:
-    return [
-        (of_pass, one.begin(of_pass, progress)) for one, of_pass in zip(passes, inputs, strict=True)
-    ]
