@@ -347,26 +347,13 @@ class OpenText:
             stream = io.BufferedReader(COMPRESSED[ending](stream), _BUFFER)
         number, unpacked = 1, 0
         try:
-            head = stream.peek(64)
-            for first, kind in _OTHER_KINDS.items():
-                if head.startswith(first):
-                    cure = "save it as text or CSV, or name it by its format"
-                    raise UsageError(f"{self.name} is {kind}, not text; {cure}")
+            self._check_kind(stream.peek(64))
             text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
             while line := text.readline(LONGEST_LINE + 1):
-                if len(line) > LONGEST_LINE:
-                    raise UsageError(
-                        f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; give"
-                        " one row a line"
-                    )
+                self._check_ends(line, number)
                 if ending in COMPRESSED:
                     unpacked += len(line) + LINE
                     check_unpacked(self.name, unpacked, raw.size, "unpack it before")
-                if number == 1 and "\r" in line[:-2] and not line.endswith("\n"):
-                    raise UsageError(
-                        f"{self.name}: its lines end with a carriage return alone; convert it: tr"
-                        " '\\r' '\\n' < IN > OUT"
-                    )
                 if line.endswith("\r\r\n"):  # an end that was converted twice
                     line = line.rstrip("\r\n") + "\n"
                 reason = ""
@@ -386,6 +373,24 @@ class OpenText:
             raise UsageError(
                 f"{self.name}: line {number}: {damaged} ({one_line(error, 100)})"
             ) from None
+
+    def _check_kind(self, head: bytes) -> None:
+        for first, kind in _OTHER_KINDS.items():
+            if head.startswith(first):
+                cure = "save it as text or CSV, or name it by its format"
+                raise UsageError(f"{self.name} is {kind}, not text; {cure}")
+
+    def _check_ends(self, line: str, number: int) -> None:
+        if len(line) > LONGEST_LINE:
+            raise UsageError(
+                f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; give one row"
+                " a line"
+            )
+        if number == 1 and "\r" in line[:-2] and not line.endswith("\n"):
+            raise UsageError(
+                f"{self.name}: its lines end with a carriage return alone; convert it: tr '\\r'"
+                " '\\n' < IN > OUT"
+            )
 
 
 @contextlib.contextmanager

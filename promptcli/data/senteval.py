@@ -7,7 +7,6 @@ fixed point of all three, so a folder that the script made is unchanged.
 """
 
 import contextlib
-import csv
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,18 +143,6 @@ def read_benchmark(path: Path) -> Iterator[GoldRow]:
 #: The languages of STS-B in machine translation (stsb-multi-mt), the original among them.
 TRANSLATIONS = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh", "ja")
 TRANSLATED_FOLDER = "stsb-multi"
-
-
-def read_translation(path: Path) -> Iterator[GoldRow]:
-    """Read a file of stsb-multi-mt: two sentences and a score with commas between them."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        for number, fields in enumerate(csv.reader(file), start=1):
-            if len(fields) != 3:
-                raise UsageError(
-                    f"{path}: row {number}: expected two sentences and a score, found"
-                    f" {len(fields)} fields"
-                )
-            yield fields[0], fields[1], _score(fields[2], path, number)
 
 
 def read_sick(path: Path) -> Iterator[GoldRow]:

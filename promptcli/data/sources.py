@@ -26,6 +26,7 @@ from promptcli.data.layouts import (
     LABELLED_PAIRS,
     NONE,
     NUMERIC,
+    OPTIONAL,
     PAIRS,
     SENTENCES,
     TEXT,
@@ -53,10 +54,19 @@ from promptcli.errors import NotFoundError, UsageError, did_you_mean
 #: sources.
 TrainingData = str | Path | Sequence[Any] | Any
 
+#: Layouts whose last column is a label or a score.
+_JUDGED = (LABELLED_PAIRS, GRADED_PAIRS)
 _SOURCES = 100  # the first texts of a list are tried as names of files
-#: Label as data sets spell it -> label; -1 and - are pairs on which the annotators disagreed.
-_LABELS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
-_LABELS |= {label: label for label in _LABELS.values()}
+#: Label as data sets spell it -> label; None for pairs on which the annotators disagreed.
+_LABELS = {
+    "0": "entailment",
+    "1": "neutral",
+    "2": "contradiction",
+    "entailment": "entailment",
+    "neutral": "neutral",
+    "contradiction": "contradiction",
+    "-1": None,
+}
 
 
 @dataclass(frozen=True)
@@ -211,24 +221,21 @@ def _examples(
     name: str,
     digest: Callable[[], str],
 ) -> TrainingExamples:
-    """Return the complete ones of numbered rows, in columns; triplets without a negative are
-    pairs.
-    """
+    """Return the complete rows of a layout, in columns; triplets without a negative are pairs."""
     layout = tuple(read)
     if TEXT in read:
         layout = SENTENCES
-    elif TRIPLETS[2] in read:  # of any number of hard negatives
+    elif OPTIONAL in read:  # any number of hard negatives
         layout = TRIPLETS
     complete = list[tuple[str, ...]]()
     blank = unlabelled = 0
-    is_judged = layout in (LABELLED_PAIRS, GRADED_PAIRS)
     for number, row in rows:
-        if is_judged:
-            given = row[-1].strip()
-            if given in ("", "-") or (layout == LABELLED_PAIRS and given == "-1"):
+        if layout in _JUDGED:
+            judgement = _judgement(layout, row[-1].strip(), f"{name}: row {number + 1}")
+            if judgement is None:
                 unlabelled += 1
                 continue
-            row = (*row[:-1], _judgement(layout, given, f"{name}: row {number + 1}"))
+            row = (*row[:-1], judgement)
         if all(map(str.strip, row[: 2 if layout == TRIPLETS else None])):
             complete.append(row)
         else:
@@ -237,37 +244,42 @@ def _examples(
         what = "definition" if layout == DEFINITIONS else "sentence"
         raise UsageError(f"{name} has no {what} to train on")
     columns = tuple(map(list, zip(*complete, strict=True)))
-    for role, texts in zip(layout, columns, strict=False):
-        if role not in NUMERIC and _are_numbers(texts):
-            raise UsageError(f"{name}: column {read[role]!r} holds numbers, and {role} is text")
-    if is_judged and len(set(columns[-1])) == 1:
-        raise UsageError(
-            f"{name}: all {len(complete):,} {layout[-1]}s are {columns[-1][0]!r}; give two"
-            " different ones"
-        )
+    _check_examples(columns, layout, read, name)
     if layout == TRIPLETS:
         columns = (*columns[:2], *filter(any, columns[2:]))
         layout = TRIPLETS if len(columns) > 2 else PAIRS
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
-def _are_numbers(texts: Iterable[str]) -> bool:
-    """Return whether some texts are not empty and all of those are numbers."""
-    numbers = [finite_number(text) for text in texts if text]
-    return bool(numbers) and None not in numbers
+def _check_examples(
+    columns: Sequence[list[str]], layout: tuple[str, ...], read: ColumnNames, name: str
+) -> None:
+    """Refuse numbers in place of texts, and labels or scores that are all the same."""
+    for role, texts in zip(layout, columns, strict=False):
+        numbers = [finite_number(text) for text in texts if text]
+        if role not in NUMERIC and numbers and None not in numbers:
+            raise UsageError(f"{name}: column {read[role]!r} holds numbers, and {role} is text")
+    if layout in _JUDGED and len(set(columns[-1])) == 1:
+        raise UsageError(
+            f"{name}: all {len(columns[-1]):,} {layout[-1]}s are {columns[-1][0]!r}; give two"
+            " different ones"
+        )
 
 
-def _judgement(layout: tuple[str, ...], given: str, where: str) -> str:
-    """Return a label by its name, or a score."""
-    number = finite_number(given)
-    if layout == LABELLED_PAIRS and given.lower() in _LABELS:
-        return _LABELS[given.lower()]
-    if layout == GRADED_PAIRS and number is not None:
-        return repr(number)
-    allowed = "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
-    if layout == GRADED_PAIRS:
+def _judgement(layout: tuple[str, ...], cell: str, where: str) -> str | None:
+    """Return a label by its name, or a score; None if the pair has none."""
+    if cell in ("", "-"):
+        return None
+    if layout == LABELLED_PAIRS:
+        if cell.lower() in _LABELS:
+            return _LABELS[cell.lower()]
+        allowed = "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
+    else:
+        score = finite_number(cell)
+        if score is not None:
+            return repr(score)
         allowed = "a score is a number, such as 3.8; csv decimal_separator=, reads 3,8"
-    raise UsageError(f"{where} has the {layout[-1]} {given!r}; {allowed}")
+    raise UsageError(f"{where} has the {layout[-1]} {cell!r}; {allowed}")
 
 
 def stream_sentences(path: Path) -> Iterator[str]:

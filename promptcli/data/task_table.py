@@ -68,10 +68,12 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
     return rows
 
 
-def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
+def read_rows(
+    path: str | Path, layout: tuple[str, ...], *, csv: Mapping[str, Any] | None = None
+) -> list[GoldRow]:
     """Return the rows of a file as two texts and a number, without empty ones."""
     pairs = list[GoldRow]()
-    with open_rows(path, ColumnChoice(layouts=(layout,), remedy="")) as rows:
+    with open_rows(path, ColumnChoice(layouts=(layout,), remedy=""), csv=csv) as rows:
         for number, row in rows.numbered():
             if any(row):
                 first, second, text = row
@@ -214,12 +216,18 @@ def _retrieval(file: str) -> TaskRow:
 TRANSLATED = "STS-B"
 
 
+def _read_translation(path: Path) -> list[GoldRow]:
+    """Read a file of stsb-multi-mt: two sentences and a score with commas between them."""
+    options = {"header": "false", "delim": ","}
+    return read_rows(f"{path}:1,2,3", GRADED_PAIRS, csv=options)
+
+
 def _translated(language: str, split: str) -> TaskRow:
     read = partial(
         senteval.read_splits,
         folder=senteval.TRANSLATED_FOLDER,
         splits={split: [f"stsb-{language}-{split}.csv"]},
-        read=senteval.read_translation,
+        read=_read_translation,
     )
     return TaskRow(
         "spearman", read, senteval.TRANSLATED_FOLDER, text="translated, raw text as in the folder"

@@ -57,7 +57,7 @@ def test_a_folder_without_them_misses_them(tmp_path: Path) -> None:
 
 def test_a_row_with_other_fields_is_named(folder: Path) -> None:
     (folder / "stsb-multi/stsb-de-dev.csv").write_text("a,b,1\na,b\n", encoding="utf-8")
-    with refusal("row 2"):
+    with refusal("line 2: 2 columns"):
         load_any(folder, [TaskName("STS-B", "de:dev")])
 
 
