@@ -1,6 +1,4 @@
-"""Tables of rows by name, to which installed packages add rows by entry points
-(docs/extending.md).
-"""
+"""Tables of rows by name; installed packages add rows by entry points (docs/extending.md)."""
 
 import contextlib
 import contextvars
@@ -24,7 +22,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, order=True)
 class Extension:
-    """The origin of a row outside promptcli, which distinguishes two versions of its code."""
+    """The origin of a row outside promptcli; it differs for two versions of the row's code."""
 
     table: str
     name: str
@@ -146,10 +144,10 @@ def _times_of(module: str) -> str:
     any of the files may have changed.
     """
     outermost = sys.modules.get(module.partition(".")[0])
-    file = getattr(outermost, "__file__", None)
-    if file is None:  # typed in
+    origin = getattr(outermost, "__file__", None)
+    if origin is None:  # typed in
         return ""
-    path = Path(file)
+    path = Path(origin)
     files = path.parent.rglob("*.py") if path.name == "__init__.py" else [path]
-    times = sorted((str(each), each.stat().st_mtime_ns) for each in files)
+    times = sorted((str(file), file.stat().st_mtime_ns) for file in files)
     return hashlib.sha256(repr(times).encode()).hexdigest()

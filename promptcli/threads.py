@@ -22,8 +22,8 @@ def computing() -> bool:
 class Worker(Executor):
     """One thread; unlike a ThreadPoolExecutor's, the end of the process does not wait for its work.
 
-    Every error of the work is raised as an ``Exception``: callers would not catch a Rust panic,
-    which is none.
+    Every error of the work is raised as an ``Exception``. A Rust panic is a ``BaseException``, and
+    callers would not catch it.
     """
 
     def __init__(self, prepare: Callable[[], None] | None = None) -> None:

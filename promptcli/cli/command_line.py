@@ -126,7 +126,7 @@ def _name_variables(parameters: list[Any], path: str) -> None:
 
 
 def _hidden(option: Any) -> Any:
-    """Return a program option as a command option; None if the user did not type it."""
+    """Return a program option as a hidden option of a command, None by default."""
     hidden = copy.copy(option)
     hidden.hidden = True
     hidden.default = hidden.envvar = None
@@ -299,7 +299,7 @@ _PANELS = (
     ("Models and settings", _MODELS),
     ("Research", _RESEARCH),
 )
-#: Plug-ins add theirs, which ``--help`` lists after these.
+#: ``--help`` lists the rows of plug-ins last.
 COMMANDS = Table[Any](
     "commands",
     {str(row.name): row for _, rows in _PANELS for row in rows},
@@ -402,7 +402,7 @@ def _run(words: list[str], ends_process: bool) -> NoReturn:
                     interrupts[-1].__notes__ = getattr(error, "__notes__", [])
                 error = interrupts[-1]
             code = _end_with(error)
-    if computing():  # for requests that a server has dropped: C++ code, which nothing else ends
+    if computing():  # C++ code of requests that a server has dropped; nothing else ends it
         os._exit(code)
     sys.exit(code)
 

@@ -38,7 +38,7 @@ _INPUTS: dict[str, tuple[str, str, str | list[str] | None]] = {
 
 def _about(name: str, analysis: Analysis) -> str:
     """Return the input, the result and the settings of an analysis, as help text."""
-    settings = [f"{key}={typed_value(usual)}" for key, usual in analysis.settings.items()]
+    settings = [f"{key}={typed_value(default)}" for key, default in analysis.settings.items()]
     changed = f" (--set {', '.join(settings)})" if settings else ""
     typed = f"{name} {_INPUTS[analysis.takes][0]}".strip()
     return f"`{typed}`: {analysis.help}{changed}."
@@ -179,9 +179,9 @@ def analyze(
         note(f"drawn to {plot}")
     if json:
         rows = []
-        for label, found in findings.results.items():
+        for label, result in findings.results.items():
             names = {key: value for key, value in label.to_dict().items() if value}
-            rows.append({**names, **display.row(found)})
+            rows.append({**names, **display.row(result)})
         about = {"analysis": name, "on": content, "settings": findings.settings}
         result_json({**about, "results": rows})
     else:

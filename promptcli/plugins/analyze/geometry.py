@@ -65,7 +65,7 @@ class Anisotropy:
     @staticmethod
     def draw(path: Path, results: "Mapping[str, Anisotropy]", title: str) -> None:
         """Draw a labelled horizontal bar for each encoder, by name, into a picture."""
-        values = [found.value for found in results.values()]
+        values = [result.value for result in results.values()]
         with pictures.drawing(path, 6.4, 1.3 + 0.34 * len(values)) as figure:
             panel = figure.subplots()
             bars = panel.barh(list(results), values, color=pictures.COLOURS.blue)
@@ -137,13 +137,13 @@ class Uniformity:
         markers: dict[str, str] = {}
         with pictures.drawing(path, 8.0, 5.0) as figure:
             panel = figure.subplots()
-            for name, found in results.items():
+            for name, result in results.items():
                 states, _, method = name.rpartition("-")
                 colour = pictures.COLOURS[len(colours) % len(pictures.COLOURS)]
                 marker = pictures.MARKERS[len(markers) % len(pictures.MARKERS)]
                 panel.plot(
-                    found.uniformity,
-                    found.alignment,
+                    result.uniformity,
+                    result.alignment,
                     markers.setdefault(states, marker),
                     color=colours.setdefault(method, colour),
                     linestyle="",

@@ -133,12 +133,10 @@ class ImpactStudy:
     table 3).
     """
 
-    correlation: (
-        tfidf_correlation.Correlation
-    )  #: over the tokens of all sentences together; 0 if undefined
-    by_sentence: (
-        tfidf_correlation.Correlation
-    )  #: mean of the correlations within sentences of two tokens or more
+    #: over the tokens of all sentences together; 0 if undefined
+    correlation: tfidf_correlation.Correlation
+    #: mean of the correlations within sentences of two tokens or more
+    by_sentence: tfidf_correlation.Correlation
     means: Doubles  #: (tokens,) impacts, sentence after sentence
     weights: Doubles  #: (tokens,) TF-IDF
     sentences: int  #: number of sentences used
@@ -242,18 +240,19 @@ def compare_with_tfidf(
             means.append(_impact(backbone, ids, lambda done: None).mean(0).cpu().numpy())
             weights.append(tfidf_correlation.tfidf_weights(row, idf)[1:-1])
             advance(1)
-    inside = []
-    for of_sentence in zip(means, weights, strict=True):
-        if len(of_sentence[0]) > 1:
-            found = tfidf_correlation.correlate(*of_sentence)
-            inside.append((found.pearson, found.spearman))
-    by_sentence = np.mean(inside, axis=0).tolist() if inside else (0.0, 0.0)
-    together = tfidf_correlation.correlate(np.concatenate(means), np.concatenate(weights))
+    of_sentences = []
+    for mean, weight in zip(means, weights, strict=True):
+        if len(mean) > 1:
+            correlation = tfidf_correlation.correlate(mean, weight)
+            of_sentences.append((correlation.pearson, correlation.spearman))
+    by_sentence = np.mean(of_sentences, axis=0).tolist() if of_sentences else (0.0, 0.0)
+    all_means = np.concatenate(means)
+    all_weights = np.concatenate(weights)
     return ImpactStudy(
-        together,
+        tfidf_correlation.correlate(all_means, all_weights),
         tfidf_correlation.Correlation(*by_sentence),
-        np.concatenate(means),
-        np.concatenate(weights),
+        all_means,
+        all_weights,
         len(rows),
         left_out,
     )

@@ -19,7 +19,7 @@ from promptcli.plugins.domain.synthetic_queries import SyntheticCollection, Synt
 _TEST = (0.2, 500, 5000)
 #: The same of the development part.
 _DEVELOPMENT = (0.1, 200, 500)
-#: Fewest queries of the whole: a tenth of them chooses the checkpoint.
+#: Fewest queries of a collection: a tenth of them chooses the checkpoint.
 FEWEST = 150
 #: Fewest words of a training sentence.
 _SENTENCE_WORDS = 4

@@ -47,11 +47,11 @@ class Attempt:
 
     def batch_size(self, split: CollectionSplit) -> int:
         """Return the batch size; even a small collection fills at least two batches."""
-        usual = int(self.settings.get("batch_size", 128))
-        return max(2, min(usual, len(self.examples(split)) // 2))
+        largest = int(self.settings.get("batch_size", 128))
+        return max(2, min(largest, len(self.examples(split)) // 2))
 
 
-#: Learning from pairs, which reads as much of a passage as fits the time.
+#: Learning from pairs; it reads as much of a passage as fits the time.
 _BY_PAIRS = Attempt(
     "distill",
     "queries made from the texts, with their passages",
@@ -64,7 +64,7 @@ _BY_PAIRS = Attempt(
     },
     is_taught=True,
 )
-#: By the name in the table. The papers' methods keep their own settings, but for the number of
+#: By the name in the table. The papers' methods keep their own settings, except the number of
 #: steps.
 ATTEMPTS = {
     "pairs": _BY_PAIRS,

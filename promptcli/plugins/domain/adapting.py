@@ -193,25 +193,8 @@ def adapt(
     claim = folder.claim(f"the adaptation of {name!r}", "give another name")
     stopped = "the same command with resume=True continues from here"
     with claim, errors.if_stopped(stopped, instead=True):
-        begins = force or not folder.has_begun
-        settings = {}
-        if begins:
-            trainings.check_free(force=force)
-            settings = dataclasses.asdict(_schedule(trainings, hours))
-        folder.open(
-            {
-                "texts": split.test_task.sha256(),
-                "start": entry.name,
-                "rows": list(attempts),
-                "seed": seed,
-            },
-            resume=resume and not begins,
-            name=Path(name),
-            elsewhere="force=True to start over, or another name",
-            force=force,
-            settings=settings,
-        )
-        best, figures = _train_and_compare(trainings, Schedule(**folder.settings), margin)
+        schedule = _open_run(folder, trainings, hours, resume=resume, force=force)
+        best, figures = _train_and_compare(trainings, schedule, margin)
         document = {
             "saved": name if best else None,
             "chosen": best.name if best else None,
@@ -251,6 +234,32 @@ def _split_texts(files: list[str], title: str | None, start: str, seed: int) -> 
         f" {development:,} to choose by, {test:,} to measure by, all on other documents"
     )
     return split
+
+
+def _open_run(
+    folder: runs.RunFolder, trainings: Trainings, hours: float, *, resume: bool, force: bool
+) -> Schedule:
+    """Begin the run in a folder, or continue it; return its schedule."""
+    begins = force or not folder.has_begun
+    settings = {}
+    if begins:
+        trainings.check_free(force=force)
+        settings = dataclasses.asdict(_schedule(trainings, hours))
+    identity = {
+        "texts": trainings.split.test_task.sha256(),
+        "start": trainings.start.name,
+        "rows": list(trainings.attempts),
+        "seed": trainings.seed,
+    }
+    folder.open(
+        identity,
+        resume=resume and not begins,
+        name=Path(trainings.name),
+        elsewhere="force=True to start over, or another name",
+        force=force,
+        settings=settings,
+    )
+    return Schedule(**folder.settings)
 
 
 def _entry_of(start: Choice) -> Entry:

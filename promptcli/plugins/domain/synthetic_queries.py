@@ -159,13 +159,7 @@ def synthetic_queries(
     rows, count = _read(files, TITLES if title is None else (title.casefold(),))
     if title is not None and not any(row.kind == TITLE and row.path for row in rows):
         raise UsageError(f"no table has a column {title!r} with text", parameter="title")
-    titles = list(_queries_by_title(rows))
-    possible = draw.sample(titles, len(titles))
-    answers = {row for query in possible for row in query.answers}
-    sentences = [
-        query for query in _queries_by_first_sentence(rows) if query.answers[0] not in answers
-    ]
-    possible += draw.sample(sentences, len(sentences))
+    possible = _possible_queries(rows, draw)
     if len(possible) < fewest:
         read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
         raise UsageError(
@@ -241,6 +235,16 @@ def _passages_of(file: str, read: NewRows, titles: Sequence[str]) -> Iterator[_P
             path=(title,) if title else (),
             body=_after(title, text),
         )
+
+
+def _possible_queries(rows: Sequence[_Passage], draw: random.Random) -> list[SyntheticQuery]:
+    """Return all usable queries in random order, those by first sentences last."""
+    titles = list(_queries_by_title(rows))
+    answers = {row for query in titles for row in query.answers}
+    sentences = [
+        query for query in _queries_by_first_sentence(rows) if query.answers[0] not in answers
+    ]
+    return [*draw.sample(titles, len(titles)), *draw.sample(sentences, len(sentences))]
 
 
 def _after(query: str, body: str) -> str:
