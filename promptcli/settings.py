@@ -17,7 +17,7 @@ from promptcli.storage.typed_documents import read_document
 
 
 @dataclass(frozen=True)
-class Preset:
+class Defaults:
     """A complete set of defaults."""
 
     backbone: str  #: A pre-trained model.
@@ -26,9 +26,9 @@ class Preset:
 
 
 #: Works without a network: everything is in the package. Figures on ``demo`` are not a benchmark.
-BARE = Preset(backbone="mini-bert", development="demo:dev", corpus="demo")
+BARE = Defaults(backbone="mini-bert", development="demo:dev", corpus="demo")
 #: ``--paper``: the setting of PromptBERT, Ditto and DCPCSE.
-PAPER = Preset(
+PAPER = Defaults(
     backbone="bert-base-uncased",
     development="STS-B:dev",
     corpus="wiki1m_for_simcse",
@@ -61,7 +61,7 @@ def typed_settings(values: Mapping[str, Any]) -> list[str]:
     return [f"{field.replace('_', '-')} {typed_value(value)}" for field, value in values.items()]
 
 
-class Key(NamedTuple):
+class UserDefault(NamedTuple):
     """A default that a user may set."""
 
     about: str
@@ -70,14 +70,14 @@ class Key(NamedTuple):
 
 
 KEYS = {
-    "backbone": Key(
+    "backbone": UserDefault(
         "backbone of recipes that do not name one", "PROMPTCLI_BACKBONE", BARE.backbone
     ),
-    "data_dir": Key("SentEval folder of the tasks", "PROMPTCLI_DATA_DIR", None),
+    "data_dir": UserDefault("SentEval folder of the tasks", "PROMPTCLI_DATA_DIR", None),
 }
 
 
-class EffectiveSetting(NamedTuple):
+class Default(NamedTuple):
     """A default in force."""
 
     value: str | None
@@ -156,7 +156,7 @@ def expand_user(path: str) -> Path:
         raise UsageError(f"{path!r}: {error}; give the full path") from None
 
 
-def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
+def read_settings(environ: Mapping[str, str]) -> dict[str, Default]:
     """Return the defaults in force by the names in ``KEYS``: from the environment, the file, or
     built in.
     """
@@ -164,11 +164,11 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
     stored = _read_file(path)
     effective = {}
     for name, key in KEYS.items():
-        effective[name] = EffectiveSetting(key.built_in, "built in")
+        effective[name] = Default(key.built_in, "built in")
         if environ.get(key.variable):
-            effective[name] = EffectiveSetting(environ[key.variable], f"${key.variable}")
+            effective[name] = Default(environ[key.variable], f"${key.variable}")
         elif stored.get(name):
-            effective[name] = EffectiveSetting(stored[name], str(path))
+            effective[name] = Default(stored[name], str(path))
     return effective
 
 

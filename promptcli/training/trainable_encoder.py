@@ -90,62 +90,35 @@ class TrainableEncoder(nn.Module):
         models: Mapping[str, SentenceVectors] = MappingProxyType({}),
     ) -> None:
         super().__init__()
+        settings = configured.settings
+        generator = torch.Generator().manual_seed(settings.seed)
+        prompts = configured.prompts(training=True)
+        pooling = configured.method.training_pooling or configured.pooling
+        starts = initial_tensors(parse_prompt(prompts[0]), backbone, generator)
+        starts |= initial_weights(parse_pooling(pooling), backbone, generator)
         self.configured = configured
         self.method = configured.method
-        self.settings = settings = configured.settings
-        generator = torch.Generator().manual_seed(settings.seed)
+        self.settings = settings
         self.backbone = backbone
-        self.models = models
         self.model: Any = backbone.model
+        self.models = models
         #: Padded tokens per forward pass; affects memory and time, not the gradient.
         self.chunk_tokens: int = settings.chunk_tokens or _TOKENS.get(
             backbone.device.type, _TOKENS_ELSEWHERE
         )
         self.caching: bool = settings.gradient_caching  #: one pass's activations at a time
-        self._make_parts(generator)
-        self._set_learning()
-        backbone.set_dropout(settings.dropout)
-        if settings.lora_rank:
-            add_lora(
-                self.model,
-                backbone.provenance.family,
-                rank=settings.lora_rank,
-                alpha=settings.lora_alpha,
-                dropout=settings.lora_dropout,
-                seed=settings.seed,
-            )
-        if settings.compile:
-            backbone.compile()
-            if backbone.device.type == "cpu":
-                note("the first steps compile the backbone, which takes minutes; a CPU gets slower")
-        self.eval()
-        self.objective = objective(settings, self, generator)
-
-    def _make_parts(self, generator: torch.Generator) -> None:
-        """Make the learned parts beside the backbone, and the templates' encoders that share it."""
-        backbone = self.backbone
-        settings = self.settings
-        prompts = self.configured.prompts(training=True)
-        pooling = self.method.training_pooling or self.configured.pooling
-        starts = initial_tensors(parse_prompt(prompts[0]), backbone, generator)
-        starts |= initial_weights(parse_pooling(pooling), backbone, generator)
         #: The learned tensors of prompt and pooling.
         self.learned = {name: nn.Parameter(start.float()) for name, start in starts.items()}
-        self.head = _head(self.configured.head, backbone, generator)
-        #: starts as the pre-trained head, untied from the word embeddings
-        self.mlm_head: MLMHead | None = None
-        if settings.mlm_weight:
-            if backbone.tokenizer.mask is None:
-                raise UsageError(
-                    f"backbone {backbone.name!r} has no mask token; leave it out",
-                    parameter="mlm_weight",
-                )
-            self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
-        #: sum and number of a step's losses
+        self.head = _head(configured.head, backbone, generator)
+        self.mlm_head = _mlm_head(settings, backbone)
+        #: Sum and number of the masked-LM losses of the last batch; every pass adds to both.
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         encoders = {prompt: self._encoder_of(prompt, pooling) for prompt in dict.fromkeys(prompts)}
         #: One encoder per template; they share the learned tensors of prompt and pooling.
         self.template_encoders = tuple(encoders[prompt] for prompt in prompts)
+        self._prepare_backbone()
+        self.eval()
+        self.objective = objective(settings, self, generator)
 
     def _encoder_of(self, prompt: str, pooling: str) -> TorchEncoder:
         recipe = Recipe(
@@ -162,10 +135,11 @@ class TrainableEncoder(nn.Module):
         encoder.max_length = min(limit, encoder.max_length)
         return encoder
 
-    def _set_learning(self) -> None:
-        """Let the backbone learn if the method tunes it; with static states, the word embeddings
-        alone.
+    def _prepare_backbone(self) -> None:
+        """Let the backbone learn if the method tunes it (with static states, the word embeddings
+        alone), and set its dropout, its adapter and whether it is compiled.
         """
+        settings = self.settings
         learns = "backbone" in self.method.learns
         is_static = self.template_encoders[0].recipe.parts.pooling.states.name == "static"
         self.model.requires_grad_(learns and not is_static)
@@ -177,6 +151,20 @@ class TrainableEncoder(nn.Module):
             # vocabulary
             words.sparse = True
             words.weight.register_post_accumulate_grad_hook(_make_dense)
+        self.backbone.set_dropout(settings.dropout)
+        if settings.lora_rank:
+            add_lora(
+                self.model,
+                self.backbone.provenance.family,
+                rank=settings.lora_rank,
+                alpha=settings.lora_alpha,
+                dropout=settings.lora_dropout,
+                seed=settings.seed,
+            )
+        if settings.compile:
+            self.backbone.compile()
+            if self.backbone.device.type == "cpu":
+                note("the first steps compile the backbone, which takes minutes; a CPU gets slower")
 
     def train(self, mode: bool = True) -> "TrainableEncoder":
         """Turn dropout on or off, also in a prefix."""
@@ -304,7 +292,6 @@ class TrainableEncoder(nn.Module):
 
         ``sides`` are the examples' sides if they are already tokenised.
         """
-        # sum of losses and number of predictions; every pass adds to both
         self.mlm_sums = torch.zeros(2, device=self.backbone.device)
         if sides is None:
             sides = self.tokenize(columns)
@@ -531,6 +518,20 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
     start = start_projection(kind, context, generator)
     head.load_state_dict({name.partition(".")[2]: tensor for name, tensor in start.items()})
     return head.to(backbone.device).requires_grad_(True)
+
+
+def _mlm_head(settings: TrainingSettings, backbone: Backbone) -> MLMHead | None:
+    """Return the head of the masked-LM loss, which starts as the pre-trained one, untied from the
+    word embeddings; None without that loss.
+    """
+    if not settings.mlm_weight:
+        return None
+    if backbone.tokenizer.mask is None:
+        raise UsageError(
+            f"backbone {backbone.name!r} has no mask token; leave it out",
+            parameter="mlm_weight",
+        )
+    return backbone.new_head().requires_grad_(settings.mlm_head == "trained")
 
 
 def _mask_slots(sides: Sides) -> np.ndarray:

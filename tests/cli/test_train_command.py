@@ -191,8 +191,8 @@ def test_the_last_line_says_what_is_better(run, options, registry):
     assert run("train", "dcpcse", *words, "--name", "mine").code == 0
     trained = Trained(registry.load("mine"))
     below_mini = figures_of(trained, default=91.41, trained=67.09, untrained=5)
-    assert "mini is better on graded.tsv, 91.41 to 67.09" in last_line(below_mini, "mine")
+    assert "mini is better on graded.tsv, 91.41 to 67.09" in last_line(below_mini)
     good = figures_of(trained, default=9, trained=67, untrained=5, begun=5)
-    assert last_line(good, "mine") == "saved as model 'mine'; use it: promptcli embed FILE -m mine"
+    assert last_line(good) == "saved as model 'mine'; use it: promptcli embed FILE -m mine"
     below = figures_of(trained, default=70, trained=67, untrained=80, begun=5)
-    assert "80.00 to 67.00" in last_line(below, "mine")
+    assert "80.00 to 67.00" in last_line(below)

@@ -200,19 +200,45 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a sentence encoder; the checkpoint that is best on the development pairs is kept."""
-    typed = without_defaults(locals(), *_NOT_KEPT, "method_option", "set")
     if format is not None and (format != "toml" or not dry_run):
         raise UsageError("takes toml, with --dry-run", parameter="format")
     if dry_run and resume:
         raise UsageError("a resumed run keeps its settings: leave out one", parameter="dry_run")
     if method_option is not None:
-        if resume and method is not None:  # train --resume NAME --method METHOD
-            typed.setdefault("name", method)
-        typed["method"] = method_option if resume else method or method_option
+        if resume:  # train --resume NAME --method METHOD
+            name = name or method
+            method = method_option
+        else:
+            method = method or method_option
+    typed = typed_options(
+        method=method,
+        data=data,
+        backbone=backbone,
+        start=start,
+        name=name,
+        supervised=supervised,
+        paper=paper,
+        on=on,
+        tests=tests,
+        data_dir=data_dir,
+        report_to=report_to,
+        csv=csv,
+        skip_bad=skip_bad,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        epochs=epochs,
+        steps=steps,
+        max_length=max_length,
+        temperature=temperature,
+        template=template,
+        seed=seed,
+    )
     given = {**_read(config), **typed, **parse_pairs(setting_types(), set or ())}
     arguments = library_arguments(given, resume=resume)
     if dry_run:
-        shown = library.training_settings(**without_defaults(arguments, *_OF_RUN))
+        for field in _OF_RUN:
+            arguments.pop(field, None)
+        shown = library.training_settings(**arguments)
         if format is not None:
             result_document(_as_toml(given, shown))
         elif json:
@@ -220,7 +246,6 @@ def train(
         else:
             _print_settings(shown)
         return
-    name = arguments["name"]
     several = number_of_processes(os.environ) > 1
     # trackers also print
     with ended_by_signals(several), contextlib.redirect_stdout(sys.stderr):
@@ -228,18 +253,18 @@ def train(
     if not trained.is_main:
         return
     if json:
-        result_json({"model": name, **trained.to_dict()})
+        result_json({"model": trained.entry.name, **trained.to_dict()})
     else:
         _print_scores(trained)
-    note(last_line(trained, name))
+    note(last_line(trained))
 
 
-def without_defaults(options: Mapping[str, Any], *without: str) -> dict[str, Any]:
-    """Return the options that are typed, ``without`` some."""
+def typed_options(**options: Any) -> dict[str, Any]:
+    """Return the options that were typed; the others are None, False or an empty list."""
     return {
         field: value
         for field, value in options.items()
-        if field not in without and value is not None and value is not False and value != []
+        if value is not None and value is not False and value != []
     }
 
 
@@ -347,10 +372,11 @@ def _print_scores(trained: "Trained") -> None:
         result_table(("word", "nearest to its vector"), nearest)
 
 
-def last_line(trained: "Trained", name: str) -> str:
+def last_line(trained: "Trained") -> str:
     """Return the last line: how to use the model, or which model is better and how to improve this
     one.
     """
+    name = trained.entry.name
     if not trained.below:
         return f"saved as model {name!r}; use it: promptcli embed FILE -m {name}"
     better = max(trained.below, key=trained.below.__getitem__)

@@ -89,14 +89,25 @@ def pretrain(
     keeps its tokenizer, shape and head. Use the result as a backbone: `promptcli embed file.txt
     --backbone FOLDER`.
     """
-    given = locals()
     # nearly every step has its own shape, and the matrix library would keep memory for a thousand
     # of them
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     from promptcli.plugins.pretrain import pretraining
 
-    settings = {name: given[name] for name in _PLAIN if given[name] is not None}
-    settings |= options.parse_pairs(_KINDS, set or ())
+    settings = {
+        "layers": layers,
+        "width": width,
+        "heads": heads,
+        "positions": positions,
+        "vocab_size": vocab_size,
+        "objective": objective,
+        "tokens": tokens,
+        "batch_tokens": batch_tokens,
+        "seed": seed,
+        **options.parse_pairs(_KINDS, set or ()),
+    }
+    if learning_rate is not None:
+        settings["learning_rate"] = learning_rate
     words = ["promptcli", *(word for word in sys.argv[1:] if word != "--resume")]
     made = pretraining.pretrain(
         files,

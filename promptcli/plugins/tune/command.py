@@ -30,7 +30,7 @@ from promptcli.cli.commands.train import (
     Tests,
     last_line,
     library_arguments,
-    without_defaults,
+    typed_options,
 )
 from promptcli.cli.console import note, result_json, result_table
 from promptcli.cli.options import (
@@ -110,9 +110,29 @@ def tune_command(
     json: Json = False,
 ) -> None:
     """Train with several settings or seeds; the best on the development pairs becomes the model."""
-    given = locals()
-    own = ("sweep", "seeds", "trials", "keep_runs", "resume", "force", "set", "json")
-    typed = without_defaults(given, *own)
+    typed = typed_options(
+        method=method,
+        data=data,
+        backbone=backbone,
+        start=start,
+        name=name,
+        supervised=supervised,
+        paper=paper,
+        on=on,
+        tests=tests,
+        data_dir=data_dir,
+        report_to=report_to,
+        csv=csv,
+        skip_bad=skip_bad,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        epochs=epochs,
+        steps=steps,
+        max_length=max_length,
+        temperature=temperature,
+        template=template,
+        seed=seed,
+    )
     typed |= parse_pairs(setting_types(), set or ())
     arguments = library_arguments(typed, resume=resume)
     with contextlib.redirect_stdout(sys.stderr):  # trackers print
@@ -125,18 +145,17 @@ def tune_command(
             resume=resume,
             force=force,
         )
-    name = arguments["name"]
+    best = tuned.best
     chosen = tuned.trials[tuned.chosen].changes
     if json:
-        result_json(_document(tuned, name))
+        result_json(_document(tuned))
     elif tuned.drawn:
         _print_trials(tuned)
     else:
         _print_spread(tuned)
-    best = tuned.best
     shown = f"{best.facts['chosen_by']} chose {', '.join(typed_settings(chosen))}"
-    note(f"{shown}; all runs: promptcli models show {name} --json")
-    note(last_line(best, name))
+    note(f"{shown}; all runs: promptcli models show {best.entry.name} --json")
+    note(last_line(best))
 
 
 def _swept(pairs: Sequence[str]) -> dict[str, Any]:
@@ -161,9 +180,9 @@ def _swept(pairs: Sequence[str]) -> dict[str, Any]:
     return ranges | values
 
 
-def _document(tuned: "Tuned", name: str) -> dict[str, Any]:
+def _document(tuned: "Tuned") -> dict[str, Any]:
     chosen = tuned.trials[tuned.chosen].changes
-    document = {"model": name, **tuned.best.to_dict(), "chosen": chosen}
+    document = {"model": tuned.best.entry.name, **tuned.best.to_dict(), "chosen": chosen}
     if tuned.drawn:
         document["trials"] = [trial.row() for trial in tuned.trials]
     else:
