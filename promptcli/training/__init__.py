@@ -47,10 +47,9 @@ def train(
     Args:
         method: A name of ``training.methods.METHODS``: ``promptbert``, ``dcpcse``, ``simcse``, ...;
             only a resumed run needs none.
-        data: What is learned from: texts in a list, pairs or triplets in a list, a file (or several
-            in a list), ``demo``, ``wiki1m_for_simcse``, ``nli_for_simcse``, or a
-            ``datasets.Dataset``. Its columns tell whether the method is supervised. Default:
-            ``demo``.
+        data: Training data: texts in a list, pairs or triplets in a list, a file (or several in a
+            list), ``demo``, ``wiki1m_for_simcse``, ``nli_for_simcse``, or a ``datasets.Dataset``.
+            Its columns decide whether the method is supervised. Default: ``demo``.
         backbone: Pre-trained model: a shipped name, a folder, or a hub id. Default: ``mini-bert``.
         device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Default: the fastest.
         dtype: Precision of matrix products; weights stay float32. Default: bfloat16 if the hardware
@@ -140,7 +139,7 @@ def training_settings(
 
     Args:
         method: See ``train``; the same holds for all arguments.
-        data: What is learned from.
+        data: Training data.
         backbone: Pre-trained model.
         start: Model that the run starts from.
         supervised: Refuse data other than pairs or triplets.
@@ -229,8 +228,8 @@ def fit(
 ) -> "TorchEncoder":
     """Fit a recipe's TF-IDF weights or transforms on sentences.
 
-    A task stands for its test sentences, both sides of every pair; ``STS-B:all`` and ``SICK-R:all``
-    add the other splits. STS12 to STS16 are the whitening paper's target setting; a file of NLI
+    A task means its test sentences, both sides of every pair; ``STS-B:all`` and ``SICK-R:all`` add
+    the other splits. STS12 to STS16 are the target setting of the whitening paper; a file of NLI
     pairs is its other setting. A model fitted on a task has seen the task's text, though never its
     scores.
 

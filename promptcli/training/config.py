@@ -117,8 +117,8 @@ def is_minis(shape: Shape) -> bool:
 
 
 def _published_like(method: Method, shape: Shape) -> str:
-    """Return the method's published backbone of this shape, preferably of this vocabulary too; else
-    the method's first.
+    """Return the method's published backbone of this shape, preferably with this vocabulary too;
+    else the method's first backbone.
     """
     shapes = {
         name: PUBLISHED[last_part(name)].shape
@@ -165,7 +165,7 @@ Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 _OF_CALL = ("name", "device", "resume", "force")
 #: Fields that name files; a resumed run finds them from any working folder.
 _FILES = ("data", "on", "tests", "data_dir", "backbone")
-_IN_MEMORY = {"in_memory": True}  #: in a run's folder, instead of data without a file
+_IN_MEMORY = {"in_memory": True}  #: stands in a run's folder for data without a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,9 +227,7 @@ class TrainConfig:
         return dataclasses.replace(self, **began)
 
     def check_names_a_run(self) -> None:
-        """Refuse other arguments beside the name of a run if no method is given: the run has them
-        all.
-        """
+        """Refuse arguments beside the name of a run if no method is given: the run has them all."""
         given = {**self.settings, **{name: getattr(self, name) for name in _OF_RUN}}
         for field, value in given.items():
             if value and field != "command":
@@ -443,9 +441,9 @@ class ConfiguredMethod:
         """Return this method with the template and pooling of the model that a run starts from, so
         that nothing is unlearned.
 
-        A template in the settings has priority. The method's own template is kept if the method
-        trains an adapter, whose papers start from another template, or if its objective cannot
-        train the model's pooling.
+        A template in the settings has priority. The method's own template is also kept if the
+        method trains an adapter (its papers start from another template), or if its objective
+        cannot train the model's pooling.
         """
         method = self.method
         trainable = method.needs_pooling in (None, start.pooling)

@@ -1,5 +1,5 @@
-"""Fit a recipe on sentences (TF-IDF weights, transforms, a flow), and choose a transform's
-parameter.
+"""Fit the TF-IDF weights or transforms of a recipe on sentences, and choose the parameter of a
+transform.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,18 +31,17 @@ from promptcli.grammar import parse_transform
 from promptcli.notes import stage
 from promptcli.recipe import Recipe
 
-#: axes removed at the top, at most a quarter of them
+#: numbers of axes to remove at the top, at most a quarter of all
 _TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-#: published settings of a flow: AdamW at a constant rate, one epoch
+#: The published settings of a flow: AdamW at a constant learning rate for one epoch.
 _RATE = 1e-3
 _DECAY = 0.01
 _EPS = 1e-6
-# sentences per step (published: pairs); gradients are clipped at this global norm
-_BATCH = 32
-_CLIP = 1.0
+_BATCH = 32  # sentences per step (published: pairs)
+_CLIP = 1.0  # largest global norm of the gradient
 _SEED = 42  # seeds a flow's initial weights and the order; our choice
-#: The encoder of all earlier steps, n sentences and a progress callback -> the fitted
-#: tensors.
+#: It takes the encoder of all earlier steps, n sentences and a progress callback, and returns the
+#: fitted tensors.
 Fit = Callable[[TorchEncoder, Sequence[str], Progress], dict[str, Tensor]]
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
 
@@ -53,8 +52,7 @@ def _ends(name: str, d: int) -> list[str]:
     return [f"{name}:{top}-{bottom}" for top in tops for bottom in bottoms]
 
 
-#: A transform's candidates for vectors of width d, plainest first: of equal scores the first is
-#: taken.
+#: A transform's candidates for vectors of width d, plainest first; on ties the first is chosen.
 CANDIDATES: dict[str, Callable[[int], list[str]]] = {
     "all-but-the-top": lambda d: [f"all-but-the-top:{k}" for k in _TOPS if k <= d // 4],
     "whitening": lambda d: [
@@ -85,7 +83,7 @@ def fit_recipe(
 ) -> FittedRecipe:
     """Fit all parts of the recipe that need it, in order.
 
-    The pairs ``choose_by`` choose the last transform's parameter.
+    The pairs ``choose_by`` choose the parameter of the last transform.
     """
     if choose_by is not None:
         _check_selection(recipe, choose_by)
@@ -182,8 +180,8 @@ def fit_flow(vectors: np.ndarray, *, device: torch.device | str = "cpu") -> dict
     """Return the parameters of a flow trained on vectors (n, d) float32, by name.
 
     The published code recomputes the vectors in each step, with the frozen BERT's dropout on. Here
-    they come from one pass without dropout, which is many times faster. All batches are full: the
-    rest of an epoch is left out.
+    they come from one pass without dropout, which is many times faster. The last batch is left out
+    if it is short.
     """
     n, d = vectors.shape
     glow = Glow(d)
@@ -209,7 +207,7 @@ def fit_flow(vectors: np.ndarray, *, device: torch.device | str = "cpu") -> dict
 
 
 def _of_vectors(fit_tensors: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
-    """Return a fit to the vectors (n, d) of all sentences, repeated ones included."""
+    """Return a fit to the vectors (n, d) of all sentences, including repeated ones."""
     return lambda encoder, sentences, progress: fit_tensors(
         encoder.encode(sentences, progress=progress)
     )
@@ -241,7 +239,9 @@ FITS: dict[str, Fit] = {
 
 
 def _plan(recipe: Recipe) -> list[tuple[str, Recipe]]:
-    """Return the names of a recipe's fits in order, each with the recipe of all earlier steps."""
+    """Return the names of the fits of a recipe in order, each with the recipe of the steps before
+    it.
+    """
     parts = recipe.parts
     planned = []
     weights = str(parts.pooling.weights[0])

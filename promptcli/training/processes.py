@@ -33,7 +33,7 @@ class Processes:
         self.is_main = self.index == 0
 
     def check(self, examples: int, batch_size: int) -> None:
-        """Refuse an epoch's last batch if it has fewer examples than there are processes."""
+        """Refuse a batch size whose last batch of an epoch has fewer examples than processes."""
         last = examples % batch_size or batch_size
         if last < self.number:
             raise UsageError(
@@ -54,9 +54,8 @@ class Processes:
         return [column[own] for column in columns]
 
     def join(self, rows: Tensor, total: int) -> Tensor:
-        """Return the vectors of the complete batch, (total, d).
-
-        The rows of this process carry gradient.
+        """Return the vectors of the complete batch, (total, d); the rows of this process carry
+        gradient.
         """
         if self.accelerator is None:
             return rows
@@ -78,8 +77,9 @@ class Processes:
         if self.accelerator is None:
             return
         learning = list(parameters)
-        have = torch.tensor([float(one.grad is not None) for one in learning], device=self.device)
-        for parameter, count in zip(learning, self._sum(have).tolist(), strict=True):
+        has_gradient = [float(parameter.grad is not None) for parameter in learning]
+        counts = self._sum(torch.tensor(has_gradient, device=self.device)).tolist()
+        for parameter, count in zip(learning, counts, strict=True):
             if count:
                 gradient = parameter.grad
                 parameter.grad = self._sum(
@@ -112,9 +112,9 @@ def _together(number: int) -> Iterator[None]:
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
-        said = one_line(error, 120)
+        reason = one_line(error, 120)
         raise PromptcliError(
-            f"another process of the {number} has ended or never started ({said})"
+            f"another process of the {number} has ended or never started ({reason})"
         ) from None
 
 

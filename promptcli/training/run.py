@@ -148,7 +148,7 @@ def train_in_folder(
 
 
 def find_finished(name: str) -> Entry | None:
-    """Return the finished model of a run by its name; None if it does not exist."""
+    """Return the model of a finished run; None if it does not exist."""
     registry = open_registry()
     if name not in registry.names():
         return None
@@ -162,7 +162,7 @@ def find_finished(name: str) -> Entry | None:
 
 
 def check_finished(entry: Entry, wanted: Mapping[str, Any]) -> None:
-    """Refuse arguments that differ from the model's training; else note that it is finished."""
+    """Refuse arguments that differ from those of the model's training; note that it is finished."""
     facts = entry.provenance["trained"]
     stored = {**facts, **facts["settings"]}
     check_same(
@@ -209,7 +209,7 @@ class Inputs:
 
 
 def read_inputs(config: TrainConfig) -> Inputs:
-    """Read the data and the tasks of a training, whose columns decide the form of the method."""
+    """Read the data and the tasks of a training; the columns decide the form of the method."""
     start = _read_start(config)
     examples = read_examples(config)
     with used_extensions() as extensions:
@@ -404,7 +404,7 @@ class Run:
     def _record(
         self, trainer: Trainer, scores: Mapping[str, Sequence[Score]], encoder: TorchEncoder
     ) -> dict[str, Any]:
-        """Return the history of the run and everything needed to repeat it, JSON-ready."""
+        """Return the history of the run and all that is needed to repeat it, JSON-ready."""
         config = self.config
         development = self.inputs.development
         with used_extensions() as of_tasks:

@@ -1,6 +1,6 @@
-"""One step of training: gradients within memory, over all processes, and the optimiser's step.
+"""One step of training: gradients within memory and over all processes, and the optimiser's step.
 
-The optimisers come first: AdamW as the papers' programs had it, whose epsilon, bias correction and
+The optimisers come first. The papers' programs had an AdamW whose epsilon, bias correction and
 weight decay differ from torch's.
 """
 
@@ -72,16 +72,20 @@ class OlderAdamW(torch.optim.Optimizer):
 
 
 def _groups(named: Mapping[str, nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Return two groups: parameters with decay, and biases and layer norms, without."""
-    still = [name for name in named if name.endswith(("bias", "LayerNorm.weight"))]
-    moving = [parameter for name, parameter in named.items() if name not in still]
-    groups = [(moving, decay), ([named[name] for name in still], 0.0)]
+    """Return two groups: parameters with decay, and biases and layer norms without."""
+    decaying: list[nn.Parameter] = []
+    constant: list[nn.Parameter] = []
+    for name, parameter in named.items():
+        is_constant = name.endswith(("bias", "LayerNorm.weight"))
+        (constant if is_constant else decaying).append(parameter)
+    groups = [(decaying, decay), (constant, 0.0)]
     return [{"params": params, "weight_decay": weight} for params, weight in groups if params]
 
 
 #: Makes an optimiser from named parameters, a learning rate and a weight decay.
 Make = Callable[[Mapping[str, nn.Parameter], float, float], torch.optim.Optimizer]
-#: By the name in ``TrainingSettings.optimizer``: torch's, transformers 4.2.1's, ConSERT's.
+#: The optimisers by their names in ``TrainingSettings.optimizer``: torch's, transformers 4.2.1's,
+#: ConSERT's.
 OPTIMIZERS: dict[str, Make] = {
     "adamw": lambda named, rate, decay: torch.optim.AdamW(
         named.values(), lr=rate, weight_decay=decay, betas=_BETAS, eps=1e-8, fused=True
@@ -144,7 +148,7 @@ class TrainingStep:
                 return self._gradients_once(step, columns, sides)
             except Exception as error:
                 if not is_out_of_memory(error):
-                    # its classes are imported on use
+                    # the classes of the compiler's errors are imported on use
                     if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                         raise
                     first, *_ = str(error).splitlines() or [type(error).__name__]
@@ -154,7 +158,7 @@ class TrainingStep:
                         parameter="compile",
                     ) from None
             tokens = encoder.chunk_tokens // 2
-            if processes.number > 1:  # no retry alone: the others are waiting for its vectors
+            if processes.number > 1:  # no retry: the other processes are waiting for the vectors
                 raise OutOfMemoryError(
                     f"{problem} in process {processes.index}; set gradient-caching and"
                     f" chunk-tokens {tokens} in every process"
@@ -204,7 +208,7 @@ class TrainingStep:
         """Clip the gradients and take the optimiser's step; return their norm before."""
         try:
             norm = clip_grad_norm_(self.view_parameters.values(), CLIP)
-            if self.loss_parameters:  # clipped apart: neither shrinks the other's steps
+            if self.loss_parameters:  # clipped separately: neither shrinks the other's steps
                 clip_grad_norm_(list(self.loss_parameters), CLIP)
             self.optimizer.step()
         except Exception as error:

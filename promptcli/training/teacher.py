@@ -1,7 +1,6 @@
-"""Vectors of another model for a run, computed once in parts that survive a kill, or read from a
-file.
+"""Vectors of another model for a run, and hard negatives chosen by them.
 
-They also choose hard negatives.
+The vectors are computed once, in parts that survive a kill, or read from a file.
 """
 
 import dataclasses
@@ -52,11 +51,11 @@ class SentenceVectors:
     def encode(self, sentences: Sequence[str]) -> Floats:
         """Return the vectors (n, e) of some of the sentences."""
         rows = np.array([self.rows[sentence] for sentence in sentences], np.int64)
-        part_of, row_in = np.divmod(rows, PART)
+        parts, rows_in_part = np.divmod(rows, PART)
         vectors = np.empty((len(rows), self.width), np.float32)
-        for part in np.unique(part_of):
-            here = part_of == part
-            vectors[here] = self.parts[part][row_in[here]]
+        for part in np.unique(parts):
+            is_here = parts == part
+            vectors[is_here] = self.parts[part][rows_in_part[is_here]]
         return vectors
 
     def encode_to_unit(self, sentences: Sequence[str]) -> Floats:
@@ -75,7 +74,7 @@ class SentenceVectors:
 
 
 class EncodedVectors(SentenceVectors):
-    """The vectors of an encoder; the encoder is released once they are computed."""
+    """The vectors of an encoder, which is released once they are computed."""
 
     def __init__(self, name: str, encoder: TorchEncoder, sentences: Sequence[str]) -> None:
         super().__init__(sentences, encoder.fingerprint, encoder.width)
@@ -91,11 +90,11 @@ class EncodedVectors(SentenceVectors):
         with stage(f"encode by {self.name}", len(sentences)) as advance:
             for start in range(0, len(sentences), PART):
                 path = folder / f"{start:09}.npy"
-                some = sentences[start : start + PART]
+                of_part = sentences[start : start + PART]
                 if path.is_file() or not writes:
-                    advance(len(some))
+                    advance(len(of_part))
                 else:
-                    vectors = unit(self.encoder.encode(some, progress=advance))
+                    vectors = unit(self.encoder.encode(of_part, progress=advance))
                     folder.mkdir(exist_ok=True)
                     with atomic_path(path) as temporary, temporary.open("xb") as file:
                         np.save(file, vectors.astype(np.float16))
@@ -139,10 +138,10 @@ def named_vectors(
     device: str,
     columns: slice = slice(None),
 ) -> SentenceVectors:
-    """Return a model's vectors, not yet computed, or those of a ``.npy`` file with row i for
-    example i.
+    """Return the vectors of a model, not yet computed, or of a ``.npy`` file with row i for example
+    i.
 
-    The model encodes the texts of some ``columns``.
+    The model encodes the texts of these ``columns``.
     """
     if not name:
         raise UsageError("give a model, or a .npy file of vectors", parameter="teacher")
@@ -155,7 +154,7 @@ def named_vectors(
     manifest = read_manifest(path)
     matrix = read_array(path)
     fingerprint = sha256(path)
-    of_others = manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (
+    is_of_others = manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (
         examples.sha256,
         fingerprint,
     )
@@ -164,7 +163,7 @@ def named_vectors(
         problem = f"holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors"
     elif len(matrix) != len(examples):
         problem = f"has {len(matrix):,} vectors, but {source} has {len(examples):,} sentences"
-    elif of_others or examples.supervised or examples.blank:
+    elif is_of_others or examples.supervised or examples.blank:
         problem = f"holds vectors of other sentences than {source}"
     if problem:
         raise UsageError(f"{name} {problem}; embed {source} again, or name the model")
@@ -208,9 +207,10 @@ def mine_negatives(
 ) -> TrainingExamples:
     """Return the pairs, each with a hard negative if one exists; given hard negatives are kept.
 
-    The hard negative is the other positive nearest to the sentence by ``vectors`` that is at least
-    ``margin`` farther than its own positive. A candidate that the ``guide`` finds nearer than the
-    positive is skipped as a false negative. Equal sentences and their positives are never taken.
+    The candidates are the positives of other sentences. The hard negative is the candidate nearest
+    to the sentence by ``vectors`` that is at least ``margin`` farther than its own positive. A
+    candidate that is nearer than the positive by the ``guide`` is skipped as a false negative.
+    Equal sentences and their positives are never taken.
     """
     first, second, *negatives = examples.columns
     hard = list(negatives[0]) if negatives else [""] * len(first)
@@ -218,8 +218,9 @@ def mine_negatives(
     place = {text: number for number, text in enumerate(dict.fromkeys(second))}
     candidates = list(place)
     excluded: dict[str, set[int]] = {}
-    for one, two in zip(first, second, strict=True):
-        excluded.setdefault(one, set()).update(place[text] for text in (one, two) if text in place)
+    for sentence, positive in zip(first, second, strict=True):
+        equal = [place[text] for text in (sentence, positive) if text in place]
+        excluded.setdefault(sentence, set()).update(equal)
 
     def cosines(model: SentenceVectors, sentences: Sequence[str]) -> Floats:
         return model.encode_to_unit(sentences) @ units[model].T
@@ -240,10 +241,10 @@ def mine_negatives(
                 best = int(np.where(allowed[line], near[line], -np.inf).argmax())
                 hard[row] = candidates[best] if allowed[line, best] else ""
             advance(len(block))
-    none = sum(not hard[row] for row in rows)
+    missing = sum(not hard[row] for row in rows)
     note(
-        f"{len(rows) - none:,} hard negatives mined; {none:,} of {len(rows):,} pairs have none"
-        " farther than the margin"
+        f"{len(rows) - missing:,} hard negatives mined; {missing:,} of {len(rows):,} pairs have"
+        " none farther than the margin"
     )
     return dataclasses.replace(
         examples, columns=(first, second, hard, *negatives[1:]), layout=TRIPLETS

@@ -46,7 +46,7 @@ Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
 #: Makes the inputs of h_hat: the template without a sentence, for sentences of those lengths.
 BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 
-#: tokens per pass: the best fit to a CPU's caches (benchmarks/README.md)
+#: Tokens per pass that fit a CPU's caches best (benchmarks/README.md).
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
 _CHOSEN = 0.15  # share of tokens to predict (BERT)
@@ -58,14 +58,14 @@ _DECAY_STEPS = 100  # steps in which the masked-LM loss's weight decays by its f
 
 @dataclass(frozen=True)
 class TokenizedSide:
-    """A side's texts, spliced into its template."""
+    """The token ids of a side's texts in their template."""
 
     encoder: TorchEncoder
     rows: RaggedIds
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each sentence, without the template's."""
+        """The number of tokens of each sentence, without the template."""
         lengths: list[int] = (self.rows.lengths - self.encoder.template.length).tolist()
         return lengths
 
@@ -79,7 +79,7 @@ class TrainableEncoder(nn.Module):
     the backbone if the method tunes it.
 
     The backbone, frozen or not, is in float32 and in train mode: dropout makes the second view.
-    ``models`` holds the vectors of models named by settings, e.g. a teacher's, by setting.
+    ``models`` maps a setting to the vectors of the model that it names, e.g. a teacher.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class TrainableEncoder(nn.Module):
         words.requires_grad_(learns)
         # Not on a GPU: a sparse gradient would make it wait while padding is looked for.
         if learns and self.backbone.device.type != "cuda":
-            # each pass adds the gradients of its words; a dense one would be as large as the
-            # vocabulary
+            # each pass adds the gradients of its words; a dense gradient would have the size of
+            # the vocabulary
             words.sparse = True
             words.weight.register_post_accumulate_grad_hook(_make_dense)
         self.backbone.set_dropout(settings.dropout)
@@ -193,9 +193,8 @@ class TrainableEncoder(nn.Module):
         """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of
         similar length.
 
-        ``augment`` changes each pass's batch: ids, positions, learned vectors in their places,
-        embeddings. ``read`` replaces h by another reading of each pass; all its shapes agree except
-        for the first dimension.
+        ``augment`` changes the batch of each pass: ids, positions, or embeddings. ``read`` returns
+        another reading of each pass than h; its shapes agree except in the first dimension.
         """
         rows = RaggedIds.joined([side.rows for side in sides])
         slots = _mask_slots(sides)
@@ -209,7 +208,7 @@ class TrainableEncoder(nn.Module):
             states.append(self._pass(sides[0].encoder, batch, augment, read))
             places.append(indices)
         order = to_device(np.argsort(np.concatenate(places)), device)
-        # whose gradient adds row by row; that of an index sorts the numbers first
+        # index_select's gradient adds row by row; an index's gradient sorts the numbers first
         return torch.cat(states).index_select(0, order)
 
     def _pass(
@@ -235,8 +234,7 @@ class TrainableEncoder(nn.Module):
             return hidden, self.mlm_losses(changed)
 
         if self.caching and torch.is_grad_enabled():
-            # the random state of a device is kept for the second pass only if an argument lies on
-            # that device
+            # the random state of a device is kept for the second pass only if an argument is on it
             hidden, sums = checkpoint(lambda _: run(), batch.ids, use_reentrant=False)
         else:
             hidden, sums = run()
@@ -245,8 +243,8 @@ class TrainableEncoder(nn.Module):
         return states
 
     def mlm_losses(self, batch: Batch) -> Tensor:
-        """Return the sum and the number of a pass's masked-LM losses, (2,), with the learned parts
-        attached (DCPCSE 3.3).
+        """Return the sum and the number of the masked-LM losses of a pass with the learned parts
+        attached, (2,) (DCPCSE 3.3).
         """
         backbone = self.backbone
         head = self.mlm_head
@@ -274,7 +272,7 @@ class TrainableEncoder(nn.Module):
         One pass per template over its empty inputs: sentences of one length share their bias
         (published code).
         """
-        lengths: dict[TorchEncoder, set[int]] = {}  # lengths of each template's sentences
+        lengths: dict[TorchEncoder, set[int]] = {}  # of the sentences of each template
         for side in sides:
             lengths.setdefault(side.encoder, set()).update(side.lengths)
         passes: list[Tensor] = []
@@ -308,7 +306,7 @@ class TrainableEncoder(nn.Module):
         return loss
 
     def trainable(self) -> dict[str, nn.Parameter]:
-        """Return the learned tensors by their names in a run's state."""
+        """Return the learned tensors by their names in the state of a run."""
         trainable = dict(self.learned)
         modules: dict[str, nn.Module | None] = {
             "projection": self.head,
@@ -323,8 +321,8 @@ class TrainableEncoder(nn.Module):
         return trainable
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of the tensors to save: prompt, kept head, and the tuned or added weights
-        of the backbone.
+        """Return copies of the tensors to save: the prompt's, the head's if it is kept, and the
+        weights of a tuned backbone or an adapter.
         """
         tensors = self._outside_the_backbone()
         for name, tensor in self._weights_of_the_backbone().items():
@@ -361,17 +359,14 @@ class TrainableEncoder(nn.Module):
                     parameter.copy_(tensors[name])
 
     def trained(self, tensors: Mapping[str, Tensor]) -> TorchEncoder:
-        """Return the encoder of a checkpoint; its tensors are copied."""
+        """Return the encoder of a checkpoint, whose tensors are copied."""
         self.load(tensors)
         self.eval()
         return self.as_encoder()
 
     def as_encoder(self, *, for_development: bool = False) -> TorchEncoder:
-        """Return an encoder that shares the current weights.
-
-        ``for_development`` gives the encoder for the development score. With the setting
-        ``selection`` "code" it reads as the published program does, see
-        ``ConfiguredMethod.development_recipe``; else as at test.
+        """Return an encoder that shares the current weights: the encoder at test, or
+        ``for_development`` that of the development score (``ConfiguredMethod.development_recipe``).
         """
         configured = self.configured
         recipe = configured.development_recipe if for_development else configured.recipe
@@ -381,8 +376,8 @@ class TrainableEncoder(nn.Module):
 class LearnableScalar(nn.Module):
     """A positive number, fixed or learned at its own rate.
 
-    Its logarithm is the learned parameter, ``log_NAME``, so the number stays positive. A run
-    reports each learned number by name, and the model's record keeps its value.
+    The learned parameter is its logarithm, ``log_NAME``, so the number stays positive. A run
+    reports the value of each learned number, and the model's record keeps it.
 
     Args:
         name: Name in reports.
@@ -424,12 +419,12 @@ class LearnableScalar(nn.Module):
 
 
 class Objective(nn.Module, Generic[Settings]):
-    """An objective. Its registered parameters learn with the rest and are left out of the trained
-    encoder.
+    """An objective. Its registered parameters learn with the rest, and the trained encoder leaves
+    them out.
 
-    If several processes train together, ``views`` sees each process's own examples and carries the
-    gradient, and ``loss`` sees the rows of all. ``loss_parameters`` lists the parameters that
-    ``loss`` reads. ``generator`` draws initial values.
+    If several processes train together, ``views`` sees the examples of one process and carries the
+    gradient, and ``loss`` sees the rows of all processes. ``loss_parameters`` lists the parameters
+    that ``loss`` reads.
     """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]]  #: supported layouts of examples, best first
@@ -450,7 +445,10 @@ class Objective(nn.Module, Generic[Settings]):
         self.prepare(encoder, generator)
 
     def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
-        """Make modules that views and loss need beside the encoder; by default none."""
+        """Make the modules that views and loss need beside the encoder; by default none.
+
+        ``generator`` draws initial values.
+        """
 
     @classmethod
     def choose(
@@ -461,7 +459,9 @@ class Objective(nn.Module, Generic[Settings]):
 
     @classmethod
     def columns_of_models(cls, settings: Settings) -> slice:
-        """Return the columns that the settings' models, e.g. a teacher, encode; by default all."""
+        """Return the columns that the models of the settings encode, e.g. a teacher; by default
+        all.
+        """
         return slice(None)
 
     @classmethod
@@ -470,15 +470,16 @@ class Objective(nn.Module, Generic[Settings]):
         return {}
 
     def sides(self, columns: Columns) -> list[Side]:
-        """Return each side: the number of its template, from 0, and its texts.
+        """Return the sides: the number of a template, from 0, and its texts.
 
-        Sides are tokenised one step ahead.
+        The next step's sides are tokenised during a step.
         """
         return [(0, columns[0])]
 
     def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
-        """Return the inputs of the loss, row i of each tensor from example i alone; by default h,
-        (n, d).
+        """Return the inputs of the loss; by default h, (n, d).
+
+        Row i of each tensor depends on example i alone.
         """
         return (encoder.hidden(sides),)
 
@@ -498,7 +499,7 @@ class Objective(nn.Module, Generic[Settings]):
         learned scalars.
         """
         scalars = self.learned_scalars()
-        return {one: scalar.rate for scalar in scalars for one in scalar.parameters()}
+        return {parameter: scalar.rate for scalar in scalars for parameter in scalar.parameters()}
 
     def loss(self, views: Views, columns: Columns) -> Tensor:
         """Return the mean loss over the examples, a scalar."""
@@ -552,9 +553,8 @@ def _mask_slots(sides: Sides) -> np.ndarray:
 def group_by_length(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
     """Yield row numbers in groups of similar length, by the lengths (n,), with little padding.
 
-    Each group has at most ``tokens`` tokens, padding included, or one row. Every row is in one
-    group. ``plan_batches`` is not used: rows are read once and shapes do not recur, so a pass holds
-    as many rows as fit.
+    Each group has at most ``tokens`` tokens, padding included, or a single row. ``plan_batches`` is
+    not used: rows are read once and shapes do not recur, so a pass holds as many rows as fit.
     """
     order = np.argsort(lengths, kind="stable")
     start = 0
@@ -566,11 +566,11 @@ def group_by_length(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
 
 
 def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Return ids (n, t) with 15% of the tokens chosen, and the choice (n, t) bool.
+    """Return ids (n, t) of which 15% are to be predicted, and which these are, (n, t) bool.
 
-    Special tokens are never chosen, nor is [UNK], as in transformers. Of the chosen, 80% become the
-    mask, 10% a random token of the whole vocabulary, and 10% stay. Both are drawn on the CPU, so
-    their number is known without waiting for a GPU.
+    Special tokens and [UNK] are never chosen, as in transformers. 80% of the chosen tokens become
+    the mask, 10% a random token of the whole vocabulary, and 10% stay. The draws are made on the
+    CPU, so the number of chosen tokens is known without waiting for a GPU.
     """
     before = torch.from_numpy(batch.host_ids())
     is_real = np.arange(before.size(1)) < batch.host_lengths()[:, None]
@@ -578,7 +578,7 @@ def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[
     is_word = torch.from_numpy(is_real) & ~torch.isin(before, specials)
     draw = torch.rand(before.shape)
     selected = is_word & (draw < _CHOSEN)
-    share = draw / _CHOSEN  # again uniform among the chosen
+    share = draw / _CHOSEN  # uniform among the chosen
     random = torch.randint_like(before, vocabulary)
     assert tokens.mask is not None
     ids = torch.where(selected & (share < MASKED), tokens.mask, before)

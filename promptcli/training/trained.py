@@ -16,16 +16,16 @@ _FIELDS_SHOWN = (
     *("settings", "differs_from_paper", "data", "development"),
     *("backbone", "command", "versions", "extensions"),
 )
-UNTRAINED_START = "begun"  #: as the records of models call it
-#: What is scored: without training, the method's own start, the default model, and the result.
+UNTRAINED_START = "begun"  #: its name in the records of models
+#: The scored encoders: the untrained recipe, the method's own start, the default model, the result.
 COLUMNS = ("untrained", UNTRAINED_START, "default", "trained")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained encoder and its scores. ``entry`` is its entry in the registry."""
+    """A trained encoder and its scores."""
 
-    entry: Entry
+    entry: Entry  #: in the registry, if the model has a name
     device: str = "auto"
     is_main: bool = True  #: whether this process reports and writes, if several train together
     offline: bool = False  #: whether the encoder is loaded without the network
@@ -56,9 +56,9 @@ class Trained:
 
     @property
     def untrained_start(self) -> dict[str, float]:
-        """Spearman x 100 of the method's own start: its learned tensors as drawn.
+        """Spearman x 100 of the method's own start, whose learned tensors are as drawn.
 
-        Empty if that equals ``untrained``.
+        Empty if it equals ``untrained``.
         """
         return self._column(UNTRAINED_START)
 
@@ -75,14 +75,12 @@ class Trained:
 
     @property
     def references(self) -> dict[str, dict[str, float]]:
-        """What the encoder is measured against, by the names of the table's columns: scores by
-        task.
-        """
+        """The scores by task of the reference encoders, by their names in the printed table."""
         start = self.untrained_start
         plain = "plain encoder" if start else self.facts.get("started_from", "untrained")
         others = {"untrained start": start, DEFAULT_MODEL: self.default}
-        measured = {name: scores for name, scores in others.items() if scores}
-        return {plain: self.untrained} | measured
+        scored = {name: scores for name, scores in others.items() if scores}
+        return {plain: self.untrained} | scored
 
     @property
     def chosen_by(self) -> float:

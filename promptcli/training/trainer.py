@@ -37,10 +37,9 @@ from promptcli.training.watching import DevScore, Watcher
 
 _COUNTED = 8192  # rows tokenised at a time for the count
 _SECONDS_TO_SAVE = 300.0  # longest time between two written states
-_SORTED = 32  # batches within which rows are sorted by length
-# seed an epoch's order, and the order of a source
-_ORDER = 7
-_DRAW = 8
+_SORTED = 32  # number of batches whose rows are sorted by length together
+_ORDER = 7  # seeds the order of an epoch
+_DRAW = 8  # seeds the order of a source
 
 
 class Trainer:
@@ -127,7 +126,7 @@ class Trainer:
                 began = saved = time.perf_counter()  # scoring and saving are not timed
 
     def _note_cut(self) -> None:
-        """Note how many sentences of all columns are longer than the first template's limit."""
+        """Note how many sentences of all columns are too long and are cut."""
         if not self.processes.is_main:
             return
         first, *_ = self.encoder.template_encoders
@@ -172,13 +171,13 @@ class Trainer:
             self.position = load_state(self.state, self.step.parameters, self.step.optimizer)
             self.dev_scores = read_log(self.log, DevScore, until=self.position.step)
             if any(score.best for score in self.dev_scores):
-                self._sealed_best()  # a damaged file is reported now, not after the last step
+                self._sealed_best()  # report a damaged file now, not after the last step
             note(f"resumed after step {self.position.step} of {self.steps}")
         self.processes.wait()  # until all processes have read the state
         step = self.position.step
         if self.processes.is_main:
             truncate_log(self.log, step if begun else -1)
-        is_due = self.settings.scored == "also-ends"  # the start and the last step are also scored
+        is_due = self.settings.scored == "also-ends"  # then a new run scores the start
         if begun:  # the run may have stopped between a step and its score
             is_due = self._is_scored(step) and step not in {score.step for score in self.dev_scores}
         if is_due:
@@ -200,7 +199,7 @@ class Trainer:
         return columns, self.encoder.tokenize(self.processes.share(columns))
 
     def _record_step(self, loss_and_norm: np.ndarray, step: int, advance: Advance) -> None:
-        """Record a step's loss and gradient norm; an infinite loss or NaN ends the run."""
+        """Record a step's loss and gradient norm; the run ends if the loss is infinite or NaN."""
         loss, norm = loss_and_norm.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
@@ -218,21 +217,21 @@ class Trainer:
             watcher.on_step(step + 1, {"loss": loss, "learning_rate": rate, "gradient_norm": norm})
 
     def _is_scored(self, done: int) -> bool:
-        """Return whether the encoder is scored, and its state kept, after ``done`` steps."""
+        """Return whether the encoder is scored and its state written after ``done`` steps."""
         if done == self.steps and (self.settings.scored == "also-ends" or not self.dev_scores):
             return True
         return done % self.settings.eval_steps == 0
 
     def _score(self) -> None:
-        """Score the encoder on the development set and log the score; keep its weights if they are
-        the best so far (on ties, the earlier).
+        """Score the encoder on the development set and log the score; keep its weights if the score
+        is higher than all earlier ones.
         """
         encoder = self.encoder
         position = self.position
         encoder.eval()
         value = value_on(encoder.as_encoder(for_development=True), self.development)
         if not math.isfinite(value):
-            value = 0.0  # equal vectors for all sentences rank nothing
+            value = 0.0  # if all sentences have equal vectors, nothing can be ranked
         seconds = position.seconds - (self.dev_scores[-1].seconds if self.dev_scores else 0.0)
         with torch.no_grad():
             scalars = encoder.objective.learned_scalars()
@@ -323,8 +322,8 @@ def batches(
     """Yield the rows of each batch endlessly; the last batch of an epoch may be short.
 
     A source with fewer rows than its share starts over within the epoch; a source with more rows
-    continues in the next epoch. Each pass over a source has a new order. With ``lengths`` (of all
-    rows) a batch holds rows of similar lengths.
+    continues in the next epoch. Each pass over a source has a new order. If the ``lengths`` of all
+    rows are given, a batch holds rows of similar lengths.
     """
     size = settings.batch_size
     shares = source_shares(sizes, settings.data_temperature)
@@ -356,5 +355,5 @@ def _again_and_again(seed: int, source: int, rows: range) -> Iterator[int]:
 
 
 def _cut(rows: np.ndarray, size: int) -> list[np.ndarray]:
-    """Split the rows into batches; the last batch may be short."""
+    """Cut the rows into batches; the last one may be short."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]

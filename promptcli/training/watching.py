@@ -24,7 +24,7 @@ class DevScore:
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """The names of a run for watchers: seeds and other trials of a training share a group."""
+    """The names of a run for watchers; the runs of one search share a group."""
 
     group: str  #: name of the model
     name: str
@@ -32,9 +32,10 @@ class WatchedRun:
 
 
 class Watcher:
-    """Receives a training's begin, steps, scores and end, in order; an exception ends the training.
+    """Receives the begin, the steps, the scores and the end of a training, in order.
 
-    Of several processes, only the main one reports a begin and scores.
+    An exception ends the training. If several processes train together, only the main process
+    reports the begin and the scores.
     """
 
     def begin(self, run: WatchedRun, facts: Mapping[str, Any]) -> None:
@@ -55,7 +56,7 @@ TRACKERS: Table[Callable[[], Watcher]] = Table("trackers", {})
 
 
 def make_trackers(names: Sequence[str]) -> list[Watcher]:
-    """Return the trackers named by ``report_to``, each once.
+    """Return the trackers that ``report_to`` names, each once.
 
     Raises:
         UsageError: A tracker is unknown, not installed, or forbidden by ``offline``.

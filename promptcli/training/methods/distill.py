@@ -6,10 +6,9 @@ from typing import ClassVar
 from promptcli.grammar import has_mask
 from promptcli.recipe import SLOT, pooling_for
 from promptcli.training.methods.method import (
+    InBatchSettings,
     Method,
-    MiningSettings,
     TeacherSettings,
-    TemperatureSettings,
     Templates,
     TemplateSettings,
     Variant,
@@ -18,7 +17,7 @@ from promptcli.training.methods.method import (
 
 
 @dataclass(frozen=True)
-class DistillSettings(TeacherSettings, TemplateSettings, TemperatureSettings, MiningSettings):
+class DistillSettings(TeacherSettings, TemplateSettings, InBatchSettings):
     """Settings of distillation."""
 
     most_templates: ClassVar[int] = 1

@@ -1,9 +1,9 @@
 """A training method as plain data: settings, prompts of its views, learned parts, head and
 objective.
 
-The settings of all methods come first, then groups of settings that some methods share. A field's
-metadata are those of ``settings.setting``, and ``published``: the value behind the printed figures,
-if it differs from the paper's text, its code, or our choice.
+The settings of all methods come first, then groups of settings that some methods share. A field
+has the metadata of ``settings.setting``, and ``published``: the value behind the printed figures,
+if it differs from the default.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ class TrainingSettings:
         False, "Compile the backbone with torch.compile, for long runs on a GPU; slower on a CPU."
     )
 
-    # a setting that some methods lack, at its neutral value
+    # settings that some methods lack, at their neutral values
     bias_positions = "paper"
     denoising = False
     dims = ""
@@ -115,7 +115,7 @@ class TrainingSettings:
     def named_models(self) -> dict[str, str]:
         """Return the models named by settings, e.g. a teacher, by setting.
 
-        "" stands for a required model that is not named.
+        A required model that is not named is "".
         """
         models = {}
         for item in dataclasses.fields(self):
@@ -161,22 +161,10 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
-class TemperatureSettings(TrainingSettings):
-    """Settings of losses of cosines over a temperature."""
-
-    temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
-    temperature_rate: float = setting(
-        0.0,
-        "Peak learning rate of the temperature, which starts at `temperature`, e.g. 1e-3; 0:"
-        " fixed.",
-        min=0,
-        max=1,
-    )
-
-
-@dataclass(frozen=True)
-class MiningSettings(TrainingSettings):
-    """Settings of losses with hard negatives, given or chosen by a model."""
+class InBatchSettings(TrainingSettings):
+    """Settings of losses over the cosines of a batch, with hard negatives from the data or from a
+    model.
+    """
 
     mine: str = setting(
         "",
@@ -196,10 +184,18 @@ class MiningSettings(TrainingSettings):
         min=0,
         max=2,
     )
+    temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
+    temperature_rate: float = setting(
+        0.0,
+        "Peak learning rate of the temperature, which starts at `temperature`, e.g. 1e-3; 0:"
+        " fixed.",
+        min=0,
+        max=1,
+    )
 
 
 @dataclass(frozen=True)
-class ContrastiveSettings(TemperatureSettings, MiningSettings):
+class ContrastiveSettings(InBatchSettings):
     """Settings of the ``contrastive`` objective."""
 
     mask_duplicates: bool = setting(
@@ -271,7 +267,7 @@ class TemplateSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class QuoteSettings(TrainingSettings):
-    """Settings of methods whose published code drops RoBERTa's space before the sentence in
+    """Settings of methods whose published code leaves out RoBERTa's space before the sentence in
     training.
     """
 
@@ -378,9 +374,7 @@ class Variant:
     """A method's templates and head for one family of backbones."""
 
     templates: Templates = (SLOT, SLOT)  #: one per view; the first is also used at test
-    head: str | None = (
-        "tanh"  #: projection in training (``tanh``, ``mlm``); None: the vectors themselves
-    )
+    head: str | None = "tanh"  #: projection in training: ``tanh``, ``mlm``; None: no projection
     #: Where h - h_hat is taken in the encoder that keeps the head: before it (``hidden``), after it
     #: (``head``), or nowhere (``none``).
     denoising_place: str = "none"
@@ -394,8 +388,8 @@ class Method:
     name: str  #: as typed
     source: str  #: paper and section
     pooling: str  #: pooling of the sentence vector at test
-    #: ``backbone`` if it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are
-    #: named only: as a head they always learn.
+    #: ``backbone`` if it is tuned, ``adapter`` for LoRA. ``prompt``, ``pooling`` and ``classifier``
+    #: are for display; like a head, they always learn.
     learns: tuple[str, ...] = ("backbone",)
     #: settings for ``mini-bert``, found on development pairs (``training.config``)
     small: TrainingSettings
@@ -405,7 +399,7 @@ class Method:
     program: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
-    #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
+    #: whether ``max_length`` counts [CLS] and [SEP], or the sentence's tokens only
     counts_specials: bool = True
     text_rule: str | None = None  #: rule for the sentence's characters at test
     training_text_rule: str | None = None  #: the rule in training

@@ -1,4 +1,4 @@
-"""What a method minimises, by name; each file holds related objectives.
+"""What a method minimises, by name; a file holds related objectives.
 
 A new one is a file, its import and a row here.
 """

@@ -22,10 +22,10 @@ Augmentation = Callable[[Batch, float], Batch]
 
 
 def _shuffle(batch: Batch, rate: float) -> Batch:
-    """Permute the positions of all tokens, specials included; the rate plays no part."""
-    real = batch.real()
+    """Permute the positions of all tokens, specials included; the rate is not used."""
+    is_real = batch.real()
     # padding keeps its place at the end
-    draws = torch.rand(real.shape, device=real.device).masked_fill(~real, 2.0)
+    draws = torch.rand(is_real.shape, device=is_real.device).masked_fill(~is_real, 2.0)
     return replace(batch, position_ids=draws.argsort(1))
 
 
@@ -35,12 +35,12 @@ def _token_cutoff(batch: Batch, rate: float) -> Batch:
 
 
 def _feature_cutoff(batch: Batch, rate: float) -> Batch:
-    """Set whole features to 0, others in every sentence."""
+    """Set whole features to 0, drawn for each sentence."""
 
     def cut(output: Tensor) -> Tensor:
         features = output.transpose(1, 2)  # (n, d, t)
-        eligible = torch.ones_like(features[..., 0], dtype=torch.bool)
-        return _cut(features, eligible, rate, eligible.sum(1)).transpose(1, 2)
+        is_eligible = torch.ones_like(features[..., 0], dtype=torch.bool)
+        return _cut(features, is_eligible, rate, is_eligible.sum(1)).transpose(1, 2)
 
     return replace(batch, augment=cut)
 
@@ -50,24 +50,24 @@ def _dropout(batch: Batch, rate: float) -> Batch:
 
     def cut(output: Tensor) -> Tensor:
         elements = output.flatten(1).unsqueeze(2)  # (n, t d, 1)
-        eligible = batch.real().unsqueeze(2).expand_as(output).flatten(1)
-        return _cut(elements, eligible, rate, eligible.sum(1)).view_as(output)
+        is_eligible = batch.real().unsqueeze(2).expand_as(output).flatten(1)
+        return _cut(elements, is_eligible, rate, is_eligible.sum(1)).view_as(output)
 
     return replace(batch, augment=cut)
 
 
-def _cut(rows: Tensor, eligible: Tensor, rate: float, counts: Tensor) -> Tensor:
-    """Return ``rows`` (n, k, m) with floor(rate x count) of the ``eligible`` ones (n, k) set to 0,
-    drawn at random.
+def _cut(rows: Tensor, is_eligible: Tensor, rate: float, counts: Tensor) -> Tensor:
+    """Return ``rows`` (n, k, m), of whose eligible ones (n, k) floor(rate x count) are drawn and
+    set to 0.
     """
-    draws = torch.rand(eligible.shape, device=eligible.device).masked_fill(~eligible, 2.0)
+    draws = torch.rand(is_eligible.shape, device=is_eligible.device).masked_fill(~is_eligible, 2.0)
     ranks = draws.argsort(1).argsort(1)
-    most = (rate * counts.double()).long()
-    is_cut = ranks < most.unsqueeze(1)
+    number = (rate * counts.double()).long()
+    is_cut = ranks < number.unsqueeze(1)
     return rows.masked_fill(is_cut.unsqueeze(2), 0.0)
 
 
-#: By the name that the settings of a method take.
+#: The augmentations by their names in the settings.
 AUGMENTATIONS: dict[str, Augmentation] = {
     "none": lambda batch, rate: batch,
     "shuffle": _shuffle,
@@ -78,11 +78,11 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 
 
 class Adversary:
-    """``adversarial``: the embeddings moved by a fixed length a token, up a supervised loss's
-    gradient.
+    """``adversarial``: the embeddings of each token move by a fixed length along the gradient of a
+    supervised loss.
 
-    One pass watches, the next is moved. Passes are known by their ids, so that gradient caching may
-    repeat them.
+    One pass is watched, and the next one is moved. Passes are told apart by their token ids, so
+    gradient caching may repeat them.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Adversary:
         self._moves: dict[bytes, Tensor] = {}
 
     def watch(self, batch: Batch) -> Batch:
-        """Return the batch of a pass whose embeddings' gradient will be asked for."""
+        """Return the batch of a pass; ``turn`` takes the gradient of its embeddings."""
 
         def add(output: Tensor) -> Tensor:
             leaf = self._leaves.setdefault(_key(batch), torch.zeros_like(output).requires_grad_())
@@ -99,14 +99,16 @@ class Adversary:
         return replace(batch, augment=add)
 
     def turn(self, loss: Tensor, length: float) -> None:
-        """Take the gradient of the watched passes' loss: g / |g| x length for each token."""
+        """Compute the moves from the gradient g of the watched passes' loss: g / |g| x length for
+        each token.
+        """
         gradients = torch.autograd.grad(loss, list(self._leaves.values()), retain_graph=True)
         for key, gradient in zip(self._leaves, gradients, strict=True):
             norm = gradient.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(gradient.dtype).tiny)
             self._moves[key] = length * gradient / norm
 
     def move(self, batch: Batch) -> Batch:
-        """Return the batch of a pass over the same rows, its embeddings moved."""
+        """Return the batch of a pass over the same rows, with moved embeddings."""
         return replace(batch, augment=lambda output: output + self._moves[_key(batch)])
 
 
@@ -115,7 +117,7 @@ def _key(batch: Batch) -> bytes:
 
 
 class NTXent(InfoNCE[AugmentationSettings]):
-    """Each sentence is passed twice, by one augmentation and by the other."""
+    """NT-Xent over two passes of each sentence, each with its own augmentation."""
 
     layouts = (SENTENCES,)
 
@@ -174,9 +176,9 @@ class JointNTXent(PairClassifier[JointSettings]):
         logits, *vectors = views
         loss = super().loss([logits], columns)
         settings = self.settings
-        for part in self.at_widths(vectors):
-            premises = _contrast(part[::2], columns[0], settings, self.similarity)
-            hypotheses = _contrast(part[1::2], columns[1], settings, self.similarity)
+        for at_width in self.at_widths(vectors):
+            premises = _contrast(at_width[::2], columns[0], settings, self.similarity)
+            hypotheses = _contrast(at_width[1::2], columns[1], settings, self.similarity)
             loss = loss + settings.contrastive_weight * (premises + hypotheses)
         return loss
 
@@ -187,7 +189,7 @@ def augmented(
     name: str,
     settings: AugmentationSettings,
 ) -> Tensor:
-    """Return the vectors of some sentences, augmented, (n, d) float32."""
+    """Return the vectors (n, d) float32 of augmented sentences."""
     return encoder.hidden(sides, lambda batch: AUGMENTATIONS[name](batch, settings.cutoff_rate))
 
 

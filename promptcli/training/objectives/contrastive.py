@@ -1,7 +1,7 @@
 """InfoNCE, PromCSE's hinge, and the objectives of CoT-BERT, RankCSE, CSE-SFP and SNCSE.
 
 The base class and the formulas that several objectives use come first, then each paper's objective
-with its own.
+with its own formula.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
 from promptcli.training.methods.cotbert import CoTBERTSettings
 from promptcli.training.methods.csesfp import CSESFPSettings
-from promptcli.training.methods.method import ContrastiveSettings, TemperatureSettings
+from promptcli.training.methods.method import ContrastiveSettings, InBatchSettings
 from promptcli.training.methods.rankcse import RankCSESettings
 from promptcli.training.methods.sncse import SNCSESettings
 from promptcli.training.teacher import SentenceVectors, teacher_of
@@ -59,7 +59,7 @@ class Similarity(LearnableScalar):
         super().__init__("temperature", temperature, rate, least=LEAST, device=device)
 
     @classmethod
-    def of(cls, settings: TemperatureSettings, device: torch.device) -> "Similarity":
+    def of(cls, settings: InBatchSettings, device: torch.device) -> "Similarity":
         return cls(settings.temperature, settings.temperature_rate, device=device)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
@@ -77,21 +77,21 @@ def cosines(first: Tensor, second: Tensor) -> Tensor:
 class InfoNCE(Objective[Settings]):
     """InfoNCE over two views.
 
-    z1 and z2 are one sentence under two dropout masks, or the two sentences of a pair; in either
-    case under two templates if the method has them.
+    z1 and z2 encode one sentence under two dropout masks, or the two sentences of a pair. If the
+    method has two templates, each view has its own.
 
-    A batch passes through four methods, of which a paper's objective overrides those in which it
-    differs: ``sides`` chooses the texts and their templates, ``views`` encodes them to z1, z2 and
-    z3, ..., ``loss`` adds the losses of all widths, and ``contrast`` is the formula at one width.
-    ``contrast`` may add a term at each width, and ``loss`` one that counts once.
-    ``views`` sees the examples of one process, ``loss`` those of all.
+    A batch passes through four methods: ``sides`` chooses the texts and their templates, ``views``
+    encodes them to z1, z2 and z3, ..., ``loss`` adds the losses of all widths, and ``contrast`` is
+    the formula at one width. The objective of a paper overrides those in which it differs.
+    ``contrast`` may add a term at each width, and ``loss`` a term that counts once. ``views`` sees
+    the examples of one process, ``loss`` those of all processes.
     """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
 
     def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         self.similarity: Similarity = Similarity.of(self.settings, encoder.backbone.device)
-        # after the head: head(h) - head(h_hat); otherwise before it: head(h - h_hat)
+        # after the head: head(h) - head(h_hat); before it: head(h - h_hat)
         self._after_head = encoder.configured.variant.denoising_place == "head"
         self.guide = encoder.models.get("mask_guide")
         self.bias_inputs: BiasInputs = functools.partial(
@@ -114,8 +114,8 @@ class InfoNCE(Objective[Settings]):
     def split_by_side(self, vectors: Tensor, sides: Sides, columns: Columns) -> Views:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..., each (n, d).
 
-        Side i encodes column i where the data have one, from the third on without its empty cells,
-        whose rows become 0.
+        Side i encodes column i if the data have it. From the third column on, a side leaves out
+        the empty cells; their rows become 0.
         """
         views = list(torch.split(vectors, [len(side.rows) for side in sides]))
         for number, texts in enumerate(columns[2:], 2):
@@ -128,8 +128,8 @@ class InfoNCE(Objective[Settings]):
     def sides(self, columns: Columns) -> list[Side]:
         """Return each side: the number of its template, from 0, and its texts.
 
-        The first side is the sentences under the first template. The others are under the second:
-        the positives, which are the sentences again if there are no pairs, and each column of hard
+        The first side is the sentences under the first template. The other sides are under the
+        second template: the positives (without pairs, the sentences again), and each column of hard
         negatives without its empty cells.
         """
         first = columns[0]
@@ -144,8 +144,8 @@ class InfoNCE(Objective[Settings]):
     def contrast(self, views: Views, columns: Columns) -> Tensor:
         """Return the contrastive loss at one width.
 
-        Every hard negative is a candidate for every sentence. An empty cell has none; its sentence
-        stays. A third view that is not of a column needs another ``contrast``.
+        Every hard negative is a candidate for every sentence. An empty cell adds no candidate; its
+        sentence stays. An objective whose third view encodes no column overrides this method.
         """
         first, second, *negatives = views
         vectors = list[Tensor]()  # of the hard negatives that exist
@@ -199,7 +199,7 @@ def hinge_loss(
 
         max(0, margin - cos(z1_i, z2_i) + max_j cos(z1_i, c_j))
 
-    c_j are the candidates other than i's positive. Several nearest ones share the gradient.
+    c_j are the candidates other than i's positive. If several are nearest, they share the gradient.
 
     Args:
         first: (n, d), z1.
@@ -224,15 +224,15 @@ def excluded_negatives(
 ) -> Tensor | None:
     """Return which candidates do not count against which sentence, (n, m) bool; None: all count.
 
-    They are those with an equal sentence or positive (``mask_duplicates``), and those nearer to a
-    sentence than its positive by ``mask_margin`` (``mask_false``): by the vectors themselves
-    (Qwen3-Embedding), or by a guide's (GISTEmbed).
+    ``mask_duplicates`` excludes candidates with an equal sentence or positive. ``mask_false``
+    excludes candidates that are nearer to a sentence than its positive by ``mask_margin``, by the
+    vectors themselves (Qwen3-Embedding) or by a guide's (GISTEmbed).
 
     Args:
-        settings: Which of these are left out.
+        settings: ``mask_duplicates``, ``mask_false`` and ``mask_margin``.
         first: (n, d), z1.
         candidates: (m, d), z2, then the hard negatives.
-        columns: The texts: of z1, of z2 if they differ, and of the hard negatives.
+        columns: The texts of z1, of z2 if they differ, and of the hard negatives.
         guide: The vectors that decide if ``mask_false`` is "guide".
     """
     masks = []
@@ -253,7 +253,7 @@ def nearer_than_positive(anchors: Tensor, candidates: Tensor, margin: float = 0.
     """Return the mask (n, m) of candidates j with cos(a_i, c_j) > cos(a_i, c_i) + margin.
 
     The anchors are (n, e), the candidates (m, e); candidate i is the positive of anchor i. The
-    margin is at least 0, so that the diagonal is False.
+    margin is at least 0, so the diagonal is False.
     """
     near = cosines(anchors, candidates)
     return near > near.diagonal().unsqueeze(1) + margin
@@ -265,9 +265,8 @@ def false_negative_mask(
 ) -> Tensor:
     """Return the mask of false negatives, (n, n + k): of the positives, then the hard negatives.
 
-    Entry (i, j) is True if candidate j must not count against sentence i. A positive j is left out
-    if it is i's sentence or positive, or if both have the same sentence; a hard negative, if it is
-    i's sentence or positive.
+    Entry (i, j) is True if candidate j must not count against sentence i: if it is i's sentence or
+    positive, and for a positive also if i and j have the same sentence.
     """
     number_of = {text: number for number, text in enumerate(itertools.chain(*columns))}
     ids = [np.array([number_of[text] for text in column]) for column in columns]
@@ -283,8 +282,8 @@ def false_negative_mask(
 class NegativeView(InfoNCE[CoTBERTSettings]):
     """InfoNCE over two views that affirm the sentence and one that negates it (CoT-BERT).
 
-    With denoising, its bias is subtracted from each view: the vector of its template with as many
-    [PAD] in the sentence's place as the sentence has tokens.
+    With denoising, each view's bias is subtracted from it: the vector of the view's template with
+    [PAD] in place of each token of the sentence.
     """
 
     layouts = (SENTENCES,)
@@ -299,10 +298,10 @@ class NegativeView(InfoNCE[CoTBERTSettings]):
     def contrast(self, views: Views, columns: Columns) -> Tensor:
         """Return the extended InfoNCE of the batch.
 
-        With ``negatives_within`` N, groups of N examples are contrasted each on its own, and
-        their losses averaged (the published code's replicas).
+        With ``negatives_within`` N, each group of N examples is contrasted separately, and the
+        losses are averaged (the published code's replicas).
         """
-        # no guide: it decides among pairs, which this objective does not take
+        # no guide: it needs pairs, and this objective reads sentences
         excluded = excluded_negatives(self.settings, views[0], views[1], columns)
         n = len(columns[0])
         group = self.settings.negatives_within or n
@@ -395,12 +394,12 @@ def consistency(logits: Tensor) -> Tensor:
 
     ``logits`` (n, n) are s(z1_i, z2_j), cosines over a temperature.
     """
-    one = logits.log_softmax(1)
-    two = logits.T.log_softmax(1)
-    middle = torch.logaddexp(one, two) - math.log(2)
-    first = (one.exp() * (one - middle)).sum(1).mean()
-    second = (two.exp() * (two - middle)).sum(1).mean()
-    return 0.5 * (first + second)
+    log_p = logits.log_softmax(1)
+    log_q = logits.T.log_softmax(1)
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
+    kl_p = (log_p.exp() * (log_p - log_m)).sum(1).mean()
+    kl_q = (log_q.exp() * (log_q - log_m)).sum(1).mean()
+    return 0.5 * (kl_p + kl_q)
 
 
 def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
@@ -410,7 +409,7 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
 
         -sum_j T_ij log S_ij
 
-    Both are (n, n) cosines over a temperature. A lone sentence has no others, and no loss.
+    Both are (n, n) cosines over a temperature. The loss of a lone sentence is 0.
     """
     n = len(logits)
     if n == 1:
@@ -424,24 +423,24 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
     """Return the ListMLE loss: -log of the likelihood of the teacher's order of the batch.
 
-    With o the teacher's order for sentence i, which has its place in it, it is the mean over i and
-    the positions p of
+    With o the teacher's order of the batch for sentence i, itself included, it is the mean over i
+    and the positions p of
 
         -log( exp s(i, o_p) / sum_{q >= p} exp s(i, o_q) )
 
-    The paper's formula is the sum over positions; the mean is that of the implementation whose
-    weights the defaults are.
+    The paper sums over the positions. The default weights come from an implementation that takes
+    the mean.
     """
     ordered = logits.gather(1, teacher.argsort(dim=1, descending=True, stable=True))
-    rest = ordered.flip(1).logcumsumexp(1).flip(1)  # of those not yet placed
-    return (rest - ordered).mean()
+    remaining = ordered.flip(1).logcumsumexp(1).flip(1)  # log of the sum over q >= p
+    return (remaining - ordered).mean()
 
 
 class SinglePass(InfoNCE[CSESFPSettings]):
     """Two clauses of one template are the two views (CSE-SFP).
 
     The first comma after [X] separates the clauses. z1 is the state of the template's last token,
-    which is also read at test, and z2 that of the last token before the comma.
+    as at test, and z2 that of the last token before the comma.
     """
 
     layouts = (SENTENCES,)
@@ -477,9 +476,9 @@ class SinglePass(InfoNCE[CSESFPSettings]):
 
 
 class SoftNegative(InfoNCE[SNCSESettings]):
-    """z3 is the negated sentence: the third column, or made from the sentence by a rule.
+    """z3 is the negated sentence: the third column, or the sentence negated by a rule.
 
-    The rule is ``data.negation.negated``. z3 is not among the negatives of InfoNCE.
+    The rule is ``data.negation.negate``. z3 is not among the negatives of InfoNCE.
     """
 
     layouts = (TRIPLETS, PAIRS, SENTENCES)
@@ -488,7 +487,7 @@ class SoftNegative(InfoNCE[SNCSESettings]):
     def choose(
         cls, examples: TrainingExamples, settings: SNCSESettings, backbone: Backbone
     ) -> TrainingExamples:
-        """Return the examples with a negated sentence each; a given one is kept."""
+        """Return the examples, each with a negated sentence; a given one is kept."""
         sentences = examples.columns[0]
         positives = examples.columns[min(1, len(examples.columns) - 1)]
         soft = list(_soft_negatives(examples))
@@ -525,8 +524,7 @@ def soft_negative_loss(
 ) -> Tensor:
     """Return the bidirectional margin loss (SNCSE, eq. 6 and 7).
 
-    With D_i = cos(z1_i, z3_i) - cos(z1_i, z2_i), which it keeps between -beta and -alpha, it is the
-    mean over i of
+    It keeps D_i = cos(z1_i, z3_i) - cos(z1_i, z2_i) between -beta and -alpha, as the mean over i of
 
         max(0, D_i + alpha) + max(0, -D_i - beta)
 
@@ -534,8 +532,8 @@ def soft_negative_loss(
         first: (n, d), z1.
         second: (n, d), z2, of the positives.
         soft: (n, d), z3, of the negated sentences.
-        alpha: How much farther than the positive they are, at least.
-        beta: And at most.
+        alpha: The least cosine difference between the positive and the negated sentence.
+        beta: The largest cosine difference.
     """
     cosine = functional.cosine_similarity
     distance = cosine(first.float(), soft.float()) - cosine(first.float(), second.float())

@@ -58,8 +58,8 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         self.to(backbone.device)
 
     def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
-        """Return z1, z2 (and z3), (n, d), then the loss of each row's tokens (n,) and their numbers
-        (n,).
+        """Return z1, z2 and possibly z3, (n, d), then the loss of each row's tokens (n,) and the
+        number of its tokens (n,).
         """
         last = encoder.backbone.n_layers
         longest = max(int(side.rows.lengths.max()) for side in sides)
@@ -81,10 +81,10 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         return *views, losses, counts
 
     def restore(self, vectors: Tensor, embedded: Tensor, rows: RaggedIds) -> tuple[Tensor, Tensor]:
-        """Return the cross-entropy of each row's tokens, summed (n,), and their numbers (n,).
+        """Return the summed cross-entropy of each row's tokens (n,), and their number (n,).
 
-        ``embedded`` (n, t, d) is the embedding layer's output of the ``rows``, ``vectors`` (n, d)
-        the memory.
+        ``embedded`` (n, t, d) is the embedding layer's output of the ``rows``. The ``vectors``
+        (n, d) are the decoder's memory.
         """
         t = embedded.size(1)
         is_padding = to_device(np.arange(t) >= rows.lengths[:, None], vectors.device)

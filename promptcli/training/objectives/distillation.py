@@ -1,6 +1,4 @@
-"""``distillation``: a student's vectors against a teacher's, or the cosines of all pairs of a batch
-against its.
-"""
+"""``distillation``: a student learns a teacher's vectors, or its cosines of the batch's pairs."""
 
 import itertools
 
@@ -38,8 +36,9 @@ _SAMPLE = 6000  # sentences by which the teacher's space is turned
 
 
 class Distillation(Objective[DistillSettings]):
-    """Vectors of another width are projected and turned into the student's space at the start: no
-    map is learned.
+    """If the teacher's vectors have another width, they are mapped into the student's space.
+
+    The map is computed before training and does not learn.
     """
 
     layouts = (TRIPLETS, PAIRS, SENTENCES)
@@ -51,7 +50,6 @@ class Distillation(Objective[DistillSettings]):
         self.map: Tensor | None = None
         encoder.eval()
         student = encoder.template_encoders[0]
-        # of a pooling, the student's vectors may be narrower than the backbone
         if settings.target == "vectors" and student.width != self.teacher.width:
             start = start_map(self.teacher, student, settings.seed)
             self.map = to_device(start.astype(np.float32), encoder.backbone.device)
@@ -89,8 +87,8 @@ class Distillation(Objective[DistillSettings]):
         return columns if self.settings.target_column == 1 else columns[:1]
 
     def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
-        """Return the student's vectors (n, d) of each column, then the teacher's (n, e), or
-        projected (n, d).
+        """Return the student's vectors (n, d) of each column, then the teacher's, (n, e) or mapped
+        to (n, d).
         """
         hidden = encoder.hidden(sides).float()
         student = torch.split(hidden, [len(side.rows) for side in sides])
@@ -117,7 +115,7 @@ class Distillation(Objective[DistillSettings]):
             places = to_device(np.flatnonzero(list(map(bool, column))), student_view.device)
             students.append(student_view[places])
             teachers.append(teacher_view[places])
-            texts.append(list(filter(None, column)))  # a hard negative may be ""
+            texts.append(list(filter(None, column)))  # a missing hard negative is ""
         student = torch.cat(students)
         teacher = torch.cat(teachers)
         loss = similarity_distance(student, teacher)
@@ -136,13 +134,13 @@ class Distillation(Objective[DistillSettings]):
 
 
 def vector_distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean of 1 - cos(h_i, t_i), of the student's h and the teacher's t, both (n, d)."""
+    """Return the mean of 1 - cos(h_i, t_i) for the student's h and the teacher's t, both (n, d)."""
     return (1 - functional.cosine_similarity(student, teacher)).mean()
 
 
 def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean over all pairs i != j of (cos(h_i, h_j) - cos(t_i, t_j))^2 (Tung and Mori
-    2019, eq. 4, cosines).
+    """Return the mean over all pairs i != j of (cos(h_i, h_j) - cos(t_i, t_j))^2: eq. 4 of Tung and
+    Mori (2019) with cosines.
 
     The student's h are (n, d), the teacher's t (n, e).
     """
@@ -163,14 +161,13 @@ def start_map(teacher: SentenceVectors, student: TorchEncoder, seed: int) -> Flo
 
 
 def rotation_between(moment: Floats, theirs: Floats, own: Floats) -> Floats:
-    """Return W = V U (e, d), the k = min(d, e) leading directions V (e, k) of a moment (e, e),
-    turned by U (k, d).
+    """Return W = V U (e, d): V (e, k) has the k = min(d, e) leading directions of a moment (e, e),
+    and U (k, d) turns them.
 
-    U maps the directions onto d dimensions, orthonormal, and minimises |theirs V U - own|^2
-    (orthogonal Procrustes) of a sample, theirs (s, e) and own (s, d). Not centred: cosines stay
-    those of the projection.
+    U is orthonormal and minimises |theirs V U - own|^2 (orthogonal Procrustes) on a sample, theirs
+    (s, e) and own (s, d). Nothing is centred, so cosines stay those of the projection.
     """
-    _, eigenvectors = np.linalg.eigh(moment)  # by rising eigenvalue
+    _, eigenvectors = np.linalg.eigh(moment)  # in ascending order of the eigenvalues
     directions = eigenvectors[:, ::-1][:, : own.shape[1]]
     left, _, right = np.linalg.svd((theirs @ directions).T @ own, full_matrices=False)
     turn: Floats = directions @ (left @ right)

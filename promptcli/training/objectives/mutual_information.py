@@ -1,5 +1,5 @@
-"""``mutual-information``: between a sentence's vector and its tokens' local features, by
-Jensen-Shannon (IS-BERT).
+"""``mutual-information``: the Jensen-Shannon estimate of the mutual information of a sentence's
+vector and its tokens' local features (IS-BERT).
 """
 
 import math
@@ -18,13 +18,14 @@ from promptcli.training.trainable_encoder import Columns, Objective, Sides, Trai
 
 
 class MutualInformation(Objective[TrainingSettings]):
-    """A sentence's own tokens against those of the other sentences of the batch."""
+    """It contrasts a sentence's own tokens with the tokens of the other sentences of the batch."""
 
     layouts = (SENTENCES,)
 
     def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
-        """Return the local features (n, t, c), 0 after each input, t the longest there may be, and
-        the lengths (n,).
+        """Return the local features (n, t, c) and the lengths (n,).
+
+        t is the encoder's longest input; the features after each input are 0.
         """
         view = encoder.template_encoders[0]
         weights = view.pooling.weights
@@ -43,23 +44,22 @@ class MutualInformation(Objective[TrainingSettings]):
 
 
 def jensen_shannon(local: Tensor, lengths: Tensor) -> Tensor:
-    """Return -MI of sentences and their tokens by the Jensen-Shannon estimator: E- / (T (n - 1)) -
-    E+ / T.
+    """Return E- / (T (n - 1)) - E+ / T, the negative mutual information of sentences and their
+    tokens by the Jensen-Shannon estimator (IS-BERT, eq. 2 and 3; the published code).
 
-    With s the product of a sentence's vector, the mean of its local features, and a token's
-    features, E+ is the sum of log 2 - softplus(-s) over a sentence's own tokens, E- that of
-    softplus(-s) + s - log 2 over those of all others; T is the number of tokens (IS-BERT, eq. 2 and
-    3; the published code).
+    A sentence's vector is the mean of its local features, and s its product with the features of a
+    token. E+ sums log 2 - softplus(-s) over the tokens of each sentence, E- sums softplus(-s) + s -
+    log 2 over the tokens of all other sentences, and T is the number of tokens.
 
     Args:
         local: (n, t, c), 0 after each input; n at least 2.
-        lengths: (n,) tokens of each input, in the processor's memory.
+        lengths: (n,) tokens of each input, on the CPU.
     """
     n, t, _ = local.shape
     device = local.device
     counts = lengths.numpy()
     vectors = local.sum(1) / to_device(counts, device).unsqueeze(1)
-    places = np.flatnonzero(np.arange(t) < counts[:, None])  # of the T tokens
+    places = np.flatnonzero(np.arange(t) < counts[:, None])  # (T,)
     tokens = local.flatten(0, 1)[to_device(places, device)]
     scores = tokens @ vectors.T  # (T, n)
     owner = to_device(places // t, device).unsqueeze(1)

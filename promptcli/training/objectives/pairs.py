@@ -1,5 +1,5 @@
-"""Pairs of sentences with a label or a grade: SBERT's classifier (section 3), and losses of cosines
-or angles.
+"""Objectives of pairs with a label or a grade: SBERT's classifier (section 3), and losses of
+cosines or angles.
 """
 
 from collections.abc import Callable
@@ -28,18 +28,14 @@ from promptcli.training.trainable_encoder import (
     Views,
 )
 
-#: class of each label, as in the published code
-CLASSES = {
-    "contradiction": 0,
-    "entailment": 1,
-    "neutral": 2,
-}
+#: The class of each label, as in the published code.
+CLASSES = {"contradiction": 0, "entailment": 1, "neutral": 2}
 
 
 class PairClassifier(Objective[Settings]):
-    """softmax(W [u; v; |u - v|]) of three classes, W new and discarded at test.
+    """softmax(W [u; v; |u - v|]) of three classes; W is new, and discarded after training.
 
-    The classifier has a bias, as the library's has (the paper writes none).
+    The classifier has a bias, as in the library; the paper's formula has no bias.
     """
 
     layouts = (LABELLED_PAIRS,)
@@ -48,7 +44,7 @@ class PairClassifier(Objective[Settings]):
     def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         width = self.blocks * encoder.backbone.width
         self.classifier = nn.Linear(width, len(CLASSES), device=encoder.backbone.device)
-        bound = width**-0.5  # torch's own start of a linear layer
+        bound = width**-0.5  # as torch initialises a linear layer
         for parameter in self.classifier.parameters():
             start = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
             parameter.data.copy_(start)
@@ -78,7 +74,7 @@ class PairClassifier(Objective[Settings]):
 class PairCosine(Objective[GradedSettings]):
     """A loss of graded pairs.
 
-    Scores lie between -1 and 1: divided by the farthest from 0, or by ``top_score``.
+    Scores are divided by ``top_score``, else by the one farthest from 0, to lie between -1 and 1.
     """
 
     layouts = (GRADED_PAIRS,)
@@ -122,24 +118,25 @@ def squared(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSetti
 
 
 def cosent(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
-    """Return CoSENT: pairs of a higher score have a larger cosine than pairs of a lower one."""
-    return _in_order(functional.cosine_similarity(first, second), scores, settings.scale)
+    """Return CoSENT: a pair with a higher score should have a larger cosine."""
+    return _order_loss(functional.cosine_similarity(first, second), scores, settings.scale)
 
 
 def angle(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
     """Return AnglE (Li and Li, 2024, eq. 3 to 6): the order by angles, and the weighted in-batch
     negatives.
     """
-    loss = _in_order(angle_similarity(first, second), scores, settings.scale)
+    loss = _order_loss(angle_similarity(first, second), scores, settings.scale)
     if settings.in_batch_weight:
-        loss = loss + settings.in_batch_weight * _in_batch(first, second, scores, settings.scale)
+        in_batch = _in_batch_loss(first, second, scores, settings.scale)
+        loss = loss + settings.in_batch_weight * in_batch
     return loss
 
 
 def pearson(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
     """Return 1 - Pearson's correlation of cosines and scores over the batch (Pcc-tuning).
 
-    1 if either is constant.
+    The loss is 1 if the cosines or the scores are constant.
     """
     cosines = functional.cosine_similarity(first, second)
     x = cosines - cosines.mean()
@@ -151,7 +148,7 @@ def pearson(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSetti
 def angle_similarity(first: Tensor, second: Tensor) -> Tensor:
     """Return |sum of Re and Im of z / w, over |z| / |w||, (n,).
 
-    Half of a vector is real, half imaginary.
+    The first half of a vector is the real part, the second half the imaginary part.
     """
     a, b = first.chunk(2, dim=1)  # z = a + bi
     c, d = second.chunk(2, dim=1)  # w = c + di
@@ -162,18 +159,18 @@ def angle_similarity(first: Tensor, second: Tensor) -> Tensor:
     return similarities
 
 
-def _in_order(similarities: Tensor, scores: Tensor, scale: float) -> Tensor:
-    """Return log(1 + sum over pairs i scored above j of exp(scale (s_j - s_i)))."""
+def _order_loss(similarities: Tensor, scores: Tensor, scale: float) -> Tensor:
+    """Return log(1 + sum of exp(scale (s_j - s_i)) over the pairs i with a higher score than j)."""
     differences = scale * (similarities.unsqueeze(0) - similarities.unsqueeze(1))
-    not_above = scores.unsqueeze(1) <= scores.unsqueeze(0)
-    differences = differences.masked_fill(not_above, float("-inf"))
-    one = differences.new_zeros(1)  # the 1 of the formula is exp(0)
-    return torch.logsumexp(torch.cat([one, differences.flatten()]), 0)
+    is_not_higher = scores.unsqueeze(1) <= scores.unsqueeze(0)
+    differences = differences.masked_fill(is_not_higher, float("-inf"))
+    log_one = differences.new_zeros(1)  # the 1 of the formula
+    return torch.logsumexp(torch.cat([log_one, differences.flatten()]), 0)
 
 
-def _in_batch(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tensor:
-    """Return the cross-entropy of each sentence's partner among all others, for pairs of the
-    highest score; / 2n.
+def _in_batch_loss(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tensor:
+    """Return the sum of the cross-entropies of each sentence's partner among all other sentences,
+    over the pairs with the highest score, divided by 2n.
     """
     both = functional.normalize(torch.cat([first, second]), dim=1)
     logits = scale * (both @ both.T)
@@ -186,7 +183,8 @@ def _in_batch(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Te
     return mean
 
 
-#: First and second vectors (n, d), scores (n,) from -1 to 1 and the settings, to a scalar.
+#: A loss takes the first and second vectors (n, d), scores (n,) from -1 to 1 and the settings, and
+#: returns a scalar.
 LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, GradedSettings], Tensor]] = {
     "squared": squared,
     "cosent": cosent,

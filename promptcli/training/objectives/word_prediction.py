@@ -1,5 +1,5 @@
-"""``word-prediction``: a definition's vector through the frozen masked-LM head to the word it
-defines (DefSent).
+"""``word-prediction``: the frozen masked-LM head predicts the word from its definition's vector
+(DefSent).
 """
 
 import dataclasses
@@ -32,19 +32,20 @@ class WordPrediction(Objective[TrainingSettings]):
     def choose(
         cls, examples: TrainingExamples, settings: TrainingSettings, backbone: Backbone
     ) -> TrainingExamples:
-        """Return the definitions of words that are one token of the backbone.
-
-        The other words are kept by name.
+        """Return the definitions of words that are a single token of the backbone; the result also
+        names the other words.
         """
         words = examples.columns[1]
-        known = [token is not None for token in _tokens(words, backbone)]
-        if not any(known):
+        is_token = [token is not None for token in _tokens(words, backbone)]
+        if not any(is_token):
             raise UsageError(
                 f"none of the {len(words):,} words, {words[0]!r} first, is a token of"
                 f" {backbone.name!r}"
             )
-        others = dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one)
-        return dataclasses.replace(examples.only(known), untokenised=tuple(others))
+        others = [word for word, single in zip(words, is_token, strict=True) if not single]
+        return dataclasses.replace(
+            examples.only(is_token), untokenised=tuple(dict.fromkeys(others))
+        )
 
     def loss(self, views: Views, columns: Columns) -> Tensor:
         """Return the mean cross-entropy of decoder(T(h)) against the words' ids."""
@@ -54,8 +55,9 @@ class WordPrediction(Objective[TrainingSettings]):
 
 
 def _tokens(words: Sequence[str], backbone: Backbone) -> list[int | None]:
-    """Return each word's id, or None if it is not a single token; with the space before a word in a
-    text.
+    """Return the id of each word, or None if it is not a single token.
+
+    Words are encoded after a space, as inside a text.
     """
     tokenizer = backbone.tokenizer
     encoded = tokenizer.encode([f" {word.strip()}" for word in words])
