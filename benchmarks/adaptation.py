@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from promptcli.data.retrieval import read_retrieval_folder
+from promptcli.data.retrieval_sets import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.models import loading
 from promptcli.plugins.domain.adapt_collection import FEWEST, CollectionSplit, tasks_elsewhere

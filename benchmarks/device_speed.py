@@ -35,7 +35,7 @@ from promptcli.backbones.backbone import COMPILE_OPTIONS
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import choose_device, choose_dtype, tf32_products
 from promptcli.data.demo import SENTENCES_FILE
-from promptcli.data.sources import development_task
+from promptcli.data.training_data import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe

@@ -28,8 +28,8 @@ import numpy as np
 import torch
 
 from promptcli.data.senteval import tasks_from
-from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
+from promptcli.data.training_data import development_task, fitting_sentences
 from promptcli.encoder.encoder import build_encoder
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.evaluation.statistics import cosine

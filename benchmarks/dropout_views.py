@@ -21,7 +21,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.data.senteval import tasks_from
-from promptcli.data.sources import development_task
+from promptcli.data.training_data import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.evaluation.evaluator import score_encoders
 from promptcli.recipe import Recipe

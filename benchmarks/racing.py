@@ -23,7 +23,7 @@ import torch
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.data.senteval import tasks_from
-from promptcli.data.sources import development_task
+from promptcli.data.training_data import development_task
 from promptcli.evaluation import statistics
 from promptcli.select.racing import TemplateScorer, race
 from promptcli.select.template_search import (

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.sources import fitting_sentences
+from promptcli.data.training_data import fitting_sentences
 from promptcli.encoder.encoder import build_encoder
 from promptcli.recipe import RECIPES
 

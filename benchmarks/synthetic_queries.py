@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import kendalltau
 
-from promptcli.data.retrieval import read_retrieval_folder
+from promptcli.data.retrieval_sets import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask
 from promptcli.evaluation.evaluator import TaskVectors, row_of_sentences, score_vectors
 from promptcli.evaluation.scores import Label

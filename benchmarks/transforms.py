@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.data.sources import fitting_sentences
 from promptcli.data.tasks import load_tasks, task_names
+from promptcli.data.training_data import fitting_sentences
 from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.principal_axes import (

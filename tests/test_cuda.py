@@ -14,7 +14,7 @@ import torch
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import choose_device
-from promptcli.data.sources import examples_of
+from promptcli.data.training_data import examples_of
 from promptcli.encoder.encoder import build_encoder
 from promptcli.plugins.papers.classifier import FAST, classify
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.data.sources import examples_of
+from promptcli.data.training_data import examples_of
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder import batching

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import promptcli as pc
-from promptcli.data.given import check_texts
+from promptcli.data.arguments import check_texts
 from promptcli.embedding import compare_rows
 from promptcli.models.loading import open_encoder
 from tests.comparing import refusal

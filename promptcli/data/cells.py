@@ -9,8 +9,8 @@ import math
 import re
 from typing import Any, cast
 
+from promptcli.data.arguments import is_unicode
 from promptcli.data.csv_options import CsvOptions
-from promptcli.data.given import is_unicode
 from promptcli.data.layouts import ID, NUMERIC, TEXT, is_optional
 from promptcli.data.tables import MISSING, IsoDate
 from promptcli.errors import shorten

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.given import check_encodable, is_unicode
+from promptcli.data.arguments import check_encodable, is_unicode
 from promptcli.errors import (
     NotFoundError,
     PromptcliError,

@@ -17,7 +17,7 @@ from promptcli.data.demo import TEXT, read_demo
 from promptcli.data.hub_sets import HubSet
 from promptcli.data.input_files import COMPRESSED, split_columns
 from promptcli.data.layouts import GRADED_PAIRS, ColumnChoice
-from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
+from promptcli.data.retrieval_sets import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import TABLES, open_rows
 from promptcli.data.senteval import GoldRow, Parts
 from promptcli.errors import NotFoundError, UsageError, counted, look_up

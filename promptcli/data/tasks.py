@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.given import check_rows
+from promptcli.data.arguments import check_list
 from promptcli.data.hub_sets import UnreachableError, read_hub_set
 from promptcli.data.senteval import GoldRow, Parts, moses, senteval_folder
 from promptcli.data.task_table import (
@@ -241,7 +241,7 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
     ``FAMILIES``.
     """
     names: list[str] = []
-    for name in [words] if isinstance(words, str | Path) else check_rows(words, "tasks"):
+    for name in [words] if isinstance(words, str | Path) else check_list(words, "tasks"):
         if not isinstance(name, str | Path):
             raise UsageError(
                 f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B'"

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data import vectors
+from promptcli.data.arguments import check_texts
 from promptcli.data.csv_options import stored_options
-from promptcli.data.given import check_texts
 from promptcli.data.input_files import (
     STANDARD,
     check_sentence,

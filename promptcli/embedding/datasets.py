@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
+from promptcli.data.arguments import check_texts
 from promptcli.data.cells import is_missing
-from promptcli.data.given import check_texts
 from promptcli.embedding.parts import portable_choice, wanted_device
 from promptcli.embedding.writing import WINDOW
 from promptcli.encoder.encoder import TorchEncoder

@@ -24,7 +24,7 @@ from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
-from promptcli.data.given import check_texts
+from promptcli.data.arguments import check_texts
 from promptcli.encoder.batching import (
     IN_FLIGHT,
     PARALLEL_BATCHES,

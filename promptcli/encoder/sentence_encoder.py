@@ -20,7 +20,7 @@ from promptcli.backbones.names import SHIPPED_TABLES
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.data.given import check_texts
+from promptcli.data.arguments import check_texts
 from promptcli.data.vectors.precision import check_finite, unit
 from promptcli.encoder.embeddings import Embeddings, Progress, VectorsLike, no_progress
 from promptcli.encoder.template import ModelInputs, Template

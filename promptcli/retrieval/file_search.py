@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from promptcli.data.arguments import check_list, check_query
 from promptcli.data.csv_options import stored_options
-from promptcli.data.given import check_query, check_rows
 from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.embedding.passages import AUTO
@@ -73,7 +73,7 @@ def search(
     """
     check_query(query)
     if not isinstance(texts, str | Path):
-        texts = check_rows(texts, "texts", "texts or paths")
+        texts = check_list(texts, "texts", "texts or paths")
     if isinstance(texts, list) and not any(isinstance(each, Path) for each in texts):
         index = SentenceIndex.build(texts, model, split=split)
         return index.search(query, k, by=by, min_score=min_score, explain=explain)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from promptcli.data.arguments import check_ids, check_texts
 from promptcli.data.cells import CellReader, stripped, type_of
 from promptcli.data.csv_options import CsvOptions
-from promptcli.data.given import check_ids, check_texts
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import ROW, Rows, open_rows

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 import numpy as np
 
+from promptcli.data.arguments import check_folder, check_ids, check_texts
 from promptcli.data.csv_options import stored_options
-from promptcli.data.given import check_folder, check_ids, check_texts
 from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import ColumnChoice
 from promptcli.embedding.passages import AUTO

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from promptcli.data.arguments import is_unicode
 from promptcli.data.csv_options import stored_options
-from promptcli.data.given import is_unicode
 from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import NONE
 from promptcli.data.vectors import escape_name

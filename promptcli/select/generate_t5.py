@@ -16,7 +16,7 @@ from torch import Tensor
 from promptcli.backbones.t5 import T5
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.layouts import DEFINITIONS
-from promptcli.data.sources import read_examples
+from promptcli.data.training_data import read_examples
 from promptcli.errors import UsageError
 from promptcli.notes import Advance, stage
 from promptcli.recipe import MASK, SLOT

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.senteval import senteval_folder, tasks_from
-from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
+from promptcli.data.training_data import development_task, fitting_sentences
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.causal import Contrastive
 from promptcli.errors import UsageError, look_up, unknown

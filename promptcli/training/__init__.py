@@ -12,8 +12,8 @@ from promptcli.data.csv_options import stored_options
 from promptcli.settings import list_of_names
 
 if TYPE_CHECKING:
-    from promptcli.data.sources import TrainingData
     from promptcli.data.tasks import DevelopmentTask
+    from promptcli.data.training_data import TrainingData
     from promptcli.encoder.encoder import TorchEncoder
     from promptcli.models.loading import Model, Sentences
     from promptcli.training.config import Setting
@@ -159,7 +159,7 @@ def training_settings(
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
-    from promptcli.data.sources import is_fetched, source_name
+    from promptcli.data.training_data import is_fetched, source_name
     from promptcli.training.config import TrainConfig, family_on
     from promptcli.training.methods import find_method
     from promptcli.training.objectives import find_objective
@@ -260,9 +260,9 @@ def fit(
         >>> pc.fit("first-last-tfidf", on=["A cat sleeps.", "A dog runs."]).recipe.pooling
         'first-last/tfidf'
     """
-    from promptcli.data.given import check_texts
+    from promptcli.data.arguments import check_texts
     from promptcli.data.senteval import tasks_from
-    from promptcli.data.sources import development_task, fitting_sentences
+    from promptcli.data.training_data import development_task, fitting_sentences
     from promptcli.models.loading import entry_of, open_registry, register
     from promptcli.notes import note
     from promptcli.recipe import Choice

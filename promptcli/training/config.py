@@ -16,8 +16,8 @@ from promptcli.backbones.by_name import shape_of
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.published_backbones import PUBLISHED, Shape
 from promptcli.data.input_files import split_columns
-from promptcli.data.sources import TrainingData, is_sources
 from promptcli.data.tasks import DevelopmentTask
+from promptcli.data.training_data import TrainingData, is_sources
 from promptcli.errors import UsageError, did_you_mean
 from promptcli.models.loading import open_registry
 from promptcli.notes import typed_command

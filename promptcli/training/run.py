@@ -18,14 +18,14 @@ from promptcli.backbones.lora import is_lora
 from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data.senteval import tasks_from
-from promptcli.data.sources import (
+from promptcli.data.task_table import TASKS
+from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, load_named_tasks
+from promptcli.data.training_data import (
     TrainingExamples,
     checkpoint_task,
     source_name,
     training_examples,
 )
-from promptcli.data.task_table import TASKS
-from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, load_named_tasks
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, tuned_weights
 from promptcli.errors import (
     NotFoundError,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.input_files import check_file
 from promptcli.data.layouts import PAIRS, TRIPLETS
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.data.vectors import read_manifest
 from promptcli.data.vectors.formats import Floats, read_array
 from promptcli.data.vectors.precision import unit

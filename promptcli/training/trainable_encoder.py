@@ -21,7 +21,7 @@ from promptcli.backbones.lora import ALPHA, add_lora
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import TorchEncoder

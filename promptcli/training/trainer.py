@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from promptcli.data.sources import TrainingExamples
 from promptcli.data.tasks import DevelopmentTask
+from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.prefetching import prefetch
 from promptcli.errors import PromptcliError, UsageError, counted

@@ -7,9 +7,9 @@ import pytest
 
 from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.data.demo import DEFINITIONS_FILE, SENTENCES_FILE, TEXT
-from promptcli.data.sources import read_examples
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.data.tasks import load_tasks
+from promptcli.data.training_data import read_examples
 
 #: Few words differ and the meaning does, or the other way round: a share of the pairs, as most are
 #: plain ones.

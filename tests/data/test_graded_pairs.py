@@ -2,9 +2,9 @@
 
 import pytest
 
-from promptcli.data.sources import development_task
 from promptcli.data.task_table import read_graded_pairs
 from promptcli.data.tasks import load_tasks, task_names
+from promptcli.data.training_data import development_task
 from tests.comparing import refusal
 from tests.reading import write, write_table
 

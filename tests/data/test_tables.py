@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from promptcli.data.csv_options import CsvOptions, csv_options
 from promptcli.data.layouts import GRADED_PAIRS, ColumnChoice
 from promptcli.data.rows import open_rows
-from promptcli.data.sources import training_examples
+from promptcli.data.training_data import training_examples
 from tests.comparing import refusal
 from tests.reading import records, write
 

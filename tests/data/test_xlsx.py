@@ -9,8 +9,8 @@ import pytest
 from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
-from promptcli.data.sources import sentences_with_column
 from promptcli.data.task_table import read_graded_pairs
+from promptcli.data.training_data import sentences_with_column
 from promptcli.errors import NotFoundError, UsageError
 from tests.comparing import refusal
 from tests.reading import records

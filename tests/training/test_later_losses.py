@@ -15,7 +15,7 @@ import transformers as hf
 
 import promptcli as pc
 from promptcli.backbones.states import Batch, Needs
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.training.objectives.contrastive import (
     Similarity,

@@ -12,7 +12,7 @@ import torch
 
 from promptcli.backbones.states import Batch, Needs
 from promptcli.data.layouts import GRADED_PAIRS
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.batching import padded_bias_batch
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import Template

@@ -12,7 +12,7 @@ import torch
 import promptcli as pc
 from promptcli.data.layouts import PAIRS, TRIPLETS
 from promptcli.data.negation import negate
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.recipe import Recipe
 from promptcli.training.methods import find_method

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.data.given import is_unicode
+from promptcli.data.arguments import is_unicode
 from promptcli.data.input_files import file_sha256, state_of
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.parquet_files import open_parquet

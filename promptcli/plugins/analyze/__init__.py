@@ -145,7 +145,7 @@ def analyze(
         >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
         'a'
     """
-    from promptcli.data import senteval, sources
+    from promptcli.data import senteval, training_data
     from promptcli.evaluation import candidates
     from promptcli.evaluation.scores import Label
     from promptcli.models import loading
@@ -162,11 +162,11 @@ def analyze(
         if color is None:
             content = _content(analysis.takes, on, text_field)
         else:
-            content, values["values"] = sources.sentences_with_column(
+            content, values["values"] = training_data.sentences_with_column(
                 str(on), color, text_field=text_field
             )
         if isinstance(values.get("corpus"), str):
-            values["corpus"] = sources.fitting_sentences(values["corpus"])
+            values["corpus"] = training_data.fitting_sentences(values["corpus"])
         models = [] if model is None else loading.as_list(model)
         is_one = not models or models[0] is model
         if analysis.is_map:
@@ -193,7 +193,7 @@ def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any
 
     Tasks are given by name, all splits of a task as ``STS-B:all``, or as files of pairs.
     """
-    from promptcli.data import senteval, sources
+    from promptcli.data import senteval, training_data
     from promptcli.data.tasks import load_tasks
 
     if takes == "nothing":
@@ -205,7 +205,7 @@ def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any
             )
         return on
     if takes == "sentences" and isinstance(on, str | Path):
-        return sources.fitting_sentences(str(on), text_field=text_field)
+        return training_data.fitting_sentences(str(on), text_field=text_field)
     words = [str(on)] if isinstance(on, str | Path) else list(on)
     if takes != "pairs":
         return words

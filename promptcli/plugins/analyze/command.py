@@ -206,7 +206,7 @@ def _read_input(name: str, words: list[str], folder: Path | None) -> str | list[
     """Return the input as the library takes it: one sentence, sentences, their name, or tasks;
     without words, the default.
     """
-    from promptcli.data import given
+    from promptcli.data import arguments
 
     takes = ANALYSES[name].takes
     form, about, default = _INPUTS[takes]
@@ -222,9 +222,9 @@ def _read_input(name: str, words: list[str], folder: Path | None) -> str | list[
         raise UsageError(f"{name} takes no input; leave out {words[0]!r}")
     if takes == "pairs":
         return words
-    if takes == "texts" or (takes == "sentences" and given.are_sentences(words)):
+    if takes == "texts" or (takes == "sentences" and arguments.are_sentences(words)):
         for sentence in words:
-            given.check_encodable(sentence)
+            arguments.check_encodable(sentence)
         return words
     if len(words) > 1:
         raise UsageError(f"{name} takes {form}, not {len(words)} words; put a sentence in quotes")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from promptcli.data import sources
+from promptcli.data import training_data
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.errors import UsageError
 from promptcli.plugins.domain.synthetic_queries import SyntheticCollection, SyntheticQuery
@@ -137,4 +137,4 @@ def tasks_elsewhere() -> tuple[STSTask, RetrievalTask]:
     """
     lines = _QUESTIONS.read_text(encoding="utf-8").splitlines()
     rows = [(row["query"], row["document"], float(row["grade"])) for row in map(json.loads, lines)]
-    return sources.development_task("demo:dev"), RetrievalTask.of("promptcli's guides", rows)
+    return training_data.development_task("demo:dev"), RetrievalTask.of("promptcli's guides", rows)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from promptcli import errors, notes
-from promptcli.data.retrieval import read_retrieval_folder
+from promptcli.data.retrieval_sets import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask
 from promptcli.errors import UsageError
 from promptcli.models import loading

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from promptcli.backbones import checking, states
-from promptcli.data import sources
+from promptcli.data import training_data
 from promptcli.encoder import batching
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.models import parity
@@ -301,7 +301,7 @@ def compare(encoder: TorchEncoder, folder: Path, run: RunGraph, tool: str) -> fl
 
 def demo_sentences() -> list[str]:
     """Return ``DEMO_SENTENCES`` of the demo sentences."""
-    sentences = sources.fitting_sentences("demo")
+    sentences = training_data.fitting_sentences("demo")
     return sentences[:: len(sentences) // DEMO_SENTENCES]
 
 

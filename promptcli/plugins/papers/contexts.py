@@ -15,7 +15,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.names import words_only
 from promptcli.backbones.published_backbones import published_name
-from promptcli.data import senteval, sources
+from promptcli.data import senteval, training_data
 from promptcli.data.layouts import LAYOUTS
 from promptcli.data.tasks import STSTask, load_tasks
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
@@ -166,16 +166,17 @@ class MeasurementContext:
     @functools.cached_property
     def sentences(self) -> list[str]:
         with senteval.tasks_from(self.data_dir):
-            return sources.fitting_sentences(self.texts.corpus)
+            return training_data.fitting_sentences(self.texts.corpus)
 
-    def examples(self, kind: str) -> sources.TrainingExamples:
+    def examples(self, kind: str) -> training_data.TrainingExamples:
         """Return the training data of a kind in ``EXAMPLES``."""
         source = getattr(self.texts, kind)
         if source is None:
             columns = ", ".join(EXAMPLES[kind][0])
             raise UsageError(f"rows trained on {kind} need a file with columns {columns}")
         return self.once(
-            ("examples", kind), lambda: sources.training_examples(source, layouts=EXAMPLES[kind])
+            ("examples", kind),
+            lambda: training_data.training_examples(source, layouts=EXAMPLES[kind]),
         )
 
     @functools.cached_property

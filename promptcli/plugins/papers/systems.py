@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from promptcli.backbones import devices
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.errors import UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from promptcli.data.sources import stream_sentences
+from promptcli.data.training_data import stream_sentences
 from promptcli.encoder import batching
 from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import MASK, Corpus, Template, Vocabulary

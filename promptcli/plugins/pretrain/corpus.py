@@ -18,7 +18,7 @@ from tokenizers import BertWordPieceTokenizer
 
 from promptcli import errors, notes
 from promptcli.backbones.language_models import MaskedCheckpoint
-from promptcli.data.sources import stream_sentences
+from promptcli.data.training_data import stream_sentences
 from promptcli.errors import UsageError
 from promptcli.storage import files
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from promptcli import errors, notes
 from promptcli.backbones import devices
 from promptcli.backbones.language_models import ContinuedMaskedLM
-from promptcli.data.sources import stream_sentences
+from promptcli.data.training_data import stream_sentences
 from promptcli.encoder import batching
 from promptcli.encoder.prefetching import prefetch
 from promptcli.errors import PromptcliError, UsageError

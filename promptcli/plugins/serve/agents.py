@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 import promptcli
 from promptcli import errors
-from promptcli.data.given import check_texts
+from promptcli.data.arguments import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError

@@ -11,7 +11,7 @@ from promptcli.settings import list_of_names
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-    from promptcli.data.sources import TrainingData
+    from promptcli.data.training_data import TrainingData
     from promptcli.plugins.tune.runs import Space, Tuned
     from promptcli.training.config import Setting
 

@@ -20,7 +20,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.negation import negate
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.batching import bias_batch, padded_bias_batch, to_device
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError

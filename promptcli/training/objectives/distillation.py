@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import to_device

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.layouts import GRADED_PAIRS, LABELLED_PAIRS
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.notes import note

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.layouts import DEFINITIONS
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.method import TrainingSettings

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data import demo
+from promptcli.data.arguments import check_list
 from promptcli.data.cells import cell_text, finite_number
-from promptcli.data.given import check_rows
 from promptcli.data.hub_sets import FILE_OF_SET, hub_file
 from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import (
@@ -194,7 +194,7 @@ def examples_of(
         name = "the data set"
         table = {column: data[column] for column in data.column_names}
     else:
-        items = check_rows(data, "examples")
+        items = check_list(data, "examples")
         if not items:
             raise UsageError("the list has no sentence to train on")
         if isinstance(items[0], dict):

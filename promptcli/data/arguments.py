@@ -1,4 +1,4 @@
-"""Checks of sentences and ids from a program or the command line, not from a file."""
+"""Checks of sentences, ids and folders that a program or the command line passes."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -9,7 +9,7 @@ from typing import Any
 from promptcli.errors import UsageError
 
 
-def check_rows(rows: Any, what: str, kind: str = "text") -> list[Any]:
+def check_list(rows: Any, what: str, kind: str = "text") -> list[Any]:
     """Return rows as a list; messages call the list ``what`` and a row ``kind``."""
     frame = hasattr(rows, "columns") and hasattr(rows, "iloc")
     scalar = not isinstance(rows, Iterable) or getattr(rows, "ndim", 1) == 0
@@ -23,7 +23,7 @@ def check_texts(sentences: str | Sequence[str]) -> list[str]:
     """Return the sentences as a list; a single string becomes a list of one."""
     if isinstance(sentences, str):
         sentences = [sentences]
-    texts = check_rows(sentences, "sentences")
+    texts = check_list(sentences, "sentences")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(
@@ -59,7 +59,7 @@ def check_ids(ids: Any) -> Sequence[Any]:
     """Return ids as 64-bit integers and texts; a range is unchanged."""
     if isinstance(ids, range):
         return ids
-    names = check_rows(ids, "ids", "numbers or text")
+    names = check_list(ids, "ids", "numbers or text")
     for index, name in enumerate(names):
         if isinstance(name, str) and is_unicode(name):
             continue

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from promptcli.data.input_files import names_file, split_text_column
 from promptcli.data.layouts import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, TRIPLETS, ColumnChoice
 from promptcli.data.rows import open_rows
-from promptcli.data.sources import (
+from promptcli.data.training_data import (
     development_task,
     examples_of,
     fitting_sentences,
