@@ -39,6 +39,23 @@ CERTAIN = {
     "denosent": {"decoder_noise": 0.0},
 }
 
+#: Every method, unsupervised and, where it has that form, supervised.
+FORMS = [
+    (name, supervised)
+    for name, forms in METHODS.items()
+    for supervised, form in enumerate(forms)
+    if form
+]
+
+
+def columns_for(name, supervised):
+    """Return a batch of what a form of a method reads."""
+    if name in READ:
+        return READ[name]
+    if supervised:
+        return [*PAIRS, LABELS if name == "consert" else SENTENCES[5:]]
+    return COLUMNS
+
 
 def family_for(name):
     """Return a family of backbones that a method trains."""

@@ -20,7 +20,6 @@ import select
 import signal
 import socket
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -182,14 +181,6 @@ class Program:
         return self._process.exitcode
 
     poll = returncode.fget
-
-    def kill_once_there(self, path: Path) -> None:
-        """Kill the process as soon as a file is there, or has ended without it."""
-        limit = time.monotonic() + 300
-        while not path.exists() and self.poll() is None and time.monotonic() < limit:
-            time.sleep(0.01)
-        self.send_signal(signal.SIGKILL)
-        self.wait()
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)

@@ -19,7 +19,6 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.plugins.papers.classifier import FAST, classify
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.fitting import fit_recipe
-from promptcli.training.methods import METHODS
 from promptcli.training.processes import Processes
 from promptcli.training.step import TrainingStep
 from promptcli.training.trainer import Trainer
@@ -132,22 +131,6 @@ def cosines(first, second):
     return (first * second).sum(1) / norms
 
 
-FORMS = [
-    (name, supervised)
-    for name, pair in METHODS.items()
-    for supervised in (False, True)
-    if pair[supervised]
-]
-
-
-def read_by(name, supervised):
-    if name in learning.READ:
-        return learning.READ[name]
-    if supervised:
-        return [*learning.PAIRS, learning.LABELS if name == "consert" else SENTENCES[5:]]
-    return learning.COLUMNS
-
-
 def learner_of(name, supervised, device, tiny_folder, **changes):
     folder = tiny_folder(learning.family_for(name))
     teacher = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
@@ -162,11 +145,11 @@ def learner_of(name, supervised, device, tiny_folder, **changes):
 assert_equal = functools.partial(learning.assert_equal, tolerance=1e-4)
 
 
-@pytest.mark.parametrize(("name", "supervised"), FORMS)
+@pytest.mark.parametrize(("name", "supervised"), learning.FORMS)
 def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_folder):
     changes = {"dropout": 0.0, **learning.CERTAIN.get(name, {})}
     changes |= {"lora_dropout": 0.0} if learning.family_for(name) == "llama" else {}
-    columns = read_by(name, supervised)
+    columns = learning.columns_for(name, supervised)
     cpu, gpu = (
         learner_of(name, supervised, device, tiny_folder, **changes) for device in ("cpu", "cuda")
     )
@@ -180,7 +163,7 @@ def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_
     assert waits.total() <= 2, waits
 
 
-@pytest.mark.parametrize("name", ["simcse", "dcpcse", "promptbert", "consert", "prompteol"])
+@pytest.mark.parametrize("name", ["simcse", "dcpcse", "prompteol"])
 def test_cached_gradients_have_the_same_dropout(name, cuda, tiny_folder):
     options = {"chunk_tokens": 48, "gradient_caching": False}
     plain = learner_of(name, False, "cuda", tiny_folder, **options)
@@ -215,7 +198,7 @@ def test_products_in_bfloat16_are_near(name, cuda, tiny_folder):
     still = {"dropout": 0.0, **learning.CERTAIN.get(name, {})}
     supervised = name == "pcc-tuning"
     learners = (learner_of(name, supervised, "cuda", tiny_folder, **still) for _ in "ab")
-    columns = read_by(name, supervised)
+    columns = learning.columns_for(name, supervised)
     whole, halved = (
         gradients(next(learners), columns=columns, mixed=mixed) for mixed in (False, True)
     )

@@ -155,7 +155,6 @@ def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1, True, "1"])
-@pytest.mark.parametrize("make", [lambda value: METHODS["simcse"][0].small.replace(epochs=value)])
-def test_settings_keep_to_their_types_and_bounds(make, value):
+def test_settings_keep_to_their_types_and_bounds(value):
     with refusal(r"is not allowed|; give "):
-        make(value)
+        METHODS["simcse"][0].small.replace(epochs=value)

@@ -420,24 +420,6 @@ def test_a_killed_evaluation_goes_on_with_the_task_that_had_not_ended(score, fak
     ]
 
 
-def test_other_pairs_another_protocol_or_another_model_are_measured(run, fake, tmp_path):
-    pairs = tmp_path / "pairs.csv"
-
-    def measure(rows, *words):
-        before = len(fake["encoded"])
-        lines = [f"{'abc'[n % 3] * (n + 1)},{'cab'[n % 2]},{n % 4}" for n in range(rows)]
-        pairs.write_text("\n".join(["sentence1,sentence2,score", *lines]))
-        assert run("eval", "--task", pairs, *words).code == 0
-        return len(fake["encoded"]) > before
-
-    assert measure(6, "-m", "cls")
-    assert not measure(6, "-m", "cls")
-    assert measure(7, "-m", "cls")
-    assert measure(7, "-m", "last-avg")
-    assert measure(7, "-m", "cls", "--protocol", "mteb")
-    assert not measure(6, "-m", "cls")
-
-
 def test_a_damaged_score_is_measured_again(score, fake, home):
     words = ("-m", "cls", "--task", "STS12")
     first = score(*words)

@@ -1,6 +1,4 @@
-"""`promptcli train`: what is typed, printed and kept; a kill and two processes."""
-
-import json
+"""`promptcli train`: what is typed, printed and kept; two processes."""
 
 import pytest
 import torch
@@ -39,29 +37,6 @@ def test_a_run_prints_its_scores_and_keeps_what_was_typed(run, options, registry
     assert facts["command"].startswith("promptcli train --method optiprompt")
     assert facts.keys() >= {"curve", "data", "seed", "versions", "scores", "nearest_words"}
     assert run("optiprompt", *options, "--name", "other", "--json").json["model"] == "other"
-
-
-def test_a_killed_run_ends_at_the_same_numbers(options, tmp_path, monkeypatch):
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setenv("TMPDIR", str(scratch))
-    arguments = ["--threads", "1", "train", "dcpcse", *options, "--steps", 12, "--json"]
-
-    def launch(name, *more):
-        return Program(*arguments, *more, environment={"PROMPTCLI_HOME": str(tmp_path / name)})
-
-    whole, killed = launch("whole"), launch("killed")
-    killed.kill_once_there(tmp_path / "killed" / "runs" / "dcpcse" / "state.safetensors")
-    assert not (tmp_path / "killed" / "models" / "dcpcse").exists() and not list(scratch.iterdir())
-    resumed = launch("killed", "--resume")
-    assert resumed.wait() == 0, resumed.stderr.read()
-    assert whole.wait() == 0, whole.stderr.read()
-    one, two = json.loads(whole.stdout.read()), json.loads(resumed.stdout.read())
-    assert {**one, "seconds": 0} == {**two, "seconds": 0}
-    first, second = (
-        Registry(tmp_path / name).load("dcpcse").tensors for name in ("whole", "killed")
-    )
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_two_processes_make_one_entry(options, tmp_path):

@@ -70,6 +70,7 @@ def test_what_decides_a_score_is_in_its_key(encoder, tiny_backbone, monkeypatch)
 
     assert known(STS) and known(TRANSFER) and known(RETRIEVAL)
     assert not known(replace(STS, protocol="mteb"))
+    assert not known(replace(STS, subsets={"a": Pairs(WORDS, WORDS, np.arange(8.0))}))
     assert not known(replace(RETRIEVAL, ranking="hybrid"))
     assert not known(STS, TorchEncoder(RECIPES["last-avg"], tiny_backbone("bert"), {}))
     assert not known(STS, TorchEncoder(RECIPES["cls"], tiny_backbone("roberta"), {}))

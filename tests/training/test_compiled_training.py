@@ -6,7 +6,6 @@ breaks it; ``PROMPTCLI_TEST_COMPILER=inductor`` (or another backend of torch.com
 
 import os
 import pickle
-from itertools import pairwise
 
 import pytest
 import torch
@@ -16,19 +15,12 @@ from promptcli.backbones import backbone as backbone_module
 from promptcli.backbones.states import Batch, Needs
 from promptcli.recipe import Recipe
 from promptcli.training import step as step_module
-from promptcli.training.methods import METHODS
 from tests import learning
 from tests.comparing import refusal
 from tests.learning import CERTAIN, COLUMNS, assert_equal, gradients, learner_of, step_of
 from tests.tiny import SENTENCES
 
 COMPILER = os.environ.get("PROMPTCLI_TEST_COMPILER", "")
-FORMS = [
-    (name, supervised)
-    for name, pair in METHODS.items()
-    for supervised in (False, True)
-    if pair[supervised]
-]
 
 
 class Counted:
@@ -67,14 +59,6 @@ def options_of(name):
     return certain | ({"lora_dropout": 0.0} if learning.family_for(name) == "llama" else {})
 
 
-def columns_of(name, supervised):
-    if name in learning.READ:
-        return learning.READ[name]
-    if supervised:
-        return [*learning.PAIRS, learning.LABELS if name == "consert" else SENTENCES[5:]]
-    return COLUMNS
-
-
 def compiles_with(monkeypatch, **options):
     monkeypatch.setitem(backbone_module.COMPILE_OPTIONS, "cpu", {"fullgraph": True, **options})
     torch.compiler.reset()
@@ -90,7 +74,7 @@ def test_one_graph_has_the_gradients_and_torchs_own_dropout(bert_folder, monkeyp
 
 
 @pytest.mark.skipif(not COMPILER, reason="the compiler: PROMPTCLI_TEST_COMPILER names no backend")
-@pytest.mark.parametrize(("name", "supervised"), FORMS)
+@pytest.mark.parametrize(("name", "supervised"), learning.FORMS)
 def test_every_method_compiles_to_the_same_gradients(name, supervised, tiny_folder, monkeypatch):
     compiles_with(monkeypatch, backend=COMPILER, dynamic=True)
     models = {}
@@ -104,7 +88,7 @@ def test_every_method_compiles_to_the_same_gradients(name, supervised, tiny_fold
         learner = learner_of(
             name, tiny_folder(family), supervised, models=models, **options_of(name), **changes
         )
-        return gradients(learner, columns=columns_of(name, supervised))
+        return gradients(learner, columns=learning.columns_for(name, supervised))
 
     assert_equal(found(), found(compile=True))
 
@@ -159,27 +143,6 @@ def test_gradient_caching_ends_it(bert_folder, counted, monkeypatch):
     monkeypatch.setattr(step_module.TrainingStep, "_gradients_once", full)
     step_of(learner).gradients(0, COLUMNS)
     assert learner.caching and counted.passes == 0
-
-
-def test_a_run_that_is_resumed_compiles_again_and_saves_the_plain_names(
-    bert_folder, counted, monkeypatch, tmp_path
-):
-    lines, pairs = tmp_path / "text.txt", tmp_path / "pairs.tsv"
-    lines.write_text("\n".join(SENTENCES))
-    rows = [f"{one}\t{other}\t{n % 6}" for n, (one, other) in enumerate(pairwise(SENTENCES[:9]))]
-    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    given = {"data": str(lines), "on": str(pairs), "tests": [str(pairs)], "eval_steps": 100}
-    given |= {"backbone": str(bert_folder), "batch_size": 4, "steps": 3, "offline": True}
-    whole = pc.train("simcse", name="whole", compile=True, **given)
-    passes = counted.passes
-    with learning.stopped_at(monkeypatch, 2), pytest.raises(KeyboardInterrupt):
-        pc.train("simcse", name="mine", compile=True, **given)
-    resumed = pc.train(name="mine", resume=True)
-    assert counted.passes == 2 * passes > 0
-    plain = pc.train("simcse", name="plain", **given)
-    assert plain.entry.tensors.keys() == whole.entry.tensors.keys()
-    for name, tensor in whole.entry.tensors.items():
-        assert torch.equal(tensor, resumed.entry.tensors[name]), name
 
 
 def test_what_cannot_be_compiled_is_one_line(bert_folder, monkeypatch):

@@ -12,11 +12,9 @@ import torch
 from safetensors import safe_open
 
 import promptcli as pc
-from promptcli.errors import PromptcliError
 from promptcli.storage.interrupts import delay_interrupts
 from promptcli.training import trainer as trainer_module
 from promptcli.training.step import TrainingStep
-from tests.comparing import refusal
 from tests.learning import stopped_at
 from tests.processes import Program
 from tests.tiny import SENTENCES
@@ -43,8 +41,12 @@ def options(bert_folder, here):
     }
 
 
-def waits_at(step):
-    """Let a run say that it has come to a step, from 0, and wait there for a signal."""
+def wait_at(step, seconds_to_save):
+    """Let a run say that it has come to a step, from 0, and wait there for a signal.
+
+    Its state is written when so many seconds have passed since it was written last.
+    """
+    trainer_module._SECONDS_TO_SAVE = seconds_to_save
     plain = TrainingStep.gradients
 
     def waiting(trainer, number, *given):
@@ -74,41 +76,28 @@ def assert_same(one, other):
     assert one.scores == other.scores
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_stopped_before_its_first_score_goes_on_where_it_was(number, code, options, home):
+@pytest.mark.parametrize(
+    ("number", "code", "seconds_to_save"),
+    [(signal.SIGINT, 130, 1e9), (signal.SIGTERM, 143, 1e9), (signal.SIGKILL, -9, 0.0)],
+)
+def test_a_run_ended_before_its_first_score_goes_on_where_it_was(
+    number, code, seconds_to_save, options, home
+):
     whole = pc.train("simcse", name="whole", **options)
     arguments = ["--threads", 1, "train", "simcse", "--name", "mine", "--offline"]
     for name, value in options.items():
         if name not in ("offline", "tests", "eval_steps"):
             arguments += [f"--{name.replace('_', '-')}", value]
     arguments += ["--test", "pairs.tsv", "--set", "eval-steps=100"]
-    stopped = Program(*arguments, before=functools.partial(waits_at, 3))
+    stopped = Program(*arguments, before=functools.partial(wait_at, 3, seconds_to_save))
     said = []
     for line in stopped.stderr:
         said.append(line)
         if b"waiting" in line:
             stopped.send_signal(number)
     assert stopped.wait() == code, b"".join(said)
-    assert b"after step 3 of 6" in b"".join(said)
+    assert number == signal.SIGKILL or b"after step 3 of 6" in b"".join(said)
     assert kept_step(home, "mine") == 3
-    assert_same(pc.train(name="mine", resume=True), whole)
-
-
-def test_the_state_is_written_by_time_too(options, home, monkeypatch):
-    whole = pc.train("simcse", name="whole", **options)
-    monkeypatch.setattr(trainer_module, "_SECONDS_TO_SAVE", 0.0)
-
-    def fails(trainer, step, *given):
-        if step == 4:
-            raise PromptcliError("a machine that was lost")
-        return plain(trainer, step, *given)
-
-    plain = TrainingStep.gradients
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingStep, "gradients", fails)
-        with refusal("lost", PromptcliError):
-            pc.train("simcse", name="mine", **options)
-    assert kept_step(home, "mine") == 4
     assert_same(pc.train(name="mine", resume=True), whole)
 
 

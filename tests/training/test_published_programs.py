@@ -13,7 +13,7 @@ import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.storage.runs import Position, load_state, save_state
-from promptcli.training import trainable_encoder, training_settings
+from promptcli.training import training_settings
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.objectives.contrastive import Similarity, negative_view_loss
@@ -21,7 +21,7 @@ from promptcli.training.step import OPTIMIZERS
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, batches, learning_rate, stalled, steps_of
 from tests.comparing import refusal
-from tests.learning import configured_method, gradients, learner_of
+from tests.learning import configured_method, learner_of
 from tests.tiny import SENTENCES
 
 
@@ -213,23 +213,6 @@ def test_a_resumed_fused_optimiser_counts_its_steps_where_the_parameter_is(
     state = other.state[elsewhere["w"]]
     assert state.pop("step").device.type == where
     assert {tensor.device.type for tensor in state.values()} == {"meta"}
-
-
-def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(bert_folder, monkeypatch):
-    taken = []
-    plain = trainable_encoder.checkpoint
-
-    def spy(function, *arguments, **options):
-        taken.append(
-            [argument.device for argument in arguments if isinstance(argument, torch.Tensor)]
-        )
-        return plain(function, *arguments, **options)
-
-    monkeypatch.setattr(trainable_encoder, "checkpoint", spy)
-    learner = learner_of("simcse", bert_folder, gradient_caching=True)
-    gradients(learner)
-    assert taken
-    assert all(devices == [learner.backbone.device] for devices in taken)
 
 
 def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, bert_folder):

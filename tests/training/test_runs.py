@@ -48,7 +48,6 @@ POOLING = {
     "defsent": "last/avg",
 }
 DATA = {"sbert": "nli.tsv", "sbert-regression": "graded.tsv", "pcc-tuning": "graded.tsv"}
-SUPERVISED = ("triplets.tsv", "nli.tsv")
 
 
 @pytest.mark.parametrize(

@@ -21,35 +21,15 @@ from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import Similarity, contrastive_loss
 from promptcli.training.trainer import batches, source_shares, steps_of
 from tests.comparing import gap, refusal
-from tests.learning import family_for, learner_of
-from tests.reference.losses import cosine
+from tests.learning import FORMS, family_for, learner_of
 from tests.tiny import SENTENCES
 
 SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert", "mpnet"]
-FORMS = [
-    (name, supervised, pair[supervised])
-    for name, pair in METHODS.items()
-    for supervised in (False, True)
-]
 CONTRASTIVE = [
     (name, supervised)
-    for name, supervised, form in FORMS
-    if form and form.objective == "contrastive"
+    for name, supervised in FORMS
+    if METHODS[name][supervised].objective == "contrastive"
 ]
-
-
-@pytest.mark.parametrize("hard", [False, True])
-def test_the_contrastive_loss_is_the_papers(hard):
-    generator = torch.Generator().manual_seed(0)
-    first, second, third = (torch.randn(5, 7, generator=generator) for _ in range(3))
-    expected = 0.0
-    for i in range(5):
-        others = [*second.tolist(), *(third.tolist() if hard else [])]
-        scores = [math.exp(cosine(first[i].tolist(), other) / 0.05) for other in others]
-        expected -= math.log(scores[i] / sum(scores)) / 5
-    candidates = torch.cat([second, third]) if hard else second
-    got = contrastive_loss(first, candidates, Similarity(0.05))
-    assert float(got) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "opt", "llama", "qwen2"])

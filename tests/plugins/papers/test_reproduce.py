@@ -171,16 +171,8 @@ def test_published_figures_are_the_papers():
     ):
         assert name in tables
     manual = next(row for row in tables["promptbert/5"].rows if row.method == "prompt manual")
-    assert list(manual.published.values()) == [
-        60.96,
-        73.83,
-        62.18,
-        71.54,
-        68.68,
-        70.60,
-        67.16,
-        67.85,
-    ]
+    printed = "60.96 73.83 62.18 71.54 68.68 70.60 67.16 67.85"
+    assert [f"{figure:.2f}" for figure in manual.published.values()] == printed.split()
     assert tables["ditto/4"].rows[0].published["diagonal-pearson"] == 64.34
 
 
@@ -275,8 +267,6 @@ def test_another_backbone_has_no_difference_and_every_row_stays(context):
     assert [line.kind for line in lines] == ["measured", "interval", "published"]
     assert heads(document)[-1] == "Avg (5 of 7)"
     assert lines[2].label == "published for bert-base-uncased"
-    # the published average shown is that of the tasks that are there
-    assert lines[2].cells[-1] == f"{np.mean([42.38, 56.74, 50.6, 56.82, 58.15]):.2f}"
     assert any("other backbones" in line for line in caption(document))
 
 
@@ -356,13 +346,6 @@ def test_dittos_rows_take_a_head(context, tiny_folder):
         "not_measured"
     ]["Avg"]
     assert "head '9-1' does not exist" in reason
-
-
-@pytest.mark.usefixtures("as_mini")
-def test_a_head_that_does_not_exist_is_the_reason_of_its_rows(context):
-    document = measure_table(table("ditto/1"), context(head="9-9"))
-    reasons = {reason for row in document["rows"] for reason in row["not_measured"].values()}
-    assert any("head '9-9' does not exist" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(
@@ -503,35 +486,21 @@ def examples(tmp_path):
 
 
 @pytest.mark.usefixtures("as_mini")
-@pytest.mark.parametrize(
-    ("name", "method", "row", "settings"),
-    [
-        ("dcpcse/2", "dcpcse", "DCPCSE w/o MLM", {"learning_rate": 3.0, "prefix_length": 4}),
-        ("ditto/1", "simcse", "SimCSE", {"learning_rate": 3e-2}),
-    ],
-)
-def test_trained_rows_are_those_of_training(
-    context, examples, bert_folder, senteval, monkeypatch, name, method, row, settings
-):
-    quick = find_method(method, supervised=False)
-    quick = dataclasses.replace(
-        quick, small=quick.small.replace(**settings, epochs=4, eval_steps=1)
-    )
-    monkeypatch.setitem(METHODS, method, (quick, None))
-    document = measure_table(table(name), context(corpus=examples, seeds=(42,)))
-    measured = row_of(document, row)
+def test_trained_rows_are_those_of_training(context, examples, bert_folder, senteval, monkeypatch):
+    settings = {"learning_rate": 3.0, "prefix_length": 4, "epochs": 4, "eval_steps": 1}
+    quick = find_method("dcpcse", supervised=False)
+    quick = dataclasses.replace(quick, small=quick.small.replace(**settings))
+    monkeypatch.setitem(METHODS, "dcpcse", (quick, None))
+    document = measure_table(table("dcpcse/2"), context(corpus=examples, seeds=(42,)))
+    measured = row_of(document, "DCPCSE w/o MLM")
     assert measured["fitted"] and document["seeds"]["training"] == [42]
     assert any("corpus examples.txt" in line for line in caption(document))
-    given = {
-        "backbone": str(bert_folder),
-        "on": "STS-B:dev",
-        "data_dir": senteval,
-        "seed": 42,
-    }
-    assert measured["training"]["method"] == method
+    given = {"backbone": str(bert_folder), "on": "STS-B:dev", "data_dir": senteval, "seed": 42}
+    assert measured["training"]["method"] == "dcpcse"
     assert measured["training"]["epochs"] == 4
-    assert any("differs from the paper" in line for line in caption(document))
-    found = pc.train(method, str(examples), **given)
+    said = "\n".join(caption(document))
+    assert "differs from the paper: " in said and "learning rate 3 (" in said
+    found = pc.train("dcpcse", str(examples), **given)
     # the numbers that are kept were learned
     assert max(found.curve, key=lambda score: score.value).step > 0
     scores = pc.evaluate(found.encoder, THERE, data_dir=senteval)
@@ -564,15 +533,6 @@ def test_a_trained_row_has_all_settings_and_says_how_they_differ(context, exampl
     changes = {"denoising": True}
     _, plain = settings_of(context, "promptbert-no-denoising", corpus=examples, changes=changes)
     assert plain["denoising"] is False
-    [line] = report._about_settings([facts_of_row(facts)])
-    assert f"temperature {ours} ({published.temperature})" in line
-
-
-def facts_of_row(training):
-    published = {"backbone": "bert-base-uncased"}
-    row = {"method": "PromptBERT", "setting": "unsup", "figures": {"Avg": {"value": 1.0}}}
-    row |= {"head": None, "fitted_on": None}
-    return {**row, "training": training, "published": published, "run": "trained:promptbert"}
 
 
 @pytest.mark.usefixtures("as_mini")

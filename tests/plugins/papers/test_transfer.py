@@ -1,7 +1,6 @@
 """Transfer tasks: the readers, the folds, the classifier next to a plain one, and the command."""
 
 import dataclasses
-import functools
 import itertools
 import json
 from contextlib import nullcontext
@@ -179,9 +178,6 @@ def test_a_malformed_file_is_named_with_its_line(data, name, files, content, mes
         load_any(data, [TaskName(name)])
 
 
-# --- folds
-
-
 # --- the classifier
 
 
@@ -211,32 +207,6 @@ def test_fits_side_by_side_are_the_plain_fits(training):
             assert torch.allclose(mine[:, -1], layer.bias, atol=2e-4)
 
 
-def test_the_three_ways_are_the_plain_ones():
-    training = dataclasses.replace(SMALL, seed=5)
-    features, labels = points(75)
-    done = []
-    with stages_shown(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
-        found = classify({"all": (features, labels)}, training)
-    # whatever the seed, as in SentEval
-    drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=1111)
-    assert (found.test, found.dev) == plain.plain_nested(features, labels, drawn, SMALL, 2, 5)
-    assert sum(done) == pytest.approx(1) and len(found.decays) == 3 and 50 < found.test < 100
-    assert len(done) > 3  # a step of the progress is a classifier, not a fold
-    assert len(found.right) == 75 and 100 * found.right.mean() == pytest.approx(found.test, abs=1)
-    learn, dev, test = points(75), points(30), points(60)
-    found = classify({"train": learn, "test": test}, training)
-    drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=5)
-    assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, drawn, SMALL, 2, 5)
-    assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
-        found.test, abs=0.01
-    )
-    found = classify({"train": learn, "dev": dev, "test": test}, training)
-    assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
-        found.test, abs=0.01
-    )
-    assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
-
-
 OFFICIAL = Path(__file__).parents[2] / "reference/official/senteval.json"
 _WAYS = ("nested-folds", "folds-and-test", "pairs", "splits")
 
@@ -264,8 +234,14 @@ def test_accuracies_are_the_official_ones(case):
         splits[split], start = (features[start:stop], labels[start:stop]), stop
     seed = expected.get("seed", 1111)
     training = dataclasses.replace({"fast": FAST, "full": FULL}[size], seed=seed)
-    found = classify(splits, training)
+    done = []
+    with stages_shown(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
+        found = classify(splits, training)
     assert (found.test, found.dev) == (expected["accuracy"], expected["dev"])
+    assert sum(done) == pytest.approx(1) and len(done) >= 3
+    tested = splits.get("test", splits.get("all"))[1]
+    assert len(found.right) == len(tested)
+    assert 100 * found.right.mean() == pytest.approx(found.test, abs=1)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
