@@ -85,6 +85,7 @@ class TorchEncoder(Encoder):
         tensors: Mapping[str, Tensor],
         *,
         leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
+        name: str = "",
         graphs: Sequence[Graph] = (),  # exported models (ONNX), one for each prompt of the recipe
     ) -> None:
         self.backbone = backbone
@@ -128,6 +129,7 @@ class TorchEncoder(Encoder):
             backbone.tokenizer,
             backbone.provenance,
             leading=leading,
+            name=name,
             room=backbone.max_tokens - self.prompt.length,
             device_name=str(backbone.device),
         )
@@ -351,11 +353,10 @@ class TorchEncoder(Encoder):
         target = torch.device(choose_device(str(device)))
         if target == self.device:
             return self
-        moved = type(self)(
-            self.recipe, self.backbone.to(target), self.tensors(), leading=self.leading
+        backbone = self.backbone.to(target)
+        return type(self)(
+            self.recipe, backbone, self.tensors(), leading=self.leading, name=self.name
         )
-        moved.name = self.name
-        return moved
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the parts, weights included.
@@ -363,7 +364,7 @@ class TorchEncoder(Encoder):
         A graph is left out; torch computes instead.
         """
         parts = (self.recipe, self.backbone, self.tensors())
-        return functools.partial(type(self), leading=self.leading), parts, {"name": self.name}
+        return functools.partial(type(self), leading=self.leading, name=self.name), parts
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
@@ -397,9 +398,9 @@ class TorchEncoder(Encoder):
             self.backbone,
             self.tensors(),
             leading=self.leading.with_default(text),
+            name=self.name,
             graphs=[] if self.graph is None else [self.graph],
         )
-        encoder.name = self.name
         if self.graph is not None:
             # a graph has fixed pooling and mask positions, and the bias of its template
             exported = (self.pooling.spec, self.template.masks)
@@ -433,6 +434,7 @@ def build_encoder(
     tensors: Mapping[str, Tensor] | None = None,
     backbone: Backbone | None = None,
     leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
+    name: str = "",
 ) -> TorchEncoder:
     """Make the encoder of a recipe, with its backbone.
 
@@ -453,7 +455,7 @@ def build_encoder(
         backbone.tf32 = dtype == TF32
         if tuned:
             backbone.tune(tuned)
-    return TorchEncoder(recipe, backbone, tensors or {}, leading=leading)
+    return TorchEncoder(recipe, backbone, tensors or {}, leading=leading, name=name)
 
 
 def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -65,7 +65,6 @@ class Encoder(abc.ABC):
         (256,)
     """
 
-    name = ""  #: of the model that it was opened as, for messages and manifests
     #: its backbone, for sharing; None if it is tuned or only word vectors
     loaded_backbone: "Backbone | None" = None
     ordered = False  #: whether the first columns of a vector are a usable one, see ``Transform``
@@ -88,9 +87,11 @@ class Encoder(abc.ABC):
         provenance: Provenance,
         *,
         leading: LeadingTexts,
+        name: str,
         room: int,
         device_name: str = "cpu",
     ) -> None:
+        self.name = name  #: of the model that it was opened as, for messages and manifests
         #: with its parts written out: template text, Ditto head, period
         self.recipe = recipe.resolve()
         self.template = template

@@ -35,6 +35,7 @@ def static_encoder(
     device: str,
     dtype: str,
     leading: LeadingTexts,
+    name: str,
     on_torch: Callable[[], Any],
 ) -> "StaticEncoder | None":
     """Return the encoder of a recipe that averages word vectors, on the CPU; None for all others.
@@ -59,7 +60,9 @@ def static_encoder(
     if table.provenance.family == TABLE:
         check_words_only(recipe, table=True)
     rounded = _DTYPES[dtype] if table.of_language_model else "float32"
-    return StaticEncoder(recipe, table, tensors, dtype=rounded, leading=leading, on_torch=on_torch)
+    return StaticEncoder(
+        recipe, table, tensors, dtype=rounded, leading=leading, name=name, on_torch=on_torch
+    )
 
 
 def averages_words(recipe: Recipe, leading: LeadingTexts) -> bool:
@@ -119,6 +122,7 @@ class StaticEncoder(Encoder):
         *,
         dtype: str,
         leading: LeadingTexts,
+        name: str,
         on_torch: Callable[[], Any],
     ) -> None:
         tokenizer = table.tokenizer
@@ -128,6 +132,7 @@ class StaticEncoder(Encoder):
             tokenizer,
             table.provenance,
             leading=leading,
+            name=name,
             room=table.max_tokens,
         )
         self._table = table
@@ -160,16 +165,15 @@ class StaticEncoder(Encoder):
             on_torch: Encoder = self.on_torch().with_leading_text(text)
             return on_torch
         text, recipe = self._with_text(text)
-        encoder = StaticEncoder(
+        return StaticEncoder(
             recipe,
             self._table,
             self._tensors,
             dtype=self._dtype,
             leading=self.leading.with_default(text),
+            name=self.name,
             on_torch=lambda: self.on_torch().with_leading_text(text),
         )
-        encoder.name = self.name
-        return encoder
 
     def encode_windows(
         self,

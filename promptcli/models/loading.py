@@ -339,11 +339,16 @@ def open_encoder(
     # an average of rows is not faster in fewer bits, and is the same on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
         dtype = "float32"
-    how: dict[str, Any] = {"device": device, "dtype": dtype, "leading": entry.prompts}
+    how: dict[str, Any] = {
+        "device": device,
+        "dtype": dtype,
+        "leading": entry.prompts,
+        "name": entry.name,
+    }
     loaded = [peer.loaded_backbone for peer in peers if peer.loaded_backbone is not None]
 
     def on_torch() -> "TorchEncoder":
-        made = look_up("backend", choice.backend, BACKENDS)(
+        return look_up("backend", choice.backend, BACKENDS)(
             recipe,
             folder=home_folder() / "cache" / "graphs",
             rows=rows,
@@ -352,14 +357,11 @@ def open_encoder(
             tensors=entry.tensors,
             **how,
         )
-        made.name = entry.name
-        return made
 
     encoder: Encoder | None = None
     if choice.backend == "torch":
         encoder = static_encoder(recipe, entry.tensors, on_torch=on_torch, **how)
     encoder = encoder or on_torch()
-    encoder.name = entry.name
     _note_choice(choice, entry)
     return encoder
 

@@ -395,11 +395,9 @@ def test_the_prompts_of_a_mean_are_not_denoised_after_a_transform(bert):
 
 
 def test_a_pickled_encoder_keeps_its_name(bert):
-    encoder = TorchEncoder(Recipe(pooling="last/avg"), bert, {})
-    encoder.name = "mine"
-    make, parts, state = encoder.__reduce__()
+    encoder = TorchEncoder(Recipe(pooling="last/avg"), bert, {}, name="mine")
+    make, parts = encoder.__reduce__()
     copy = make(*parts)
-    copy.__dict__.update(state)
     assert copy.name == "mine"
     assert np.array_equal(copy.encode(SENTENCES[:3]), encoder.encode(SENTENCES[:3]))
 

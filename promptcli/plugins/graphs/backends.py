@@ -101,6 +101,7 @@ class GraphBackend:
             encoder.backbone,
             encoder.tensors(),
             leading=encoder.leading,
+            name=encoder.name,
             graphs=graphs,
         )
 
