@@ -1,4 +1,4 @@
-"""Threads that do not delay the end of the process: their reader may have gone."""
+"""A thread whose work does not delay the end of the process."""
 
 import queue
 import threading
@@ -15,15 +15,15 @@ COMPUTING = "promptcli-computing"
 
 
 def computing() -> bool:
-    """Return whether a thread with that name is running."""
+    """Return whether a ``Worker`` is at work."""
     return any(thread.name == COMPUTING for thread in threading.enumerate())
 
 
 class Worker(Executor):
     """One thread; unlike a ThreadPoolExecutor's, the end of the process does not wait for its work.
 
-    Every error of the work is raised as an ``Exception``. A Rust panic is a ``BaseException``, and
-    callers would not catch it.
+    Every error of the work is raised as an ``Exception``, even a Rust panic, which callers would
+    not catch otherwise.
     """
 
     def __init__(self, prepare: Callable[[], None] | None = None) -> None:

@@ -19,7 +19,13 @@ from torch.nn import functional
 from promptcli.backbones import dropout as quick
 from promptcli.backbones import kernels
 from promptcli.backbones.checking import transformers
-from promptcli.backbones.sliding_masks import LONG, AttentionMask, SlidingMask, in_blocks, whole
+from promptcli.backbones.sliding_masks import (
+    LONG,
+    AttentionMask,
+    SlidingMask,
+    attend_in_blocks,
+    full_mask,
+)
 from promptcli.backbones.states import Contrast, Needs, Prepending, Rerouting
 
 NAME = "promptcli"
@@ -134,7 +140,7 @@ class AttentionHook:
         if layer not in rerouting.layers:
             return key, value, mask
         assert before is not None
-        mask = whole(mask)
+        mask = full_mask(mask)
         if mask is None:
             mask = torch.zeros(1, 1, 1, key.size(2), dtype=key.dtype, device=key.device)
         mask = functional.pad(kernels.additive_mask(mask, key.dtype), (1, 0), value=rerouting.bias)
@@ -315,7 +321,7 @@ def attention(
         with_logsumexp = functools.partial(
             kernels.attention_with_logsumexp, scale=scale, softcap=softcap
         )
-        output, logsumexp = in_blocks(with_logsumexp, query, key, value, attention_mask)
+        output, logsumexp = attend_in_blocks(with_logsumexp, query, key, value, attention_mask)
         # a_ii = exp(q_i . k_i * scale + m_ii) / sum_j exp(q_i . k_j * scale + m_ij)
         hook.recorded.diagonals[layer] = (own - logsumexp).exp()
     else:
@@ -323,7 +329,7 @@ def attention(
         dropped = functools.partial(
             attend, probability=dropout, scale=scale, softcap=softcap, causal=only_causal
         )
-        output = in_blocks(dropped, query, key, value, attention_mask)
+        output = attend_in_blocks(dropped, query, key, value, attention_mask)
     mixed = output.transpose(1, 2).contiguous()
     return hook.pass_on(layer, mixed), None
 
@@ -353,7 +359,7 @@ def _scores_at(
     """Return the rows (n, h, q, t) of the attention matrix at one position (n,) of each input, all
     for None.
     """
-    seen = whole(mask)
+    seen = full_mask(mask)
     if places is not None:
         inputs = torch.arange(query.size(0), device=query.device)
         query = query[inputs, :, places].unsqueeze(2)
@@ -399,7 +405,7 @@ def with_prefix(
     """Put a prefix in front of keys and values (n, h', t, d/h), and widen the mask by it."""
     n = key.size(0)
     keys, values = (part.expand(n, *part.shape[-3:]).to(key.dtype) for part in prefix)
-    mask = whole(mask)
+    mask = full_mask(mask)
     if mask is not None:
         attended = True if mask.dtype == torch.bool else 0.0
         mask = functional.pad(mask, (keys.size(-2), 0), value=attended)

@@ -23,7 +23,7 @@ from promptcli.backbones.attention_hook import NO_HOOK, AttentionHook, attend, a
 from promptcli.backbones.dropout import dropout
 from promptcli.backbones.families import FAMILIES, BertPlan, Family
 from promptcli.backbones.kernels import additive_mask
-from promptcli.backbones.sliding_masks import whole
+from promptcli.backbones.sliding_masks import full_mask
 from promptcli.storage.typed_documents import convert
 
 _TANH = functools.partial(functional.gelu, approximate="tanh")
@@ -168,7 +168,7 @@ class _SelfAttention(nn.Module):
             return mixed.flatten(2)
         keys, values, seen = hook.widen(-1, keys, values, mask_at(mask, slots))
         scale = queries.size(-1) ** -0.5
-        mixed = attend(queries, keys, values, whole(seen), probability, scale)
+        mixed = attend(queries, keys, values, full_mask(seen), probability, scale)
         return mixed.transpose(1, 2).flatten(2)
 
 
@@ -323,7 +323,7 @@ class BertModel(nn.Module):
         return bias + additive_mask(mask, bias.dtype)
 
 
-def buckets(distances: Tensor) -> Tensor:
+def bucket_distances(distances: Tensor) -> Tensor:
     """Return the bucket of every distance j - i of a key j from a query i (Raffel et al. 2020).
 
     Near distances have a bucket each, farther ones share buckets whose widths grow like their
@@ -342,7 +342,7 @@ def relative_bias(table: Tensor, length: int) -> Tensor:
     """Return the bias of all pairs of t tokens, (1, h, t, t), from a table (buckets, h)."""
     places = torch.arange(length, device=table.device)
     distances = torch.arange(1 - length, length, device=table.device)
-    by_distance = table[buckets(distances)].T
+    by_distance = table[bucket_distances(distances)].T
     pairs = places.unsqueeze(0) - places.unsqueeze(1) + length - 1
     return by_distance[:, pairs].unsqueeze(0)
 

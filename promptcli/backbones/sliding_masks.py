@@ -43,7 +43,7 @@ class SlidingMask:
             blocks.append((queries, keys, self._between(queries, keys)))
         return blocks
 
-    def whole(self) -> Tensor:
+    def full(self) -> Tensor:
         """Return the complete mask, (n or 1, 1, t, t) bool."""
         everything = slice(0, self.length)
         return self._between(everything, everything)
@@ -62,14 +62,14 @@ class SlidingMask:
 AttentionMask = Tensor | SlidingMask | None  #: of an attention
 
 
-def whole(mask: AttentionMask) -> Tensor | None:
+def full_mask(mask: AttentionMask) -> Tensor | None:
     """Return a mask as a tensor, for code that needs all keys at once."""
     if isinstance(mask, SlidingMask):
-        return mask.whole()
+        return mask.full()
     return mask
 
 
-def in_blocks(
+def attend_in_blocks(
     attend: Callable[[Tensor, Tensor, Tensor, Tensor | None], Attended],
     query: Tensor,
     key: Tensor,

@@ -43,7 +43,7 @@ from promptcli.storage.locks import in_use
 
 
 @dataclass(frozen=True)
-class Embedded:
+class EmbedResult:
     """The result of ``embed`` on a file."""
 
     output: Path | None  #: the vector file; None: a stream
@@ -80,7 +80,7 @@ def embed(
     force: bool = False,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
-) -> Embedded: ...
+) -> EmbedResult: ...
 def embed(
     source: Any,
     output: str | Path | BinaryIO | None = None,
@@ -97,7 +97,7 @@ def embed(
     force: bool = False,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
-) -> Embedded | NDArray[np.float32]:
+) -> EmbedResult | NDArray[np.float32]:
     """Encode sentences: a list into an array, a file into a vector file.
 
     Row i of the vectors is sentence i of a list, or line i of a file, from 0; blank lines keep
@@ -130,7 +130,7 @@ def embed(
             line of a text is blank instead.
 
     Returns:
-        The vectors (n, d), float32, of a list; an ``Embedded`` of a file.
+        The vectors (n, d), float32, of a list; an ``EmbedResult`` of a file.
 
     Raises:
         NotFoundError: The file or the model is missing.
@@ -178,10 +178,10 @@ def _embed_rows(
     *,
     batch_size: int | None,
     force: bool,
-) -> Embedded:
+) -> EmbedResult:
     """Encode the rows of a file or a stream into a vector file or a stream."""
     path = source if isinstance(source, Path) else STANDARD
-    target = vectors.output_of(path, output, settings)
+    target = vectors.choose_output(path, output, settings)
     earlier = None
     if target is not None and not force:
         earlier = vectors.reusable_manifest(target, path, settings)
@@ -194,7 +194,7 @@ def _embed_rows(
         encoder = open_encoder(rows=count, calibration=calibration)
         if target is not None and earlier is not None:
             if (earlier.fingerprint, earlier.model) == (encoder.fingerprint, encoder.provenance):
-                return Embedded(target, encoder, earlier.report, None)
+                return EmbedResult(target, encoder, earlier.report, None)
             check_output(target, force=False)  # another encoder made it
         start = time.perf_counter()
         if settings.split:
@@ -211,7 +211,7 @@ def _embed_rows(
                 force=force,
                 progress=advance,
             )
-    return Embedded(target, encoder, report, time.perf_counter() - start)
+    return EmbedResult(target, encoder, report, time.perf_counter() - start)
 
 
 def _texts(
@@ -223,7 +223,7 @@ def _texts(
 
 
 @dataclass(frozen=True)
-class EmbeddedParts:
+class PartsResult:
     """The result of ``embed_parts``."""
 
     folder: Path
@@ -255,7 +255,7 @@ def embed_parts(
     force: bool = False,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
-) -> EmbeddedParts:
+) -> PartsResult:
     """Encode files into a folder of Parquet parts, by one process or many.
 
     Parts that exist are not made again.
@@ -334,7 +334,7 @@ def embed_parts(
     if shard is None:
         remove_leftovers(folder)  # of processes that were killed
     existing = len(part_folder.parts_in(folder, shards))
-    return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
+    return PartsResult(folder, manifest, missing, existing, time.perf_counter() - start)
 
 
 def _find_reachable(names: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from promptcli.encoder.prefetching import one_late, prefetch
+from promptcli.encoder.prefetching import delay_by_one, prefetch
 from promptcli.encoder.template import ModelInputs
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def encode_stream(
         for chunk, inputs in tokenized
     )
     parts = defaultdict[Any, list[Embeddings]](list)
-    for chunk, fetches in one_late(begun):
+    for chunk, fetches in delay_by_one(begun):
         for fetch in fetches:
             for encoder, embeddings in fetch().items():
                 parts[encoder].append(embeddings)

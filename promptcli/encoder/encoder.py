@@ -76,7 +76,7 @@ class TorchEncoder(Encoder):
     words: nothing is learned.
     """
 
-    prompt: Prompt  #: of several prompts, the first
+    prompt: Prompt  #: the first of several prompts
 
     def __init__(
         self,
@@ -438,13 +438,13 @@ def build_encoder(
 ) -> TorchEncoder:
     """Make the encoder of a recipe, with its backbone.
 
-    For device and dtype see ``load``. ``backbone`` is a loaded one to share; tensors of a tuned
-    backbone get their own copy.
+    For device and dtype see ``load``. ``backbone`` is a loaded one to share. Tuned tensors never go
+    into it: they get a copy.
     """
     if words_only(recipe.backbone):
         check_words_only(recipe)  # before they are read
     tuned = tuned_weights(tensors or {})
-    if backbone is None or tuned:  # tuned weights never go into a shared backbone
+    if backbone is None or tuned:
         device = choose_device(device)
         backbone = load_backbone(
             recipe.backbone,
@@ -459,9 +459,7 @@ def build_encoder(
 
 
 def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a tuned backbone among an entry's tensors, under the backbone's own
-    names.
-    """
+    """Return the weights of a tuned backbone among an entry's tensors, by the backbone's names."""
     return {
         name.removeprefix(TUNED): tensor
         for name, tensor in tensors.items()

@@ -28,13 +28,13 @@ def prefetch(
                 (item, pool.submit(contextvars.copy_context().run, work, item))
                 for item in itertools.chain(few, remaining)
             )
-            for item, result in one_late(started):
+            for item, result in delay_by_one(started):
                 yield item, result.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def one_late(items: Iterable[Item]) -> Iterator[Item]:
+def delay_by_one(items: Iterable[Item]) -> Iterator[Item]:
     """Yield every item once the next one is made."""
     with_end = itertools.chain(items, [None])
     return (item for item, _ in itertools.pairwise(with_end))  # type: ignore[misc]

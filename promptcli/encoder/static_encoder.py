@@ -38,9 +38,9 @@ def static_encoder(
     name: str,
     on_torch: Callable[[], Any],
 ) -> "StaticEncoder | None":
-    """Return the encoder of a recipe that averages word vectors, on the CPU; None for all others.
+    """Return the encoder of a recipe that averages word vectors on the CPU; None for other recipes.
 
-    Only this function decides which encoders do without torch. ``on_torch`` makes the same encoder
+    No other function decides which encoders do without torch. ``on_torch`` makes the same encoder
     on torch.
     """
     tuned_rows = TUNED + TUNED_ROWS

@@ -19,7 +19,7 @@ from promptcli.errors import UsageError, WrongKindError
 from promptcli.recipe import MASK, SLOT
 
 _PROBE = "cat"  # a sentence
-#: The placeholder in front of a block, and the one for a block in front of the whole text.
+#: A block's two placeholders: the one in front of the block, the one in front of the whole text.
 OF_BLOCK, OF_TEXT = -1, -2
 _CLOSING = "\"'”’»)\\]」』】〟"  # noqa: RUF001
 _UNSPACED = "。．｡！？"  # noqa: RUF001 - end marks of scripts without spaces
@@ -217,8 +217,7 @@ class Template:
         ids = pieces
         if self.copies > 1:
             ids = RaggedIds.side_by_side([pieces.between([], self.between), pieces])
-        # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one
-        # of padding
+        # an empty sentence has no token if neither tokenizer nor template adds one: it gets padding
         return ModelInputs(ids.between(self.prefix, self.suffix).filled(self._tokenizer.pad), cut)
 
     def _shortened(self, pieces: RaggedIds, cut: np.ndarray, room: int) -> RaggedIds:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.vectors import Manifest, names_apart
+from promptcli.data.vectors import Manifest, tell_apart
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry, portable
@@ -92,7 +92,7 @@ class Origin:
             hint: The remedy.
         """
         if self.fingerprint != other.fingerprint:
-            made_by, given = names_apart(
+            made_by, given = tell_apart(
                 (self.name, self.fingerprint), (other.name, other.fingerprint)
             )
             message = f"{name} was made with {made_by}, not with {given}{hint}"

@@ -22,7 +22,7 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import build_states, read_states
-from promptcli.encoder.pooling.attention import ALPHA, kept_or_all, kept_tokens, slot_of
+from promptcli.encoder.pooling.attention import ALPHA, kept_or_all, slot_of, tokens_above
 from promptcli.grammar import parse_states
 from promptcli.notes import stage
 
@@ -77,7 +77,7 @@ HEAD_WEIGHTS = {
             )
         ),
         _rows_of,
-        lambda attention, batch: kept_or_all(kept_tokens(attention, batch, ALPHA), batch).float(),
+        lambda attention, batch: kept_or_all(tokens_above(attention, batch, ALPHA), batch).float(),
         suffix=f";{ALPHA:g}",
         part="row at the slot",
     ),

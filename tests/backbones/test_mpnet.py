@@ -15,7 +15,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from promptcli.backbones import kernels
 from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded
 from promptcli.backbones.backbone_files import save_weights
-from promptcli.backbones.bert import BertModel, buckets, relative_bias
+from promptcli.backbones.bert import BertModel, bucket_distances, relative_bias
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.backbones.states import Needs
@@ -62,7 +62,7 @@ def bucket_of(distance):
 
 def test_a_bucket_is_the_formula_and_transformers():
     distances = torch.arange(-600, 601)
-    found = buckets(distances)
+    found = bucket_distances(distances)
     assert torch.equal(found, MPNetEncoder.relative_position_bucket(distances))
     for distance, bucket in zip(distances.tolist(), found.tolist(), strict=True):
         if abs(distance) not in (16, 32, 64):  # whole logarithms, where rounding decides

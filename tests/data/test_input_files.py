@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from promptcli.data.input_files import find_inputs, needs_network
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import EmbedSettings
-from promptcli.data.vectors.part_folder import check_ids, check_same, count_input, read_range
+from promptcli.data.vectors.part_folder import check_ids, check_same_files, count_input, read_range
 from promptcli.errors import NotFoundError, UsageError
 from tests.comparing import refusal
 from tests.reading import records
@@ -120,12 +120,12 @@ def test_a_changed_file_is_found_and_a_copied_one_is_not_blamed(tmp_path):
     path.write_text("one\ntwo\n")
     file = count_input(str(path), EmbedSettings())
     os.utime(path, ns=(1, 1))
-    assert check_same([file], [str(path)], "it")[0].sha256 == file.sha256
+    assert check_same_files([file], [str(path)], "it")[0].sha256 == file.sha256
     path.write_text("one\ntwx\n")
     with refusal(r"a\.txt is not the file that it was started with"):
         read_rows([file], 0, 1)
     with refusal("started with 1 input file, not 2"):
-        check_same([file], [str(path), str(path)], "it")
+        check_same_files([file], [str(path), str(path)], "it")
 
 
 def test_file_systems_of_fsspec():

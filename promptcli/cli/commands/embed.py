@@ -27,7 +27,7 @@ from promptcli.notes import note_counts
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
-    from promptcli.embedding import Embedded, EmbeddedParts
+    from promptcli.embedding import EmbedResult, PartsResult
 
 _PARTS = "Parts"
 
@@ -194,7 +194,7 @@ def _is_stream(source: str | BinaryIO) -> bool:
     return not isinstance(source, str) or Path(split_columns(source)[0]).is_fifo()
 
 
-def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
+def _show(made: "EmbedResult", precision: str, *, as_json: bool) -> None:
     report = made.report
     width = made.encoder.width
     limit = f"{made.encoder.max_length:,} tokens"
@@ -215,7 +215,7 @@ def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
         result_json({"output": str(made.output), "dim": width, "precision": precision, **counts})
 
 
-def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
+def _show_parts(made: "PartsResult", *, as_json: bool) -> None:
     manifest = made.manifest
     rate = "none made"
     if made.made:

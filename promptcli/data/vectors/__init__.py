@@ -23,7 +23,7 @@ from promptcli.data.vectors.formats import (
     VectorFormat,
     as_floats,
 )
-from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
+from promptcli.data.vectors.precision import PRECISIONS, Loss, QuantizedVectors
 from promptcli.errors import CheckFailedError, UsageError, look_up
 from promptcli.recipe import LeadingTexts
 from promptcli.storage.files import sha256
@@ -62,7 +62,8 @@ class EmbedReport:
     loss: Loss | None = None
     #: (2, d): minimum and maximum of each dimension, by which int8 is read
     ranges: list[list[float]] | None = None
-    blank_rows: list[list[int]] | None = None  #: runs (start, stop) of blank rows; None: not known
+    #: runs (start, stop) of blank rows; None: unknown
+    blank_rows: list[list[int]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +125,8 @@ class Vectors:
         return "float32" if self.manifest is None else self.manifest.settings.precision
 
 
-def names_apart(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
-    """Return the names of two models in a message, given their names and fingerprints.
-
-    Neither needs a name.
-    """
+def tell_apart(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
+    """Return what a message calls two models, given the name, if any, and fingerprint of each."""
     (name, fingerprint), (other_name, other_fingerprint) = one, other
     if name and other_name and name != other_name:
         return name, other_name
@@ -144,10 +142,10 @@ def manifest_path(path: Path) -> Path:
 
 
 def holds_vectors(path: Path) -> bool:
-    """Return whether a file holds vectors rather than sentences, by its extension and, if need be,
-    its columns.
+    """Return whether a file holds vectors rather than sentences: its extension decides, and its
+    columns.
 
-    A pipe can be read only once and is not opened: it holds sentences.
+    A pipe is taken for sentences and not opened, since it can be read only once.
     """
     form = VECTOR_FORMATS.get(path.suffix.lower())
     if form is None:
@@ -188,7 +186,7 @@ def read_vectors(path: Path | str) -> Vectors:
             )
         ranges = np.array(manifest.report.ranges or np.zeros((2, manifest.dim)))
         stored = matrix.astype(precision.dtype, copy=False)
-        matrix = Quantized(stored, name, as_floats(ranges)).restore()
+        matrix = QuantizedVectors(stored, name, as_floats(ranges)).restore()
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
         raise UsageError(
             f"{path}: holds {matrix.dtype} of shape {matrix.shape}; give floating-point numbers of"
@@ -229,10 +227,10 @@ def format_of(path: Path) -> VectorFormat:
 
 
 #: Characters of column names that file names should not have.
-_OF_NO_NAME = re.compile(r"[^\w-]+")
+_NOT_IN_FILE_NAMES = re.compile(r"[^\w-]+")
 
 
-def output_of(
+def choose_output(
     file: Path, output: str | Path | BinaryIO | None, settings: EmbedSettings
 ) -> Path | None:
     """Return the vector file to write for a file of sentences, or None for a stream.
@@ -249,7 +247,7 @@ def output_of(
     if str(output) == str(STANDARD) or (output is None and (file == STANDARD or file.is_fifo())):
         raise UsageError("is missing: give a file, or a stream", parameter="output")
     named = (settings.text_field or "").rstrip(":")  # a sheet alone has a colon behind it
-    column = "" if not named else f".{_OF_NO_NAME.sub('_', named)}"
+    column = "" if not named else f".{_NOT_IN_FILE_NAMES.sub('_', named)}"
     target = Path(output or f"{file}{column}.npy")
     written = format_of(target)
     for option, is_given in (("id_field", settings.id_field), ("split", settings.split)):

@@ -208,7 +208,7 @@ class Block(NamedTuple):
     ids: Sequence[int | str]  #: row numbers from 0 over all rows, or in all blocks texts
     texts: Sequence[str] | None  #: None if the file has none
     row: int = 0  #: number of the first row
-    #: which rows had a blank text, if the file has no texts but says so
+    #: which rows had a blank text, for a file without texts whose manifest says so
     blank: NDArray[np.bool_] | None = None
 
 

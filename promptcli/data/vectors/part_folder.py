@@ -24,7 +24,7 @@ from promptcli.data.input_files import file_sha256, state_of
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.parquet_files import open_parquet
 from promptcli.data.rows import ROW, RowBatch, open_rows
-from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
+from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, tell_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, counted, shorten
 from promptcli.storage.files import check_name, remove_folder, write_text
@@ -80,7 +80,9 @@ def check_ids(files: Sequence[InputFile]) -> None:
         )
 
 
-def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> list[InputFile]:
+def check_same_files(
+    files: Sequence[InputFile], names: Sequence[str], began: str
+) -> list[InputFile]:
     """Return counted files under their present names.
 
     ``began``, for messages, was begun with them.
@@ -175,7 +177,7 @@ class PartsManifest(Manifest):
 
     def check_same(self, other: "PartsManifest", folder: Path) -> None:
         """Refuse to continue a folder with another encoder, other settings or other inputs."""
-        begun_name, given_name = names_apart(
+        begun_name, given_name = tell_apart(
             (self.name, self.fingerprint), (other.name, other.fingerprint)
         )
         given_name = begun_name if self.fingerprint == other.fingerprint else given_name
@@ -261,7 +263,7 @@ def counted_inputs(
     counted now.
     """
     if is_part_folder(folder):
-        return check_same(read_parts_manifest(folder).inputs, names, str(folder))
+        return check_same_files(read_parts_manifest(folder).inputs, names, str(folder))
     file_names = {path.name for path in folder.glob("[!.]*")}
     if file_names and PARTS_MANIFEST not in file_names:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")

@@ -94,7 +94,7 @@ PRECISIONS: dict[str, Precision] = {
 
 
 @dataclass(frozen=True)
-class Quantized:
+class QuantizedVectors:
     """n vectors of d dimensions in fewer bytes."""
 
     #: (n, d) float32, float16 or int8; packed bits (n, ceil(d / 8)) int8 or uint8.
@@ -108,7 +108,7 @@ class Quantized:
         return PRECISIONS[self.precision].restore(self.matrix, self.ranges)
 
 
-def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Quantized:
+def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> QuantizedVectors:
     """Return vectors (n, d) in fewer bytes.
 
     ``int8`` is the number, less 128, of the 255th parts of a dimension's range below the value;
@@ -151,7 +151,7 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         raise UsageError(
             f"ranges of shape {bounds.shape} are not those of vectors of shape {vectors.shape}"
         )
-    return Quantized(form.store(vectors, bounds), precision, bounds)
+    return QuantizedVectors(form.store(vectors, bounds), precision, bounds)
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def build_pooling(
     parts = []
     for part in spec.weights:
         parts.append(_build_weights(BuildContext(part, backbone, tensors, template=template)))
-    weights = plain.Joined(parts) if len(parts) > 1 else parts[0]
+    weights = plain.SideBySide(parts) if len(parts) > 1 else parts[0]
     states = build_states(spec.states, backbone)
     return Pooling(f"{spec.states}/{weights.spec}", states, weights)
 
@@ -199,9 +199,9 @@ def _build_weights(context: BuildContext) -> Weights:
     spec = context.spec
     if spec.name == "from":
         weights = _build_weights(replace(context, spec=spec["weights"]))
-        if weights.of_content:  # which count no token of the prompt, wherever the others begin
+        if weights.of_content:  # they read no token of the prompt anyway
             return weights
-        return plain.From(spec["first"], weights)
+        return plain.FromToken(spec["first"], weights)
     make = look_up("weights of pooling", spec.name, WEIGHTS)
     return make(context)
 

@@ -101,7 +101,7 @@ class SlotAttention(Mean):
         wanted = sorted(self.needs.attention_rows)
         of_layers = torch.cat([hidden.attention_rows[row] for row in wanted], dim=1)
         attention = of_layers[:, self._heads].amax(1)
-        kept = kept_tokens(attention, batch, self._alpha)
+        kept = tokens_above(attention, batch, self._alpha)
         self._without.append(int((~kept.any(1)).sum()))
         return kept_or_all(kept, batch)
 
@@ -118,7 +118,7 @@ def slot_of(backbone: Backbone) -> int:
     return LAST if backbone.causal else 1
 
 
-def kept_tokens(attention: Tensor, batch: Batch, alpha: float) -> Tensor:
+def tokens_above(attention: Tensor, batch: Batch, alpha: float) -> Tensor:
     """Return which tokens have more than alpha / n of the attention, bool.
 
     ``attention`` is (n, t), or (n, h, t) for several heads at once.

@@ -1,5 +1,5 @@
-"""``tfidf``: tokens weighted by TF-IDF of tokens, or of words: Ditto (table 2) does not say
-which.
+"""``tfidf``: tokens weighted by the TF-IDF of tokens, or of words; Ditto (table 2) does not say
+which it took.
 """
 
 import itertools

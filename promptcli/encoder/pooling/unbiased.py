@@ -19,7 +19,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Mean
 from promptcli.errors import unknown
 
-#: Table 3's rows: each switch comes on top of those before it
+#: The rows of table 3: each row adds a switch to the row before.
 SWITCHES = ("freq", "sub", "case", "pun")
 
 _FREQUENT_WORDPIECES = frozenset(

@@ -119,15 +119,12 @@ class Maximum(Weights):
         return states.masked_fill(~self.read(batch).unsqueeze(2), float("-inf")).amax(dim=1)
 
 
-class From(Weights):
-    """Weights of another kind on the tokens from the k-th (0-based) on.
-
-    Earlier tokens are not counted.
-    """
+class FromToken(Weights):
+    """Other weights, applied to the tokens from the k-th (0-based) on as if they were all."""
 
     def __init__(self, first: int, weights: Weights) -> None:
         needs = weights.needs
-        # which belong to all tokens, or are at a place that is counted from the first
+        # these belong to all tokens, or to a place that is counted from the first one
         of_all = needs.diagonals or needs.attention_rows or (needs.slot or 0) > 0
         if of_all or isinstance(weights, Weighted):
             raise UsageError(
@@ -146,7 +143,7 @@ class From(Weights):
         return self._weights.pool(states[:, self._first :], rest, hidden)
 
 
-class Joined(Weights):
+class SideBySide(Weights):
     """Several vectors side by side, (n, k d)."""
 
     def __init__(self, parts: Sequence[Weights]) -> None:

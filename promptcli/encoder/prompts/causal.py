@@ -55,12 +55,12 @@ class TokenPrepending(Prompt):
     arXiv 2511.14868).
 
     Before each layer l with START <= l < EXIT (0-based) the placeholder's state is replaced by that
-    of the last token, so that the sentence attends to it in spite of the causal mask. Those of a
-    block get the state of the block's end, at the same time: one is in front of the block and
-    one in front of the whole text, so that every token attends to the ends of all blocks. Nothing
-    is learned: the placeholders' embeddings are drawn from N(0, 1), as in the published code, here
-    always the same. The vector is read at the last token, with blocks as the mean of the
-    sentence's own tokens, best of an intermediate layer (published: 27 of 32, or -2).
+    of the last token, so that the sentence attends to it in spite of the causal mask. A block has
+    two placeholders, one in front of the block and one in front of the text, and both get the
+    state of the block's last token. So every token attends to the ends of all blocks. Nothing is
+    learned: the placeholders' embeddings are drawn from N(0, 1), as in the published code, but are
+    always the same here. The vector is read at the last token; with blocks it is the mean of the
+    sentence's own tokens. An intermediate layer is best (published: 27 of 32, or -2).
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -139,9 +139,8 @@ _FACTOR = 0.5
 
 
 class Contrastive(Prompt):
-    """Contrastive Prompting: a template, and one for irrelevant information.
-
-    From Cheng et al., ACL 2025, long papers.
+    """Contrastive Prompting: a template, and one for irrelevant information (Cheng et al., ACL
+    2025, long papers).
 
     At one layer (0-based) the last token's input of the attention's output projection, A, becomes C
     (A - B), or C (A - B) |A| / |A - B| with ``norm``; B is the same of the auxiliary prompt, whose
@@ -246,7 +245,7 @@ class KVEmbedding(Prompt):
         context.require_causal("prompt 'kv'")
         backbone.require_hook("prompt 'kv'")
         super().__init__(context)
-        # the paper's own choice was not seen: the first half is the best of five on SmolLM2-135M
+        # we have not seen the paper's choice: the first half is the best of five on SmolLM2-135M
         layers = context.spec["layers"] or Pair(1, max(2, backbone.n_layers // 2))
         bias = _BIAS if context.spec["bias"] is None else context.spec["bias"]
         self.spec = f"kv:{layers};{decimal_text(bias)}:{self.template.text}"

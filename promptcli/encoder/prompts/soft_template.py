@@ -70,13 +70,12 @@ class SoftTemplate(Prompt):
 
 
 class LookedUpSoftTemplate(SoftTemplate):
-    """The same vectors at the positions of OptiPrompt's published code.
+    """The same vectors at the positions of OptiPrompt's published code, which made the printed
+    figures.
 
-    The printed figures come from it.
-
-    The code looks up each word's id in the whole input and takes the last occurrence. So a vector
-    may replace a word of the sentence, and of two equal words (the quotes) the first vector is
-    unused. The papers intend positions.
+    That code looks up each word's id in the whole input and takes the last occurrence. So a vector
+    may replace a word of the sentence, and the first vector of two equal words (the quotes) is
+    unused. The papers mean positions.
     """
 
     def attach(self, batch: Batch) -> Batch:

@@ -22,7 +22,7 @@ _CONSTANT = 1e-12
 Array = NDArray[np.float64]
 
 
-def one_sign(basis: Array) -> Array:
+def fix_signs(basis: Array) -> Array:
     """Return axes (d, r) with a positive largest number: a decomposition's signs are arbitrary."""
     largest = np.take_along_axis(basis, np.abs(basis).argmax(0)[None], axis=0)
     return basis * np.where(largest < 0, -1.0, 1.0)
@@ -71,7 +71,7 @@ class FittedAxes(Transform):
             raise UsageError(
                 f"{cls.name} needs vectors that differ; those of the {n} sentences are all the same"
             )
-        axes = cls.of_axes(one_sign(basis), variances)
+        axes = cls.of_axes(fix_signs(basis), variances)
         numbers = {"mean": wide.mean(0), cls.stored: axes}
         return {
             f"{cls.name}.{key}": torch.from_numpy(values.astype(np.float32))
@@ -194,7 +194,7 @@ class EmbedFilter(Transform):
             matrix = backbone.head.output_embeddings.detach().cpu().double()
             # ascending; V of the SVD at a fraction of its cost
             _, basis = torch.linalg.eigh(matrix.T @ matrix)
-            _OUTPUT_AXES[backbone] = one_sign(basis.flip(1).numpy())
+            _OUTPUT_AXES[backbone] = fix_signs(basis.flip(1).numpy())
         axes = _OUTPUT_AXES[backbone]
         self.takes = len(axes)
         top, bottom = _ends(context.spec, self.takes)
