@@ -6,7 +6,7 @@ how another seed would change either.
 
 import fnmatch
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -30,11 +30,22 @@ PAIRED = "paired t"
 WELCH = "Welch"
 #: Spread in points that counts as zero: a t test divides by the spread.
 _ROUNDING = 1e-9
-#: The record's fields about the training data: names and hashes.
+#: Fields of a training's record that JSON repeats with each run.
 _TRACED = (
-    *("method", "supervised", "source", "data", "chosen_by", "development", "backbone"),
-    *("settings", "differs_from_paper", "best_step", "precision"),
-    *("command", "versions", "extensions"),
+    "method",
+    "supervised",
+    "source",
+    "data",
+    "chosen_by",
+    "development",
+    "backbone",
+    "settings",
+    "differs_from_paper",
+    "best_step",
+    "precision",
+    "command",
+    "versions",
+    "extensions",
 )
 #: Settings that may differ within a group: the seed, and settings of computation.
 _OF_RUNS = ("seed", "chunk_tokens", "gradient_caching", "compile")
@@ -50,6 +61,9 @@ class SeedRun:
     development: str  #: the task that chose its checkpoint
     tasks_sha256: Mapping[str, str] = field(default_factory=dict)  #: hash of each task's data
     trained: Mapping[str, Any] = field(default_factory=dict)  #: from its record; JSON-ready
+    changes: str = ""  #: the settings that tell it from other runs of its model, without the seed
+    #: what the runs of a group have in common: method, data, code, settings
+    common: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -181,22 +195,15 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
             one seed has two runs, or tasks of one name have other data.
     """
     groups = []
-    known_data: dict[str, tuple[str, str]] = {}
     for word in words:
-        groups_of_word: dict[str, list[tuple[SeedRun, Facts]]] = {}
+        by_changes: dict[str, list[SeedRun]] = {}
         for name in _names(registry, word):
-            for changed, run, shared in _runs_of(registry.card(name)):
-                groups_of_word.setdefault(changed, []).append((run, shared))
-                for task, sha256 in run.tasks_sha256.items():
-                    model, other = known_data.setdefault(task, (run.model, sha256))
-                    if other != sha256:
-                        raise UsageError(
-                            f"{task} of {model} and of {run.model} are different data; compare"
-                            " models that were scored on the same"
-                        )
-        for changed, runs in groups_of_word.items():
-            name = f"{word} ({changed})" if changed else word
+            for run in _runs_of(registry.card(name)):
+                by_changes.setdefault(run.changes, []).append(run)
+        for changes, runs in by_changes.items():
+            name = f"{word} ({changes})" if changes else word
             groups.append(SeedGroup(name, _distinct_runs(name, runs)))
+    _check_data(run for group in groups for run in group.runs)
     return groups
 
 
@@ -211,36 +218,55 @@ def _names(registry: Registry, word: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _runs_of(card: Entry) -> list[tuple[str, SeedRun, Facts]]:
-    """Return the runs of a model's record: changes except the seed, scores, and the facts that a
-    group's runs share.
-    """
+def _runs_of(card: Entry) -> list[SeedRun]:
+    """Return the runs in a model's record: those of a sweep, or the one that trained it."""
     facts = card.provenance.get("trained", {})
     if "scores" not in facts:
         raise UsageError(f"model {card.name!r} has no runs; name those of `promptcli train`")
-    own = facts["scores"]["trained"]
+    own_scores = facts["scores"]["trained"]
     hashes = {}
-    for task, score in zip(own, card.scores, strict=True):
+    for task, score in zip(own_scores, card.scores, strict=True):
         if "data_sha256" in score:  # data that are read here have one
             hashes[task] = score["data_sha256"]
-    development = next(iter(own))
-    rows = []
+    runs = []
     for record in facts.get("runs", [{}]):
         of_run = {**facts, **record}
-        scores = own
+        scores = own_scores
         if "scores" in record:
             scores = {score["task"]: score["trained"] for score in record["scores"]}
         changes = {**of_run.get("changes", {})}
         changes.pop("seed", None)
         trained = {name: of_run[name] for name in _TRACED if name in of_run}
-        trained["on"] = card.provenance["backbone"]
-        run = SeedRun(card.name, of_run["seed"], scores, development, hashes, trained)
-        shared = {name: of_run[name] for name in ("method", "data", "backbone", "development")}
-        shared["code"] = "; ".join(code_of(of_run))
+        common = {name: of_run[name] for name in ("method", "data", "backbone", "development")}
+        common["code"] = "; ".join(code_of(of_run))
         settings = of_run.get("settings", {})
-        shared |= {name: value for name, value in settings.items() if name not in _OF_RUNS}
-        rows.append((", ".join(typed_settings(changes)), run, shared))
-    return rows
+        common |= {name: value for name, value in settings.items() if name not in _OF_RUNS}
+        runs.append(
+            SeedRun(
+                card.name,
+                of_run["seed"],
+                scores,
+                development=next(iter(own_scores)),
+                tasks_sha256=hashes,
+                trained={**trained, "on": card.provenance["backbone"]},
+                changes=", ".join(typed_settings(changes)),
+                common=common,
+            )
+        )
+    return runs
+
+
+def _check_data(runs: Iterable[SeedRun]) -> None:
+    """Refuse runs whose tasks of one name have other data."""
+    first_with: dict[str, SeedRun] = {}
+    for run in runs:
+        for task, sha256 in run.tasks_sha256.items():
+            first = first_with.setdefault(task, run)
+            if first.tasks_sha256[task] != sha256:
+                raise UsageError(
+                    f"{task} of {first.model} and of {run.model} are different data; compare"
+                    " models that were scored on the same"
+                )
 
 
 def code_of(facts: Mapping[str, Any]) -> list[str]:
@@ -248,18 +274,18 @@ def code_of(facts: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(str(Extension(**each)) for each in facts.get("extensions", [])))
 
 
-def _distinct_runs(name: str, runs: Sequence[tuple[SeedRun, Facts]]) -> list[SeedRun]:
-    """Return a group's runs by seed; all share the same facts, and a run recorded by two models
-    counts once.
+def _distinct_runs(name: str, runs: Sequence[SeedRun]) -> list[SeedRun]:
+    """Return a group's runs by seed; a run recorded by two models counts once.
+
+    Refuse runs that differ in more than their seed.
     """
     by_seed: dict[int, SeedRun] = {}
-    _, of_all = runs[0]
-    for run, shared in runs:
-        for setting, value in of_all.items():
-            if shared.get(setting) != value:
+    for run in runs:
+        for setting, value in runs[0].common.items():
+            if run.common.get(setting) != value:
                 raise UsageError(
                     f"the runs of {name!r} differ in {setting.replace('_', '-')}: {value} and"
-                    f" {shared.get(setting)}; name those that differ in their seed only"
+                    f" {run.common.get(setting)}; name those that differ in their seed only"
                 )
         known = by_seed.setdefault(run.seed, run)
         same = [round(value, 2) for value in known.scores.values()]
@@ -276,29 +302,36 @@ def compare_groups(groups: Sequence[SeedGroup]) -> list[SeedComparison]:
     Runs of the same seeds are paired (Student's t of their differences), others compared by Welch's
     t; both are two-sided.
     """
-    found = []
+    comparisons = []
     for first, second in itertools.combinations(groups, 2):
         tasks = [task for task in first.tasks if task in second.tasks]
-        pairs = _over_pairs(first, second, tasks)
+        over_pairs = _over_pairs(first, second, tasks)
         for task in tasks:
-            one, other = first.values(task), second.values(task)
-            test, count, p_value = _test_over_seeds(
-                one, other, is_paired=first.seeds == second.seeds
-            )
-            found.append(
-                SeedComparison(
-                    first.name,
-                    second.name,
-                    task,
-                    difference=fmean(one) - fmean(other),
-                    test=test,
-                    seeds=count,
-                    p_value=p_value,
-                    over_pairs=pairs.get(task),
-                )
-            )
-    corrected = iter(holm([row.p_value for row in found if row.p_value is not None]))
-    return [row if row.p_value is None else replace(row, p_holm=next(corrected)) for row in found]
+            compared = _compare_on(task, first, second)
+            comparisons.append(replace(compared, over_pairs=over_pairs.get(task)))
+    p_values = [row.p_value for row in comparisons if row.p_value is not None]
+    corrected = iter(holm(p_values))
+    return [
+        row if row.p_value is None else replace(row, p_holm=next(corrected)) for row in comparisons
+    ]
+
+
+def _compare_on(task: str, first: SeedGroup, second: SeedGroup) -> SeedComparison:
+    """Return the test over seeds on a task; it has no p-value if the runs have no spread."""
+    one, other = first.values(task), second.values(task)
+    test, count, p_value = "", len(one) + len(other), None
+    if min(len(one), len(other)) < 2:
+        pass  # too few runs for a test
+    elif first.seeds == second.seeds:
+        test, count = PAIRED, len(one)
+        if stdev([a - b for a, b in zip(one, other, strict=True)]) >= _ROUNDING:
+            p_value = float(stats.ttest_rel(one, other).pvalue)
+    else:
+        test = WELCH
+        if stdev(one) + stdev(other) >= _ROUNDING:
+            p_value = float(stats.ttest_ind(one, other, equal_var=False).pvalue)
+    difference = fmean(one) - fmean(other)
+    return SeedComparison(first.name, second.name, task, difference, test, count, p_value)
 
 
 def _over_pairs(first: SeedGroup, second: SeedGroup, tasks: Sequence[str]) -> dict[str, Comparison]:
@@ -320,27 +353,3 @@ def _over_pairs(first: SeedGroup, second: SeedGroup, tasks: Sequence[str]) -> di
         else:
             note(f"no test over pairs of {task}: the data here are not those of the runs")
     return comparisons
-
-
-def _test_over_seeds(
-    one: Sequence[float], other: Sequence[float], *, is_paired: bool
-) -> tuple[str, int, float | None]:
-    """Return the test over seeds, the number of pairs or runs, and its p-value.
-
-    The p-value is None if the runs have no spread.
-    """
-    if min(len(one), len(other)) < 2:
-        return "", len(one) + len(other), None
-    if is_paired:
-        test, count = PAIRED, len(one)
-        spread = stdev([a - b for a, b in zip(one, other, strict=True)])
-    else:
-        test, count = WELCH, len(one) + len(other)
-        spread = stdev(one) + stdev(other)
-    if spread < _ROUNDING:
-        return test, count, None
-    if is_paired:
-        found = stats.ttest_rel(one, other)
-    else:
-        found = stats.ttest_ind(one, other, equal_var=False)
-    return test, count, float(found.pvalue)
