@@ -115,10 +115,10 @@ def reproduce(
         if printed == "json":
             result_json({"backbone": name, "tables": overviews})
         else:
-            show(*_overview(overviews, name))
+            show(*_list_parts(overviews, name))
         return
     with errors.if_stopped("finished rows are kept; run the same command to continue"):
-        measured = library.reproduce(
+        reproductions = library.reproduce(
             tables,
             choice,
             paper=paper,
@@ -132,7 +132,7 @@ def reproduce(
             plot=plot,
             settings=_settings(set),
         )
-        _measure(measured, printed, intervals=not no_intervals)
+        _print_results(reproductions, printed, intervals=not no_intervals)
 
 
 def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     return options.parse_pairs(kinds, pairs)
 
 
-#: Formats with all tables in one document; in others each table is printed once measured.
-_WHOLE = ("csv", "json")
+#: Formats with all tables in one document; in others each table is printed when it is measured.
+_IN_ONE_DOCUMENT = ("csv", "json")
 
 
 def _check_plot(plot: Path | None, tables: Sequence[str], *, force: bool) -> None:
@@ -161,41 +161,37 @@ def _check_plot(plot: Path | None, tables: Sequence[str], *, force: bool) -> Non
         raise UsageError(f"--plot {plot} shows one table; name one, e.g. ditto/figure-2")
 
 
-def _measure(reproductions: "Iterator[Reproduction]", format: str, *, intervals: bool) -> None:
-    """Print each table once measured, or all in one document; raise if none was measured."""
-    from promptcli.plugins.papers.report import caption, records, remarks, table_of
+def _print_results(
+    reproductions: "Iterator[Reproduction]", format: str, *, intervals: bool
+) -> None:
+    """Print each table when it is measured, or all in one document; raise if none was measured."""
+    from promptcli.plugins.papers.report import printed_parts, records
 
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
-    for each in reproductions:
-        note(each.message)
-        if each.error is not None:
-            failed[each.label] = each.error
-        if each.document is None:
+    for measured in reproductions:
+        note(measured.message)
+        if measured.error is not None:
+            failed[measured.label] = measured.error
+        if measured.document is None:
             continue
-        documents.append(each.document)
-        for drawn in each.drawn:
-            note(f"drawn to {drawn}")
-        if format not in _WHOLE:
-            parts: list[result_files.Part] = [
-                f"{each.document['table']}: {each.document['title']}",
-                *caption(each.document),
-                table_of(each.document, intervals=intervals),
-                *remarks(each.document),
-            ]
-            report = result_files.Report(each.document, parts, [])
-            result_files.print_report(report, format)
+        documents.append(measured.document)
+        for picture in measured.drawn:
+            note(f"drawn to {picture}")
+        if format not in _IN_ONE_DOCUMENT:
+            parts = printed_parts(measured.document, intervals=intervals)
+            result_files.print_report(result_files.Report(measured.document, parts, []), format)
             result("")
     if failed and not documents:
         raise next(iter(failed.values()))
-    if format in _WHOLE:
+    if format in _IN_ONE_DOCUMENT:
         messages = {label: str(error) for label, error in failed.items()}
         rows = [row for document in documents for row in records(document)]
         report = result_files.Report({"results": documents, "failed": messages}, [], rows)
         result_files.print_report(report, format)
 
 
-def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[result_files.Part]:
+def _list_parts(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[result_files.Part]:
     """Lay out every table's requirements and the number of values that can be measured now."""
     parts: list[result_files.Part] = [f"published figures that can be measured now on {backbone}"]
     for row in overviews:

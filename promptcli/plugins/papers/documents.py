@@ -260,27 +260,13 @@ def _row(
 ) -> Facts:
     """Return one row of the document; ``data`` are those of the measures."""
     row = planned.row
-    published: Facts = {
-        "backbone": row.backbone,
-        "own": context.is_on(row.backbone),
-        "figures": dict(row.published),
-        "std": dict(row.std),
-    }
-    for column in columns:
-        printed = COLUMNS[column].mean_of
-        there = [row.published.get(task) for task in printed if task in data]
-        if not 0 < len(there) < len(printed):
-            continue
-        values = [value for value in there if _is_number(value)]
-        if len(values) == len(there):
-            published["average_of_same_tasks"] = round(float(np.mean(values)), 2)
-        elif column in row.published:
-            published.setdefault("other_tasks", {})[column] = len(printed)
+    published = _published(row, columns, data, is_own=context.is_on(row.backbone))
     figures = {}
     differences = {}
     for column, cell in planned.cells.items():
-        counted = {"tasks": len(cell["on"])} if COLUMNS[column].mean_of else {}
-        figures[column] = cell | counted
+        figures[column] = cell
+        if COLUMNS[column].mean_of:
+            figures[column] = {**cell, "tasks": len(cell["on"])}
         against = published_value(published, column)
         is_comparable = published["own"] and column not in published.get("other_tasks", ())
         if is_comparable and _is_number(cell["value"]) and _is_number(against):
@@ -296,6 +282,34 @@ def _row(
         "difference": differences,
         "not_measured": planned.not_measured,
     }
+
+
+def _published(
+    row: PublishedRow, columns: Sequence[str], data: Mapping[str, Any], *, is_own: bool
+) -> Facts:
+    """Return the published values of a row.
+
+    If some tasks of an average have no data here, the average is of the others' published values,
+    or the number of its tasks is added.
+    """
+    facts: Facts = {
+        "backbone": row.backbone,
+        "own": is_own,
+        "figures": dict(row.published),
+        "std": dict(row.std),
+    }
+    for column in columns:
+        averaged = COLUMNS[column].mean_of
+        measured = [task for task in averaged if task in data]
+        if not 0 < len(measured) < len(averaged):
+            continue
+        values = [row.published.get(task) for task in measured]
+        numbers = [value for value in values if _is_number(value)]
+        if len(numbers) == len(values):
+            facts["average_of_same_tasks"] = round(float(np.mean(numbers)), 2)
+        elif column in row.published:
+            facts.setdefault("other_tasks", {})[column] = len(averaged)
+    return facts
 
 
 def published_value(published: Mapping[str, Any], column: str) -> Any:

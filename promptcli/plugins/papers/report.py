@@ -166,28 +166,28 @@ def remarks(document: Document) -> list[str]:
     missing data.
     """
     columns = document["columns"]
-    rows = []
-    found: list[str] = []
+    missing_rows = []
+    missing_columns: dict[str, None] = {}
     for row in document["rows"]:
         why = row["not_measured"]
         if any(column in row["figures"] for column in columns):
-            found += [why[column] for column in columns if column in why]
+            missing_columns |= dict.fromkeys(why[column] for column in columns if column in why)
         else:
             reasons = dict.fromkeys(why.get(column, "not measured") for column in columns)
-            rows.append((_label(row), f"not measured: {'; '.join(reasons)}"))
+            missing_rows.append((_label(row), f"not measured: {'; '.join(reasons)}"))
     notes = [
         (f"{row['method']} on {row['published']['backbone']}", row["note"])
         for row in document["rows"]
         if row["note"]
     ]
-    of_columns = [reason for reason in dict.fromkeys(found) if not reason.startswith("no data")]
-    return [*_by_text(rows), *of_columns, *_by_text(notes)]
+    of_columns = [reason for reason in missing_columns if not reason.startswith("no data")]
+    return [*_by_text(missing_rows), *of_columns, *_by_text(notes)]
 
 
-def _by_text(said: Iterable[tuple[str, str]]) -> list[str]:
+def _by_text(remarks: Iterable[tuple[str, str]]) -> list[str]:
     """Return remarks on methods, each text once: ``METHOD, METHOD: TEXT``."""
     methods_of: dict[str, dict[str, None]] = {}
-    for method, text in said:
+    for method, text in remarks:
         methods_of.setdefault(text, {})[method] = None
     return [f"{', '.join(methods)}: {text}" for text, methods in methods_of.items()]
 
@@ -304,6 +304,16 @@ def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
     for name, (ours, theirs) in differs.items():
         told.append(f"{name.replace('_', ' ')} {typed_value(ours)} ({typed_value(theirs)})")
     return f"differs from the paper: {', '.join(told)}"
+
+
+def printed_parts(document: Document, *, intervals: bool) -> list[Part]:
+    """Return one result document for a terminal: a caption, the table and remarks."""
+    return [
+        f"{document['table']}: {document['title']}",
+        *caption(document),
+        table_of(document, intervals=intervals),
+        *remarks(document),
+    ]
 
 
 def page_parts(document: Document, *, level: int = 1, folder: str = "") -> list[Part]:
