@@ -49,15 +49,15 @@ def model(request):
 
 
 @pytest.fixture
-def no_whole_mask(monkeypatch):
+def no_full_mask(monkeypatch):
     def refused(mask):
-        raise AssertionError("the whole mask was made")
+        raise AssertionError("the full mask was made")
 
-    monkeypatch.setattr(SlidingMask, "whole", refused)
+    monkeypatch.setattr(SlidingMask, "full", refused)
 
 
 @pytest.mark.parametrize("padded", [True, False])
-@pytest.mark.usefixtures("no_whole_mask")
+@pytest.mark.usefixtures("no_full_mask")
 def test_a_long_input_under_a_window_is_as_in_transformers(model, padded):
     ids, real = inputs()
     mask = None
@@ -70,7 +70,7 @@ def test_a_long_input_under_a_window_is_as_in_transformers(model, padded):
     torch.testing.assert_close(ours[real], own[real], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.usefixtures("no_whole_mask")
+@pytest.mark.usefixtures("no_full_mask")
 def test_no_block_of_a_mask_grows_with_the_square_of_the_length(model, monkeypatch):
     cells = []
     between = SlidingMask._between
