@@ -7,6 +7,7 @@ import decimal
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, cast
 
 from promptcli.data.arguments import is_unicode
@@ -77,12 +78,21 @@ class CellReader:
             return self._plain(word)
         return text_of("score", cell)
 
-    def meaning(self, cell: Any) -> tuple[str, Any]:
-        """Return the kind and the value of a cell that is not empty.
+    def kinds(self, cells: Iterable[Any]) -> set[str]:
+        """Return the kinds of the cells that are not empty, from which ``type_of`` tells the type
+        of their column.
 
         Kinds are whole, decimal, thousands (a number whose point may separate thousands), truth,
-        date (an ISO 8601 text; a time with a zone is in UTC) and text. A number is finite; a whole
-        number is below 2**63.
+        date and text.
+        """
+        filled = (cell for cell in map(_stripped, cells) if cell is not None)
+        return {self._meaning(cell)[0] for cell in filled}
+
+    def _meaning(self, cell: Any) -> tuple[str, Any]:
+        """Return the kind and the value of a cell that is not empty.
+
+        A number is finite, and a whole number is below 2**63. A date is an ISO 8601 text; a time
+        with a zone is in UTC.
         """
         if isinstance(cell, str):
             return self._meaning_of_text(cell)
@@ -127,18 +137,18 @@ class CellReader:
         return ("decimal" if "." in text else "whole"), number
 
     def value(self, kind: str, cell: Any) -> Any:
-        """Return a cell as a number, a truth value or a text, by its column's type; ``ValueError``
-        if it does not fit.
+        """Return a cell as a number, a truth value or a text, by the type of its column.
 
-        A date is an ISO 8601 text; an empty cell is None.
+        A date is an ISO 8601 text, and an empty cell is None. A cell of another type raises
+        ``ValueError``.
         """
-        cell = stripped(cell)
+        cell = _stripped(cell)
         if cell is None:
             return None
         if kind == "text":
             return cell_text(cell)
-        found, value = self.meaning(cell)
-        if found == "text":
+        kind, value = self._meaning(cell)
+        if kind == "text":
             raise ValueError(
                 f"is {shorten(cell)}, not a finite number below 2**63; write null in its place, or"
                 " cast the column to text"
@@ -157,7 +167,7 @@ def type_of(kinds: set[str]) -> str:
     return next(iter(kinds)) if len(kinds) == 1 else "text"
 
 
-def stripped(cell: Any) -> Any:
+def _stripped(cell: Any) -> Any:
     """Return a cell without the space around a text, None if it is empty."""
     if type(cell) is str:
         return cell.strip() or None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from promptcli.data.cells import CellReader, stripped, text_of, type_of
+from promptcli.data.cells import CellReader, text_of, type_of
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import (
     PROSE,
@@ -268,11 +268,11 @@ def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str
     if table.types or not names:
         return {name: table.types[name] for name in names}
     kinds = {name: set[str]() for name in names}
-    for _, row in table.rows([table.header.index(name) for name in names]):
-        for found, cell in zip(kinds.values(), map(stripped, row), strict=True):
-            if cell is not None and "text" not in found:
-                found.add(cells.meaning(cell)[0])
-    return {name: type_of(found) for name, found in kinds.items()}
+    for _, block in _blocks(table.rows([table.header.index(name) for name in names])):
+        for of_column, column in zip(kinds.values(), zip(*block, strict=True), strict=True):
+            if "text" not in of_column:
+                of_column |= cells.kinds(column)
+    return {name: type_of(of_column) for name, of_column in kinds.items()}
 
 
 def renamed(column: str, columns: ColumnNames) -> str:

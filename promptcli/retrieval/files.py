@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from promptcli.data.arguments import check_ids, check_texts
-from promptcli.data.cells import CellReader, stripped, type_of
+from promptcli.data.cells import CellReader, type_of
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
@@ -137,8 +137,7 @@ def _typed(
     reader = CellReader(CsvOptions(), are_texts=are_texts)
     types, values = dict[str, str](), dict[str, list[Any]]()
     for name, cells in columns.items():
-        filled = (cell for cell in map(stripped, cells) if cell is not None)
-        types[name] = type_of({reader.meaning(cell)[0] for cell in filled})
+        types[name] = type_of(reader.kinds(cells))
         values[name] = [reader.value(types[name], cell) for cell in cells]
     return values, types
 
