@@ -1,7 +1,7 @@
-r"""Files, pipes and URLs: names, bytes with their SHA-256, and lines.
+r"""Files, pipes and URLs: their names, their bytes with a SHA-256, and their lines.
 
-A line ends at ``\n`` only; a file whose lines end at ``\r`` alone is refused. U+2028, form feeds
-and the like may occur inside a sentence.
+Only ``\n`` ends a line: U+2028, form feeds and the like may occur inside a sentence. A file whose
+lines end with ``\r`` alone is refused.
 """
 
 import bz2
@@ -34,30 +34,29 @@ from promptcli.errors import (
 )
 from promptcli.notes import note
 
-#: The longest line in characters. Longer "lines" come from files that are not text, and would fill
-#: the memory.
+#: Characters of the longest line. A file with a longer one is not a text, and would fill the
+#: memory.
 LONGEST_LINE = 64 << 20
-#: Bytes that any compressed file may unpack to, however small. A larger result may be at most this
-#: many times the file's size.
+#: Bytes that any compressed file may unpack to, however small it is.
 UNPACKED = 1 << 28
+#: A compressed file may unpack to more bytes if they are at most this many times its size.
 RATIO = 1000
-#: Bytes that an empty line costs in memory.
+#: Bytes that an empty line takes in memory.
 LINE = 64
 #: The path of standard input and of standard output.
 STANDARD = Path("-")
 
 _BUFFER = 1 << 20
-_IMAGE = "an image"
-#: First bytes of files that are not text.
+#: First bytes of a file that is not text -> what it is.
 _OTHER_KINDS = {
     b"\x1f\x8b": "gzip data without the ending .gz",
     b"PK\x03\x04": "an Office document or a zip archive",
     b"\xd0\xcf\x11\xe0": "an old Office document",
     b"{\\rtf": "an RTF document",
     b"%PDF-": "a PDF",
-    b"\x89PNG": _IMAGE,
-    b"\xff\xd8\xff": _IMAGE,
-    b"GIF8": _IMAGE,
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"GIF8": "an image",
     b"PAR1": "Parquet without the ending .parquet",
 }
 
@@ -68,22 +67,22 @@ def _open_zstd(stream: Any) -> Any:
     return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd"), _BUFFER)
 
 
-#: Ending of a compressed file -> how it is opened.
+#: Ending of a compressed file -> function that opens it.
 COMPRESSED: dict[str, Callable[[Any], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
     ".zst": _open_zstd,
 }
-#: Extensions of Markdown, and of texts that are prose whatever their first lines look like.
+#: Extensions of Markdown, of Org, and of all texts that are prose whatever their lines look like.
 MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
 ORG = ".org"
 PROSE = (*MARKDOWN, ".rst", ORG)
 _WILDCARDS = "*?["
 _WORKBOOK = re.compile(r"(?s)(.*?\.xlsx):(.+)", re.IGNORECASE)
-#: A word that is more likely the misspelt name of a file than a sentence.
+#: A word of the command line that is more likely a misspelt file name than a sentence.
 _NAME_OF_FILE = re.compile(r"^\S[^\s/]*/\S*$|^\S+\.[a-z][a-z0-9]+(:[^\s/]+)?$")
-#: File systems of fsspec on this machine.
+#: Protocols of fsspec that need no network.
 _LOCAL = ("memory", "file", "local")
 
 
@@ -93,16 +92,19 @@ def is_remote(name: str | Path) -> bool:
 
 
 def needs_network(names: Iterable[str]) -> str | None:
-    """Return the first of these names that is on another machine, or None."""
+    """Return the first name of a file on another machine; None if all are on this one."""
     return next(
         (name for name in names if is_remote(name) and name.partition("://")[0] not in _LOCAL), None
     )
 
 
 def check_file(path: Path, *, regular: bool = False, allowed: str | None = None) -> None:
-    """Refuse a path that cannot be read as a file; with ``regular`` also a pipe.
+    """Refuse a path that cannot be read as a file.
 
-    ``allowed`` lists the alternatives to a missing file.
+    Args:
+        path: The path.
+        regular: Whether a pipe is refused, too.
+        allowed: What can be given instead of a missing file, for the message.
     """
     if path == STANDARD and not path.exists():
         raise UsageError("- is standard input, which is not read here; give a file")
@@ -114,7 +116,8 @@ def check_file(path: Path, *, regular: bool = False, allowed: str | None = None)
         reason = error.strerror if isinstance(error, OSError) else error
         names = list[str]()
         with contextlib.suppress(OSError, ValueError):
-            names = [name for name in os.listdir(path.parent) if name != path.name]  # a dead link
+            # the name itself is listed if it is a link to no file
+            names = [name for name in os.listdir(path.parent) if name != path.name]
         near = did_you_mean(path.name, names)
         raise NotFoundError(
             f"{str(path)!r} cannot be opened ({reason}); give {allowed}{near}"
@@ -131,7 +134,9 @@ def check_file(path: Path, *, regular: bool = False, allowed: str | None = None)
 
 
 def check_sentence(word: str) -> None:
-    """Refuse a sentence of the command line that looks like the name of a file, or is not text."""
+    """Refuse a sentence of the command line that is not text, or looks like the name of a missing
+    file.
+    """
     if _NAME_OF_FILE.search(word):
         check_file(Path(word))
     check_encodable(word)
@@ -221,237 +226,7 @@ def extension_of(name: str | Path) -> tuple[str, str]:
     return path.suffix.lower(), ending
 
 
-# Reading
-
-
-class BadRows:
-    """How unreadable rows of a file are handled: the first is refused, or all are skipped; None:
-    refused, and the user has no such choice.
-    """
-
-    def __init__(self, skip: bool | None = None, *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self.skips = bool(skip)
-        self._hint = "; skip_bad=True leaves such rows out" if skip is not None else ""
-        self.count = 0  #: skipped rows
-        self._noun = "row"
-        self._reasons = list[str]()
-
-    def add(
-        self,
-        name: str,
-        kind: str,
-        number: int,
-        reason: str,
-        *,
-        lines: int = 1,
-        parameter: str = "",
-    ) -> None:
-        """Take a row of the file ``name``; ``number`` counts its lines or rows (``kind``).
-
-        A bad row of several lines may be several rows: its lines are counted.
-        """
-        told = f"{kind} {number}: {reason}"
-        if lines > 1:
-            told = f"{kind}s {number} to {number + lines - 1}: {reason}"
-            self._noun = kind
-        if not self.skips:
-            raise UsageError(f"{name}: {told}{self._hint}", parameter=parameter)
-        if len(self._reasons) < 4:
-            self._reasons.append(told)
-        self.count += lines
-
-    def forget(self) -> None:
-        """Forget the skipped rows before the file is read again."""
-        self.count = 0
-        self._noun = "row"
-        self._reasons.clear()
-
-    def tell(self, name: str, done: str = "left out") -> None:
-        """Say how many rows were skipped, and why the first three."""
-        if self.count and not self._quiet:
-            rows = counted(self.count, self._noun)
-            reasons = "; ".join(self._reasons[:3])
-            more = "; ..." if len(self._reasons) > 3 else ""
-            note(f"{name}: {done} {rows} that cannot be read: {reasons}{more}")
-
-
-REFUSED = BadRows()
-
-
-class _HashedBytes(io.RawIOBase):
-    """A stream that hashes the bytes it passes on, so that even a pipe is read only once."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._read = getattr(stream, "read1", stream.read)
-        self.hash = hashlib.sha256()
-        self.size = 0  #: bytes so far
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill ``buffer`` with the bytes that have arrived, at least one before the end.
-
-        Return how many.
-        """
-        data = self._read(len(buffer))
-        buffer[: len(data)] = data
-        self.hash.update(data)
-        self.size += len(data)
-        return len(data)
-
-
-def file_sha256(path: str | Path) -> str:
-    """Return the hex SHA-256 of a file's or URL's stored bytes."""
-    with open_file(path) as file:
-        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
-
-
-@dataclass
-class OpenText:
-    """The bytes of a file, unpacked, whose lines can be read once, or again if it is stored."""
-
-    path: str | Path
-    file: BinaryIO
-    stored: bool
-
-    @property
-    def name(self) -> str:
-        """The name of the file in messages."""
-        return "standard input" if str(self.path) == str(STANDARD) else str(self.path)
-
-    @functools.cached_property
-    def _raw(self) -> _HashedBytes:
-        return _HashedBytes(self.file)
-
-    def sha256(self) -> str:
-        """Return the hex SHA-256 of the stored file, or of the bytes read so far."""
-        if not self.stored:
-            return self._raw.hash.hexdigest()
-        self.file.seek(0)
-        return hashlib.file_digest(cast(Any, self.file), "sha256").hexdigest()
-
-    def lines(self, encoding: str = "", bad: BadRows = REFUSED) -> Iterator[str]:
-        """Yield the lines with their ends, well encoded; an empty one in place of a bad one.
-
-        Refuse binary data, and an encoding other than UTF-8 unless the user gave it.
-        """
-        raw = self._raw
-        if self.stored:
-            self.file.seek(0)
-            raw = _HashedBytes(self.file)
-        ending = Path(self.path).suffix.lower()
-        stream: Any = io.BufferedReader(raw, _BUFFER)
-        if ending in COMPRESSED:
-            stream = io.BufferedReader(COMPRESSED[ending](stream), _BUFFER)
-        number, unpacked = 1, 0
-        try:
-            self._check_kind(stream.peek(64))
-            text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
-            while line := text.readline(LONGEST_LINE + 1):
-                self._check_ends(line, number)
-                if ending in COMPRESSED:
-                    unpacked += len(line) + LINE
-                    check_unpacked(self.name, unpacked, raw.size, "unpack it before")
-                if line.endswith("\r\r\n"):  # an end that was converted twice
-                    line = line.rstrip("\r\n") + "\n"
-                reason = ""
-                if not line.isascii() and not is_unicode(line):
-                    reason = f"is not {encoding or 'UTF-8'}; give encoding=cp1252, utf-16, ..."
-                elif "\0" in line:
-                    reason = "a NUL byte; it is not UTF-8 text"
-                if reason:
-                    bad.add(self.name, "line", number, reason, parameter="csv")
-                    line = "\n"
-                yield line
-                number += 1
-        except LookupError:
-            raise UsageError(f"no encoding {encoding!r}; e.g. cp1252", parameter="csv") from None
-        except (UnicodeError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            damaged = f"damaged or cut-off {ending} data" if ending in COMPRESSED else "unreadable"
-            raise UsageError(
-                f"{self.name}: line {number}: {damaged} ({one_line(error, 100)})"
-            ) from None
-
-    def _check_kind(self, head: bytes) -> None:
-        for first, kind in _OTHER_KINDS.items():
-            if head.startswith(first):
-                cure = "save it as text or CSV, or name it by its format"
-                raise UsageError(f"{self.name} is {kind}, not text; {cure}")
-
-    def _check_ends(self, line: str, number: int) -> None:
-        if len(line) > LONGEST_LINE:
-            raise UsageError(
-                f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; give one row"
-                " a line"
-            )
-        if number == 1 and "\r" in line[:-2] and not line.endswith("\n"):
-            raise UsageError(
-                f"{self.name}: its lines end with a carriage return alone; convert it: tr '\\r'"
-                " '\\n' < IN > OUT"
-            )
-
-
-@contextlib.contextmanager
-def open_text(
-    path: str | Path, stdin: BinaryIO | None = None, *, stored: bool = False
-) -> Iterator[OpenText]:
-    """Open a file, pipe or URL; with ``stored`` its lines can be read again and again, from a copy
-    if need be.
-    """
-    with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
-        if not stored or file.seekable():
-            yield OpenText(path, file, stored)
-            return
-        with tempfile.TemporaryFile() as copy:
-            shutil.copyfileobj(file, copy)
-            yield OpenText(path, copy, stored)
-
-
-def read_lines(path: Path, encoding: str = "") -> Iterator[str]:
-    """Yield the lines of a local file with their line ends, without a byte order mark."""
-    with open_text(path) as text:
-        yield from text.lines(encoding)
-
-
-def without_end(line: str) -> str:
-    """Return a line without its line end."""
-    return line.removesuffix("\n").removesuffix("\r")
-
-
-def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
-    """Refuse a compressed file that unpacks to too much; ``packed`` bytes of it have been read.
-
-    Text of any language shrinks to a tenth of its size, a repeated line to a thousandth.
-    """
-    if unpacked > UNPACKED and unpacked > RATIO * packed:
-        raise UsageError(
-            f"{name} unpacks to more than {RATIO:,} times its size; if that is right, {remedy}"
-        )
-
-
-def count_lines(path: Path) -> int:
-    """Return the number of lines of a plain file, the last one with or without its line ending."""
-    lines = 0
-    last = b"\n"
-    with path.open("rb") as file:
-        while block := file.read(_BUFFER):
-            lines += block.count(b"\n")
-            last = block[-1:]
-    return lines + (last != b"\n")
-
-
-def state_of(name: str) -> tuple[int, str]:
-    """Return the size of a file and a stamp that changes when the file does."""
-    if is_remote(name):
-        state: tuple[int, str] = on_file_system(
-            name, lambda system, path: (int(system.size(path)), str(system.ukey(path)))
-        )
-        return state
-    check_file(Path(name), regular=True)
-    local = Path(name).stat()
-    return local.st_size, str(local.st_mtime_ns)
+# Names of several files
 
 
 def find_inputs(names: Sequence[str]) -> list[str]:
@@ -521,3 +296,235 @@ def on_file_system(name: str, do: Callable[[Any, str], Any]) -> Any:
         raise NotFoundError(
             f"{name!r} cannot be read ({type(error).__name__}: {one_line(error, 160)})"
         ) from None
+
+
+def state_of(name: str) -> tuple[int, str]:
+    """Return the size of a file, and a stamp that changes when the file changes."""
+    if is_remote(name):
+        state: tuple[int, str] = on_file_system(
+            name, lambda system, path: (int(system.size(path)), str(system.ukey(path)))
+        )
+        return state
+    check_file(Path(name), regular=True)
+    local = Path(name).stat()
+    return local.st_size, str(local.st_mtime_ns)
+
+
+# Reading
+
+
+class BadRows:
+    """The unreadable rows of a file: the first one is refused, or all are skipped and counted.
+
+    Args:
+        skip: Whether they are skipped. None: they are refused, and the user cannot change that.
+        quiet: Whether ``tell`` is silent.
+    """
+
+    def __init__(self, skip: bool | None = None, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self.skips = bool(skip)
+        self._hint = "; skip_bad=True leaves such rows out" if skip is not None else ""
+        self.count = 0  #: skipped rows
+        self._noun = "row"
+        self._reasons = list[str]()
+
+    def add(
+        self,
+        name: str,
+        kind: str,
+        number: int,
+        reason: str,
+        *,
+        lines: int = 1,
+        parameter: str = "",
+    ) -> None:
+        """Add an unreadable row of the file ``name``.
+
+        Its ``number`` counts lines or rows (``kind``) from 1. A row of several lines may be several
+        rows, so its lines are counted.
+        """
+        told = f"{kind} {number}: {reason}"
+        if lines > 1:
+            told = f"{kind}s {number} to {number + lines - 1}: {reason}"
+            self._noun = kind
+        if not self.skips:
+            raise UsageError(f"{name}: {told}{self._hint}", parameter=parameter)
+        if len(self._reasons) < 4:
+            self._reasons.append(told)
+        self.count += lines
+
+    def forget(self) -> None:
+        """Forget the skipped rows, before the file is read again."""
+        self.count = 0
+        self._noun = "row"
+        self._reasons.clear()
+
+    def tell(self, name: str, done: str = "left out") -> None:
+        """Say how many rows were skipped, and why the first three."""
+        if self.count and not self._quiet:
+            rows = counted(self.count, self._noun)
+            reasons = "; ".join(self._reasons[:3])
+            more = "; ..." if len(self._reasons) > 3 else ""
+            note(f"{name}: {done} {rows} that cannot be read: {reasons}{more}")
+
+
+REFUSED = BadRows()
+
+
+class _HashedBytes(io.RawIOBase):
+    """A stream that hashes the bytes that are read from it; a pipe can be read only once."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._read = getattr(stream, "read1", stream.read)
+        self.hash = hashlib.sha256()
+        self.size = 0  #: bytes read so far
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read the bytes that have arrived, at least one before the end; return their number."""
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        self.hash.update(data)
+        self.size += len(data)
+        return len(data)
+
+
+def file_sha256(path: str | Path) -> str:
+    """Return the hex SHA-256 of a file's or URL's stored bytes."""
+    with open_file(path) as file:
+        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+
+
+@dataclass
+class OpenText:
+    """An open file of text; if it is ``stored``, its lines can be read again and again."""
+
+    path: str | Path
+    file: BinaryIO
+    stored: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the file in messages."""
+        return "standard input" if str(self.path) == str(STANDARD) else str(self.path)
+
+    @functools.cached_property
+    def _raw(self) -> _HashedBytes:
+        return _HashedBytes(self.file)
+
+    def sha256(self) -> str:
+        """Return the hex SHA-256 of the stored file, or of the bytes read so far."""
+        if not self.stored:
+            return self._raw.hash.hexdigest()
+        self.file.seek(0)
+        return hashlib.file_digest(cast(Any, self.file), "sha256").hexdigest()
+
+    def lines(self, encoding: str = "", bad: BadRows = REFUSED) -> Iterator[str]:
+        """Yield the unpacked lines with their ends, an empty line in place of an unreadable one.
+
+        Refuse binary data, and an encoding other than UTF-8 unless the user named it.
+        """
+        raw = self._raw
+        if self.stored:
+            self.file.seek(0)
+            raw = _HashedBytes(self.file)
+        ending = Path(self.path).suffix.lower()
+        stream: Any = io.BufferedReader(raw, _BUFFER)
+        if ending in COMPRESSED:
+            stream = io.BufferedReader(COMPRESSED[ending](stream), _BUFFER)
+        number, unpacked = 1, 0
+        try:
+            self._check_kind(stream.peek(64))
+            text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
+            while line := text.readline(LONGEST_LINE + 1):
+                self._check_ends(line, number)
+                if ending in COMPRESSED:
+                    unpacked += len(line) + LINE
+                    check_unpacked(self.name, unpacked, raw.size, "unpack it before")
+                if line.endswith("\r\r\n"):  # an end that was converted twice
+                    line = line.rstrip("\r\n") + "\n"
+                reason = ""
+                if not line.isascii() and not is_unicode(line):
+                    reason = f"is not {encoding or 'UTF-8'}; give encoding=cp1252, utf-16, ..."
+                elif "\0" in line:
+                    reason = "a NUL byte; it is not UTF-8 text"
+                if reason:
+                    bad.add(self.name, "line", number, reason, parameter="csv")
+                    line = "\n"
+                yield line
+                number += 1
+        except LookupError:
+            raise UsageError(f"no encoding {encoding!r}; e.g. cp1252", parameter="csv") from None
+        except (UnicodeError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            damaged = f"damaged or cut-off {ending} data" if ending in COMPRESSED else "unreadable"
+            raise UsageError(
+                f"{self.name}: line {number}: {damaged} ({one_line(error, 100)})"
+            ) from None
+
+    def _check_kind(self, head: bytes) -> None:
+        for first, kind in _OTHER_KINDS.items():
+            if head.startswith(first):
+                cure = "save it as text or CSV, or name it by its format"
+                raise UsageError(f"{self.name} is {kind}, not text; {cure}")
+
+    def _check_ends(self, line: str, number: int) -> None:
+        if len(line) > LONGEST_LINE:
+            raise UsageError(
+                f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; give one row"
+                " a line"
+            )
+        if number == 1 and "\r" in line[:-2] and not line.endswith("\n"):
+            raise UsageError(
+                f"{self.name}: its lines end with a carriage return alone; convert it: tr '\\r'"
+                " '\\n' < IN > OUT"
+            )
+
+
+@contextlib.contextmanager
+def open_text(
+    path: str | Path, stdin: BinaryIO | None = None, *, stored: bool = False
+) -> Iterator[OpenText]:
+    """Open a file, a pipe or a URL; ``stored`` copies what cannot be read again."""
+    with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
+        if not stored or file.seekable():
+            yield OpenText(path, file, stored)
+            return
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(file, copy)
+            yield OpenText(path, copy, stored)
+
+
+def read_lines(path: Path, encoding: str = "") -> Iterator[str]:
+    """Yield the lines of a local file with their ends, without a byte order mark."""
+    with open_text(path) as text:
+        yield from text.lines(encoding)
+
+
+def without_end(line: str) -> str:
+    """Return a line without its line end."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
+    """Refuse a compressed file if ``packed`` bytes of it have unpacked to too many bytes.
+
+    Text of any language shrinks to a tenth of its size, and a repeated line to a thousandth.
+    """
+    if unpacked > UNPACKED and unpacked > RATIO * packed:
+        raise UsageError(
+            f"{name} unpacks to more than {RATIO:,} times its size; if that is right, {remedy}"
+        )
+
+
+def count_lines(path: Path) -> int:
+    """Return the number of lines of a plain file; the last one may lack its end."""
+    lines = 0
+    last = b"\n"
+    with path.open("rb") as file:
+        while block := file.read(_BUFFER):
+            lines += block.count(b"\n")
+            last = block[-1:]
+    return lines + (last != b"\n")
