@@ -1,5 +1,5 @@
-"""Typed cells of a table: texts and ids of the chosen columns, and the other columns as numbers,
-dates, truth values or texts.
+"""The values of cells: texts and ids in the columns of a layout; numbers, dates, truth values or
+texts in the others.
 """
 
 import datetime
@@ -25,7 +25,7 @@ _NONE = ("", "nan", "none", "null")
 
 
 def finite_number(text: str) -> float | None:
-    """Return the finite number that a text is, else None."""
+    """Return a text as a finite number; None if it is not one."""
     try:
         number = float(text)
     except ValueError:
@@ -34,7 +34,7 @@ def finite_number(text: str) -> float | None:
 
 
 def scale_value(cell: str) -> float | None:
-    """Return a cell as a number, an ISO date as a fractional year; else None.
+    """Return a cell as a number, and an ISO date as a fractional year; None for another cell.
 
     Example:
         >>> scale_value("2024-07-02"), scale_value("1.5"), scale_value("a")
@@ -52,7 +52,7 @@ def scale_value(cell: str) -> float | None:
 
 
 class CellReader:
-    """Reads the cells of a file's columns by its options."""
+    """Reads the cells of a file that is written with certain options."""
 
     def __init__(self, options: CsvOptions, *, are_texts: bool) -> None:
         self._format = options.dateformat
@@ -157,10 +157,10 @@ class CellReader:
 
 
 def type_of(kinds: set[str]) -> str:
-    """Return the type of a column by the kinds of its cells: number, truth or date if all agree,
-    else text.
+    """Return the type of a column by the kinds of its cells: number, truth, date or text.
 
-    Numbers whose point may separate thousands need a clear decimal number in the same column.
+    Cells that do not agree are text. So are numbers whose point may separate thousands, unless
+    another number of the column has a clear decimal point.
     """
     if kinds and kinds <= {"whole", "decimal", "thousands"}:
         return "number" if "decimal" in kinds or "thousands" not in kinds else "text"
@@ -168,7 +168,7 @@ def type_of(kinds: set[str]) -> str:
 
 
 def _stripped(cell: Any) -> Any:
-    """Return a cell without the space around a text, None if it is empty."""
+    """Return a cell without the space around a text; None if it is empty."""
     if type(cell) is str:
         return cell.strip() or None
     return None if cell is MISSING or is_missing(cell) else cell
@@ -184,12 +184,12 @@ def cell_text(cell: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a sentence is null or NaN; it counts as blank, like an empty CSV cell."""
+    """Return whether a cell is null or NaN, which counts as empty."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 _SENTENCE = (str, "a sentence is text")
-#: Role -> the types of its cells, and how messages describe them.
+#: Role -> the types of its cells, and their description in messages.
 _ALLOWED: dict[str, tuple[Any, str]] = {
     ID: (str | int, "an id is text or a whole number"),
     **dict.fromkeys(NUMERIC, (str | int | float, "a label or a score is text or a number")),
@@ -197,10 +197,10 @@ _ALLOWED: dict[str, tuple[Any, str]] = {
 
 
 def text_of(role: str, value: Any, *, blank: bool = False) -> str:
-    """Return a cell of a chosen column as text; ``ValueError`` if it has another type.
+    """Return a cell of a layout's column as text; a cell of a wrong type raises ``ValueError``.
 
-    With ``blank`` a missing sentence is blank. A missing hard negative may also be NaN, as pandas
-    writes it.
+    With ``blank`` a missing sentence is blank. A missing hard negative is always blank, also if it
+    is written as NaN by pandas.
     """
     if is_optional(role) and (value is MISSING or str(value).strip().lower() in _NONE):
         return ""
@@ -221,7 +221,7 @@ def text_of(role: str, value: Any, *, blank: bool = False) -> str:
 
 
 def _iso(day: datetime.date) -> str:
-    """Return a date, or a date and a time, in ISO 8601; a time with a zone is converted to UTC."""
+    """Return a date, or a date with its time, in ISO 8601; a time with a zone becomes UTC."""
     if not isinstance(day, datetime.datetime):
         return day.isoformat()
     if day.tzinfo is not None:

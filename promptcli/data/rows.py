@@ -1,8 +1,8 @@
 """Rows of files, pipes and URLs in batches: texts, and tables (``tables``).
 
-Row i of a text is line i. A batch of sentences has the columns ``text`` and ``id``: the file's own
-ids as text, or the numbers of the rows; and the file's other columns, typed, if they are wanted.
-Batches of another layout (see ``layouts``) have its columns, all of them text.
+Row i of a text is line i. A batch of sentences has the columns ``text`` and ``id``, the ids of the
+file as text or else the numbers of the rows, and the file's other columns with their types if they
+are wanted. A batch of another layout (see ``layouts``) has the columns of the layout, as text.
 """
 
 import contextlib
@@ -48,43 +48,40 @@ from promptcli.data.tables import (
 )
 from promptcli.errors import UsageError
 
-#: Rows of a batch, at most; of long texts it has fewer.
+#: Most rows of a batch; it has fewer if they are long.
 BATCH = 4096
 #: Extensions of tables; any other file is a text.
 _JSON = (".json", ".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv", *_JSON, ".xlsx", ".parquet")
 _TEXTS = ("", ".txt", *PROSE)
 
-#: Columns of some rows, each with its cells.
+#: Column -> its cells in some rows.
 RowBatch = dict[str, Sequence[Any]]
-#: The column of the numbers of the rows in their file, from 0; unreadable rows are counted.
+#: A column of every batch: the numbers of the rows in their file, from 0, counting unreadable rows.
 ROW = "\0row"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of an open file; they can be iterated once."""
+    """The rows of an open file, which can be read once."""
 
     name: str  #: the path as given
     columns: ColumnNames  #: column of a batch -> column of the file
     batches: Iterator[RowBatch]
-    #: hex SHA-256 of the bytes of the file; right after the last batch
+    #: returns the hex SHA-256 of the file's bytes, after the last batch
     sha256: Callable[[], str] = lambda: ""
-    #: approximate number of rows; None if it is costly to know
+    #: returns the approximate number of rows; None if it is costly to know
     total: Callable[[], int | None] = lambda: None
     head: Sequence[str] = ()  #: the texts of the first batch
-    #: the file's other columns, if they are wanted: each a column of the batches -> number, date
-    #: (ISO text), truth or text
+    #: other columns of the batches -> number, date (ISO text), truth or text
     types: Mapping[str, str] = field(default_factory=dict)
-    is_text: bool = False  #: whether they are the lines of a text, rather than rows of a table
+    is_text: bool = False  #: whether they are the lines of a text rather than rows of a table
 
     def __iter__(self) -> Iterator[RowBatch]:
         return self.batches
 
     def numbered(self) -> Iterator[tuple[int, tuple[str, ...]]]:
-        """Yield each row's number in the file, from 0, and its texts, without the id of a
-        sentence.
-        """
+        """Yield each row's number in the file, from 0, and its texts without the id."""
         names = [column for column in self.columns if column != ID]
         for batch in self.batches:
             yield from zip(
@@ -92,7 +89,7 @@ class Rows:
             )
 
     def tuples(self) -> Iterator[tuple[str, ...]]:
-        """Yield each row's texts, without the id of a sentence."""
+        """Yield each row's texts without the id."""
         return (texts for _, texts in self.numbered())
 
     def texts(self) -> Iterator[str]:
@@ -114,18 +111,18 @@ def open_rows(
     """Open a file or a stream and read its first batch, so that a wrong file or field fails early.
 
     Args:
-        source: A file or URL (a table by its extension, also ``FILE:COLUMN``), or a stream (a table
-            or JSON if a field is named, else plain text).
-        fields: Which columns are read.
+        source: A file or a URL, whose extension says whether it is a table, or ``FILE:COLUMN``; or
+            a stream, which is a table or JSON if a column is named, else a text.
+        fields: The columns to read.
         csv: How a table is written (``CsvOptions``).
-        skip_bad: Leave out unreadable rows and say how many and why; unreadable lines of a text
-            become blank. None: the user has no such choice.
+        skip_bad: Whether unreadable rows are left out, with a note of how many and why; unreadable
+            lines of a text become blank. None: they are refused, and the user cannot change that.
         start: The number of the first row that is read, from 0.
-        again: Whether the file was read before: rows that cannot be read are left out silently.
+        again: Whether the file was read before; unreadable rows are then left out silently.
         may_be_empty: Whether a file without rows is allowed.
 
     Raises:
-        UsageError: An empty, unreadable or ambiguous file.
+        UsageError: A file that is empty, unreadable or unclear.
     """
     stream = None if isinstance(source, str | Path) else source
     path, named = split_columns(str(STANDARD if stream else source))
@@ -200,13 +197,13 @@ def _check_columns_of_text(fields: ColumnChoice, name: str) -> None:
 class _Column:
     """A column of a batch."""
 
-    names: list[str]  #: its columns of the file; several texts are joined
-    read: Callable[[Any], Any]  #: takes a cell; ``ValueError`` if it cannot be read
+    names: list[str]  #: the file's columns; the texts of several are joined
+    read: Callable[[Any], Any]  #: returns the value of a cell, or raises ``ValueError``
 
     def values(self, cells: Mapping[str, Sequence[Any]], wrong: dict[int, str]) -> list[Any]:
-        """Return its values in some rows, given the cells of the columns of the file.
+        """Return its values in some rows, from the cells of the file's columns.
 
-        Unreadable values are blank; their reasons go to ``wrong`` by position.
+        An unreadable value is blank, and its reason goes to ``wrong`` under its position.
         """
         parts = list[list[Any]]()
         for name in self.names:
@@ -244,7 +241,7 @@ def rows_of(
     cells = CellReader(options, are_texts=table.are_texts)
     columns = dict[str, _Column]()
     for role, column in chosen.items():
-        read: Callable[[Any], str] = functools.partial(text_of, role, blank=table.has_blanks)
+        read: Callable[[Any], str] = functools.partial(text_of, role, blank=table.allows_missing)
         if role in ("score", "grade"):
             read = cells.score
         names = [column] if column in table.header else column.split(",")
@@ -264,7 +261,7 @@ def rows_of(
 
 
 def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str, str]:
-    """Return the types of columns, as declared by the table, else inferred from all cells."""
+    """Return the types of columns: those that the table declares, else those of all cells."""
     if table.types or not names:
         return {name: table.types[name] for name in names}
     kinds = {name: set[str]() for name in names}
@@ -276,7 +273,7 @@ def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str
 
 
 def renamed(column: str, columns: ColumnNames) -> str:
-    """Return the name of an extra column in a batch; the name of a role gets a suffix."""
+    """Return the name of an extra column in a batch; a name that the batch has gets a suffix."""
     return f"{column}.1" if column in (*columns, ID, ROW) else column
 
 
@@ -315,7 +312,7 @@ def _batches(
 def _blocks(
     rows: Iterable[tuple[Any, list[Any]]], most: int = BATCH, characters: int = CHARACTERS
 ) -> Iterator[tuple[list[Any], list[list[Any]]]]:
-    """Yield the numbers and cells of up to ``most`` rows; fewer if texts are long."""
+    """Yield the numbers and the cells of ``most`` rows, or of fewer if their texts are long."""
     numbers, block, size = list[Any](), list[list[Any]](), 0
     for number, row in rows:
         numbers.append(number)
@@ -329,10 +326,7 @@ def _blocks(
 
 
 def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator[RowBatch]:
-    """Yield the ids and texts of ``rows`` rows.
-
-    A window is shorter at the end of the input, or when it reaches the limit of characters.
-    """
+    """Yield the ids and texts of ``rows`` rows, or of fewer if they have ``characters``."""
     named = (zip(batch[ID], batch[TEXT], strict=True) for batch in batches)
     texts = ((name, [text]) for name, text in itertools.chain.from_iterable(named))
     for ids, window in _blocks(texts, rows, characters):
@@ -340,8 +334,9 @@ def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator
 
 
 def sentences_of(rows: Rows) -> Iterator[tuple[int | str, str]]:
-    """Yield the ids and texts of sentences. Pairs and triplets yield every column, with ids
-    ``ROW:COLUMN``; rows are counted from 0.
+    """Yield the ids and texts of sentences, also of every side of pairs and triplets.
+
+    The ids of sides are ``ROW:COLUMN``; rows are counted from 0.
     """
     if TEXT in rows.columns:
         for batch in rows:

@@ -1,9 +1,9 @@
 """Tables of files: texts, CSV, TSV, JSON, JSON lines and XLSX, read strictly; Parquet is in
 ``parquet_files``.
 
-A table has a header, and rows that can be read again and again. A cell is a text, a number, true or
-false, an ``IsoDate``, or None. An ambiguous file is refused; the message says which option settles
-it.
+A table has a header, and rows that can be read again and again. A cell is a text, a number, a truth
+value, an ``IsoDate``, or None. A file that is unclear is refused; the message names the option that
+makes it clear.
 """
 
 import csv
@@ -26,15 +26,16 @@ from promptcli.data.layouts import SENTENCES, ColumnChoice
 from promptcli.errors import UsageError, counted, did_you_mean, one_line, require, shorten
 from promptcli.notes import note
 
-#: Rows that determine a CSV's delimiter and JSON's fields; most columns of a table; most characters
-#: of a column's name.
-_LOOKED_AT, _COLUMNS, _LONGEST_NAME = 100, 10_000, 1000
+#: Rows that determine a CSV's delimiter and JSON's fields.
+_LOOKED_AT = 100
+#: Most columns of a table, and most characters of a column's name.
+_COLUMNS, _LONGEST_NAME = 10_000, 1000
 DELIMITERS = ",;\t|"
 #: Levels of lists and objects in a row of JSON or Parquet; Python writes some 960.
 DEEPEST = 100
-#: A number, a date or a time: not the name of a column.
+#: A number, a date or a time, which is hardly the name of a column.
 _FIGURE = re.compile(r"-?\d[\d.,:/ -]*")
-#: In place of the cell of an object that lacks the field.
+#: The cell of an object that lacks the field.
 MISSING = object()
 
 
@@ -46,15 +47,15 @@ class RowTable:
     """The rows of a file under their header."""
 
     header: list[str]
-    #: column -> number, date, truth or text, if the file declares it
+    #: column -> number, date, truth or text; empty if the file declares no types
     types: Mapping[str, str] = {}
     nested: Collection[str] = ()  #: columns of lists or objects
-    counted = "line"  #: noun for the numbers of rows
+    counted = "line"  #: what the numbers of rows count: lines or rows
     first = 0  #: number of the first row that is read, from 0
     blanks_bad_rows = False  #: whether an unreadable row becomes blank instead of being left out
     are_texts = False  #: whether all cells are texts
-    has_blanks = True  #: whether a missing sentence counts as blank instead of an error
-    size: int | None = None  #: rows, if that is known
+    allows_missing = True  #: whether a missing sentence is blank rather than an error
+    size: int | None = None  #: number of rows; None if it is costly to know
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         """Yield the rows, each with its number and the cells of the columns ``places``."""
@@ -66,24 +67,24 @@ def named_header(
 ) -> list[str]:
     """Return the names of columns in a row of cells; an unnamed column is named by its number.
 
-    Refuse a row without a name for a column that has cells ``below``: it is a title. The first name
-    may be empty, as pandas writes it.
+    A row without a name for a column that has cells ``below`` is a title, and refused. Only the
+    first name may be empty, as pandas writes it.
     """
     names = ["" if cell is None else str(cell).strip() for cell in cells]
-    nameless = [place for place, given in enumerate(names) if place and not given]
+    nameless = [place for place, title in enumerate(names) if place and not title]
     if any(row[place] for row in below for place in nameless if place < len(row)):
         raise UsageError(
             f"{name}: {where} names {len(names) - len(nameless)} of {len(names)} columns; if it is"
             f" a title above the names, give skip={skip + 1}",
             parameter="csv",
         )
-    header = [given or str(number) for number, given in enumerate(names, 1)]
+    header = [title or str(number) for number, title in enumerate(names, 1)]
     check_header(header, name, where)
     return header
 
 
 def check_header(header: Sequence[str], name: str, where: str) -> None:
-    """Refuse invalid column names."""
+    """Refuse too many columns, too long a name, and a name of two columns."""
     longest = max(map(len, header), default=0)
     if longest > _LONGEST_NAME or len(header) > _COLUMNS:
         raise UsageError(
@@ -117,7 +118,7 @@ class ColumnTable(RowTable):
     """Columns in memory."""
 
     counted = "row"
-    has_blanks = False
+    allows_missing = False
 
     def __init__(self, columns: Mapping[str, Sequence[Any]]) -> None:
         self.header = list(columns)
@@ -133,8 +134,9 @@ class ColumnTable(RowTable):
 
 
 class CsvTable(RowTable):
-    """Rows of cells between delimiters; a cell with the delimiter, quotes or a line feed is in
-    double quotes.
+    """Rows of cells with a delimiter between them.
+
+    A cell with the delimiter, quotes or a line feed is in double quotes.
     """
 
     are_texts = True
@@ -168,7 +170,9 @@ class CsvTable(RowTable):
     def _records(
         self, delimiter: str, bad: BadRows, most: int | None = None
     ) -> Iterator[tuple[range, list[str]]]:
-        """Yield the rows of at most ``most`` lines, each with the numbers of its lines."""
+        """Yield the rows of all lines, or of the first ``most``, each with the numbers of its
+        lines.
+        """
         quote = self._options.quote
         reader = csv.reader(
             itertools.islice(self._lines(), most),
@@ -194,7 +198,10 @@ class CsvTable(RowTable):
                 bad.add(self._text.name, "line", number, reason, lines=lines, parameter="csv")
 
     def _find_delimiter(self) -> str:
-        """Return the only delimiter in the first line."""
+        """Return the only delimiter in the first line that is not empty.
+
+        A line without one names a single column; refuse it if the rows below have several.
+        """
         name = self._text.name
         if extension_of(self._text.path)[0] == ".tsv":
             return "\t"
@@ -243,8 +250,8 @@ class CsvTable(RowTable):
                 self._bad.add(self._text.name, "line", lines[0], reason, lines=len(lines))
 
 
-#: Extension -> class of a table of lines; takes a stored ``OpenText``, the CSV options and the
-#: receiver of unreadable rows.
+#: Extension -> class of a table of lines. It takes a stored ``OpenText``, the CSV options and the
+#: collector of unreadable rows.
 INPUT_FORMATS = extensions.Table[Callable[[OpenText, CsvOptions, BadRows], RowTable]](
     "input_formats", {".csv": CsvTable, ".tsv": CsvTable}
 )
@@ -254,10 +261,10 @@ INPUT_FORMATS = extensions.Table[Callable[[OpenText, CsvOptions, BadRows], RowTa
 
 
 class JsonTable(RowTable):
-    """One object a line, or in .json one array of objects or sentences; ``list[].field`` names a
-    field of the objects in a list.
+    """One object a line, or in .json an array of objects or sentences.
 
-    The header has the fields of all objects if all columns are wanted, else those of the first 100.
+    The column ``list[].field`` is a field of the objects in a list; each of them is a row. The
+    header has the fields of all objects if all columns are wanted, else those of the first 100.
     """
 
     def __init__(
@@ -284,7 +291,7 @@ class JsonTable(RowTable):
         check_header(self.header, self._name, "an object")
 
     def _document(self) -> list[Any] | None:
-        """Return the items of a file that is one JSON value; None if it has an object a line."""
+        """Return the items of a file that is one JSON value; None for an object a line."""
         if extension_of(self._text.path)[0] != ".json":
             return None
         content, size = list[str](), 0
@@ -340,7 +347,7 @@ class JsonTable(RowTable):
 
 
 def _at(item: Any, path: str) -> Any:
-    """Return the value at ``field.field`` of an object."""
+    """Return the value at ``field.field`` of an object, or ``MISSING``."""
     for step in path.split("."):
         if not isinstance(item, dict) or step not in item:
             return MISSING
@@ -360,14 +367,14 @@ def _items_at(value: Any, path: str) -> Iterator[Any]:
 
 
 def _json_value(text: str) -> Any:
-    """Return the value of JSON text; ValueError if it is malformed or nested too deep."""
+    """Return the value of JSON text; malformed or deeply nested text raises ``ValueError``."""
     import msgspec
 
     try:
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, ValueError):
-            value = json.loads(text)  # msgspec does not read NaN, for example, as a number
+            value = json.loads(text)  # msgspec refuses NaN, for example
         if text.count("[") + text.count("{") <= DEEPEST or _depth(value) <= DEEPEST:
             return value
     except RecursionError:
@@ -388,16 +395,16 @@ def _depth(value: Any) -> int:
 
 
 class WorkbookTable(RowTable):
-    """A sheet of a workbook, or all sheets; the first row of a sheet that is not empty has the
-    names of the columns.
+    """A sheet of a workbook, or all sheets.
 
-    It is read by a process with limits of memory and time (``workbook``).
+    The names of the columns are in the first row of a sheet that is not empty. A process with
+    limits of memory and time reads the file (``workbook``).
     """
 
     counted = "row"
 
     def __init__(self, path: str, options: CsvOptions, sheet: str) -> None:
-        """Read a sheet; if it is "" the only one with rows."""
+        """Read a sheet, or the only one with rows if ``sheet`` is "" ."""
         require("python_calamine", extra="xlsx")
         self._lines = tempfile.NamedTemporaryFile("r", encoding="utf-8")
         wanted = sheet or ("*" if options.sheets else "")
