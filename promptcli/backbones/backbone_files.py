@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
@@ -95,12 +94,6 @@ def put_around(definition: dict[str, Any], left: Sequence[int], right: Sequence[
         single="<left> $A <right>", pair="<left> $A $B:0 <right>", special_tokens=tokens
     )
     definition["post_processor"] = json.loads(around.__getstate__())
-
-
-def vocabulary_of(definition: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of every token of a ``tokenizer.json``, added tokens included."""
-    vocabulary: dict[str, int] = Tokenizer.from_str(json.dumps(definition)).get_vocab()
-    return vocabulary
 
 
 def save_tokenizer(

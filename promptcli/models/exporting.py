@@ -18,7 +18,6 @@ from promptcli.backbones.backbone_files import (
     save_tokenizer,
     save_weights,
     tokenizer_definition,
-    vocabulary_of,
     write_json,
 )
 from promptcli.backbones.checking import opening
@@ -55,6 +54,7 @@ from promptcli.models.loading import Model, entry_from, entry_of, open_model
 from promptcli.models.sentence_transformers_format import (
     Exported,
     InexactError,
+    count_tokens,
     static_table,
     write_modules,
     write_static,
@@ -89,49 +89,60 @@ def save_encoder(
     encoder: TorchEncoder,
     folder: Path,
     *,
-    backbone: str | None = None,
+    named_backbone: str | None = None,
     target: str | None = None,
 ) -> tuple[str | None, tuple[str, ...]]:
-    """Write an encoder into an empty folder.
+    """Write an encoder into an empty folder; one below float32 is rebuilt from its entry.
 
-    ``target`` is ``to`` of ``export``; ``backbone`` is the name of a backbone that is not included.
+    Args:
+        entry: The encoder's entry.
+        encoder: The encoder.
+        folder: The folder.
+        named_backbone: Name of a backbone that is not included; None: it is included.
+        target: ``to`` of ``export``.
 
-    Returns why modules of sentence-transformers cannot express the recipe (None: they can), and the
-    differences. An encoder below float32 is rebuilt from its entry.
+    Returns:
+        Why modules of sentence-transformers cannot express the recipe (None: they can), and how the
+        vectors of the modules differ.
     """
     if encoder.backbone.dtype != torch.float32:
         encoder = open_model(entry, device="cpu", dtype="float32")
     check_shareable(encoder)
-    own = encoder.backbone
-    source = ModelFolder(own.name, own.folder)
+    backbone = encoder.backbone
+    source = ModelFolder(backbone.name, backbone.folder)
     tensors = encoder.tensors()
     #: hashes of an unchanged backbone's weights as written here and as loaded
-    known: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     notes: tuple[str, ...] = ()
     reason: str | None = None
-    if backbone:
-        reason = f"the backbone {backbone} is not included"
+    if named_backbone is not None:
+        place = named_backbone
+        reason = f"the backbone {named_backbone} is not included"
     else:
         try:
             notes = write_modules(encoder, folder)
         except InexactError as error:
+            place = BACKBONE
             reason = str(error)
             for path in folder.iterdir():
                 delete(path)
-            copy_backbone(source, folder / BACKBONE, weights=not own.merged)
-            if own.merged:
-                save_weights(own, folder / BACKBONE)
+            copy_backbone(source, folder / BACKBONE, weights=not backbone.merged)
+            if backbone.merged:
+                save_weights(backbone, folder / BACKBONE)
         else:
+            place = "."
             copy_backbone(source, folder / OWN_TOKENIZER, weights=False)
-            if not (tuned_weights(tensors) or own.merged):
-                loaded = own.provenance.weights_sha256
-                known = {"written": weights_digest(folder), "weights": loaded}
+            if not (tuned_weights(tensors) or backbone.merged):
+                loaded = backbone.provenance.weights_sha256
+                hashes = {"written": weights_digest(folder), "weights": loaded}
             tensors = tensors_outside_backbone(encoder)
-    transfer = entry.transfer and TorchEncoder(entry.transfer, own, encoder.tensors()).recipe
-    entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
-    placed = publishable(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
-    placed = replace(placed, tensors=tensors, fingerprint=encoder.fingerprint)
-    write_entry(folder, replace(placed, target=target, backbone=known))
+    transfer = entry.transfer and TorchEncoder(entry.transfer, backbone, encoder.tensors()).recipe
+    # the encoder's recipes have every name written out
+    entry = publishable(
+        with_backbone(replace(entry, recipe=encoder.recipe, transfer=transfer), place)
+    )
+    entry = replace(entry, tensors=tensors, fingerprint=encoder.fingerprint)
+    write_entry(folder, replace(entry, target=target, backbone=hashes))
     return reason, notes
 
 
@@ -139,9 +150,10 @@ def check_shareable(encoder: TorchEncoder) -> None:
     """Refuse to export weights that a link in the backbone's folder takes from elsewhere on this
     machine.
     """
-    own = encoder.backbone
-    if not words_only(own.name):
-        ModelFolder(own.name, own.folder).check_links(own.folder.glob("*.safetensors"))
+    backbone = encoder.backbone
+    if not words_only(backbone.name):
+        folder = ModelFolder(backbone.name, backbone.folder)
+        folder.check_links(folder.path.glob("*.safetensors"))
 
 
 def tensors_outside_backbone(encoder: TorchEncoder) -> dict[str, Tensor]:
@@ -174,7 +186,6 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
     or our module.
     """
     tool = "sentence-transformers"
-    load = 'SentenceTransformer("FOLDER")'
     reason = None
     try:
         table = static_table(encoder, tool)
@@ -182,7 +193,10 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
         notes = table.notes
     except InexactError:
         reason, notes = save_encoder(entry, encoder, folder, target=tool)
+    encode = _encode_with_modules
+    load = 'SentenceTransformer("FOLDER")'
     if reason is not None:
+        encode = _encode_with_our_module
         load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
         notes = (
             f"no configuration holds this recipe exactly: {reason}",
@@ -191,27 +205,37 @@ def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Pa
         )
     use = "from sentence_transformers import SentenceTransformer\n\n"
     use += f"vectors = {load}.encode(sentences)"
-
-    def encode(probes: list[str]) -> np.ndarray:
-        if reason is not None:  # there our module encodes
-            with without_network():
-                written = read_model(ModelFolder(str(folder), folder))
-                return open_model(written, device="cpu", dtype="stored").encode(probes)
-        from sentence_transformers import SentenceTransformer
-
-        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-        vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
-        return vectors
-
     exported = Exported(load, use, tool, notes=notes)
-    return _compared(exported, encoder, parity.uncut_probes(encoder), encode)
+    return _compare(exported, encoder, parity.uncut_probes(encoder), folder, encode)
 
 
-def _compared(
+def _encode_with_modules(folder: Path, sentences: list[str]) -> np.ndarray:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    vectors: np.ndarray = model.encode(sentences, show_progress_bar=False)
+    return vectors
+
+
+def _encode_with_our_module(folder: Path, sentences: list[str]) -> np.ndarray:
+    with without_network():
+        entry = read_model(ModelFolder(str(folder), folder))
+        return open_model(entry, device="cpu", dtype="stored").encode(sentences)
+
+
+def _encode_with_model2vec(folder: Path, sentences: list[str]) -> np.ndarray:
+    from model2vec import StaticModel
+
+    vectors: np.ndarray = StaticModel.from_pretrained(folder).encode(sentences)
+    return vectors
+
+
+def _compare(
     exported: Exported,
     encoder: TorchEncoder,
     probes: list[str],
-    encode: Callable[[list[str]], np.ndarray],
+    folder: Path,
+    encode: Callable[[Path, list[str]], np.ndarray],
 ) -> Exported:
     """Return an export with the lowest cosine between the tool's and the encoder's vectors, if the
     tool is installed.
@@ -221,17 +245,15 @@ def _compared(
         note = f"vectors were not compared: {tool} is not installed"
         return replace(exported, tool=None, notes=(*exported.notes, note))
     with opening("the exported folder"):
-        vectors = encode(probes)
+        vectors = encode(folder, probes)
     return replace(exported, cosine=parity.check_parity(encoder.encode(probes), vectors, tool))
 
 
 def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder that ``StaticModel.from_pretrained(folder)`` of model2vec loads."""
     table = static_table(encoder, "model2vec")
-    tokens = vocabulary_of(table.definition)
-    if len(tokens) != 1 + max(tokens.values()):
-        raise InexactError("the numbers of its vocabulary have gaps; model2vec counts tokens")
-    rows = table.rows[: len(tokens)].contiguous()  # a checkpoint may have more than tokens
+    # a checkpoint may have more rows than tokens
+    rows = table.rows[: count_tokens(table.definition)].contiguous()
     save_tensors({"embeddings": rows}, folder / WEIGHTS)
     write_json(folder / "tokenizer.json", table.definition, indent=None)
     config = {
@@ -248,15 +270,8 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
     unknown = (
         "in model2vec words that the vocabulary does not know are left out, and no sentence is cut"
     )
-
-    def encode(probes: list[str]) -> np.ndarray:
-        from model2vec import StaticModel
-
-        vectors: np.ndarray = StaticModel.from_pretrained(folder).encode(probes)
-        return vectors
-
     exported = Exported(load, use, "model2vec", notes=(*table.notes, unknown))
-    return _compared(exported, encoder, list(parity.ENGLISH_PROBES), encode)
+    return _compare(exported, encoder, list(parity.ENGLISH_PROBES), folder, _encode_with_model2vec)
 
 
 def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
@@ -426,38 +441,36 @@ def export(
     options = {name: value for name, value in (("base", base), ("int8", int8)) if value}
     for name in options:
         if name not in target.takes:
-            taken = [other for other, row in TARGETS.items() if name in row.takes]
+            takers = [other for other, row in TARGETS.items() if name in row.takes]
             raise UsageError(
-                f"is for {', '.join(taken) or 'no target that is installed'}, not for {to}",
+                f"is for {', '.join(takers) or 'no target that is installed'}, not for {to}",
                 parameter=name,
             )
     path = Path(folder)
-    with without_network(offline), atomic_folder(path, marker=MODEL_MANIFEST, force=force) as made:
+    with without_network(offline), atomic_folder(path, marker=MODEL_MANIFEST, force=force) as new:
         entry = entry_of(encoder)
-        whole = open_whole(entry)
-        exported = target.write(entry, whole, made, **options)
+        exact = open_exact(entry)
+        exported = target.write(entry, exact, new, **options)
+        recipe = exact.recipe
         if target.library:
             write_card(
-                made,
+                new,
                 entry,
-                whole.recipe.replace(backbone=exported.base or whole.recipe.backbone),
+                recipe.replace(backbone=exported.base or recipe.backbone),
                 use=exported.use.replace('"FOLDER"', "folder"),
                 library=target.library,
             )
-        if not (made / MODEL_MANIFEST).is_file():
-            placed = with_backbone(
-                replace(entry, recipe=whole.recipe), exported.backbone or whole.recipe.backbone
-            )
-            write_manifest(
-                made,
-                replace(publishable(placed), fingerprint=whole.fingerprint, target=to, backbone={}),
-            )
-        size = sum(file.size for file in list_files(made).values())
+        if not (new / MODEL_MANIFEST).is_file():
+            backbone = exported.backbone or recipe.backbone
+            entry = publishable(with_backbone(replace(entry, recipe=recipe), backbone))
+            entry = replace(entry, fingerprint=exact.fingerprint, target=to, backbone={})
+            write_manifest(new, entry)
+        size = sum(file.size for file in list_files(new).values())
     load = exported.load.replace("FOLDER", str(path))
     return replace(exported, load=load, target=to, folder=path, bytes=size)
 
 
-def open_whole(entry: Entry) -> TorchEncoder:
+def open_exact(entry: Entry) -> TorchEncoder:
     """Return an entry's encoder in float32 on the CPU, on its original backbone."""
     encoder = open_model(entry, device="cpu", dtype="float32")
     stored = entry.provenance.get("weights_sha256")

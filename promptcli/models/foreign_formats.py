@@ -54,8 +54,8 @@ _RERANKER = (
     " sentences"
 )
 #: Files of sentence-transformers: how the Transformer module reads, and about the whole model.
-_READING = "sentence_bert_config.json"
-_ABOUT = "config_sentence_transformers.json"
+READING = "sentence_bert_config.json"
+ABOUT = "config_sentence_transformers.json"
 _NO_LIMIT = 1 << 30  # tokens; a larger number in a tokenizer's file means no limit
 #: Mode of sentence-transformers' Pooling -> our weights.
 MODES = {
@@ -216,7 +216,7 @@ def _sentence_transformers(folder: ModelFolder, modules: list[_Module]) -> Entry
     names = [kind for kind, _ in kinds]
     if names[:1] == ["StaticEmbedding"]:
         return _table(folder, modules)
-    task = folder.optional(_READING).get("transformer_task")
+    task = folder.optional(READING).get("transformer_task")
     if names == ["Transformer"] and task == "sequence-classification":
         raise folder.error(_RERANKER)
     if names[:2] != ["Transformer", "Pooling"]:
@@ -232,7 +232,7 @@ def _sentence_transformers(folder: ModelFolder, modules: list[_Module]) -> Entry
     weights, counted = _weights(folder, folder.document(f"{pooling}/{CONFIG}"))
     transforms, tensors = _after_pooling(folder, after)
     rule = _text_rule(body)
-    about = folder.optional(_ABOUT, _About)
+    about = folder.optional(ABOUT, _About)
     prompts = _prompts(folder, about, counted)
     text = lower(prompts.default_text) if rule == "lower" else prompts.default_text
     if text and not counted:
@@ -259,7 +259,7 @@ def _table(folder: ModelFolder, modules: list[_Module]) -> Entry:
     config = folder.optional(CONFIG)
     if config.get("model_type") == "model2vec":
         transforms = ["normalize"] if config.get("normalize") else []
-    about = folder.optional(_ABOUT, _About)
+    about = folder.optional(ABOUT, _About)
     recipe = Recipe(
         folder.subfolder(inside).name,
         period=False,
@@ -339,7 +339,7 @@ def _weights(folder: ModelFolder, config: Config) -> tuple[str, bool]:
 
 def _text_rule(body: ModelFolder) -> str | None:
     """Return the text rule by which sentence-transformers prepares a sentence."""
-    if body.optional(_READING).get("do_lower_case"):
+    if body.optional(READING).get("do_lower_case"):
         return "lower"
     strips = True
     if body.has(DEFINITION):
@@ -352,8 +352,8 @@ def _max_length(body: ModelFolder, config: Config, family: Family) -> int | None
 
     Older versions store the limit with the module, newer ones with the tokenizer.
     """
-    module = body.optional(_READING)
-    _check_usual(body, _READING, module)
+    module = body.optional(READING)
+    _check_usual(body, READING, module)
     # not read_document: a tokenizer without a limit has an integer of 31 digits
     settings = body.path / SETTINGS
     split = json_field(settings, "split_special_tokens")

@@ -30,7 +30,7 @@ from promptcli.models.entries import (
     Entry,
     read_manifest,
 )
-from promptcli.models.exporting import open_whole, save_encoder
+from promptcli.models.exporting import open_exact, save_encoder
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.loading import Model, entry_from, entry_of, open_registry
 from promptcli.notes import bars_shown, is_offline, note
@@ -116,7 +116,7 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
 
 
 def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
-    encoder = open_whole(entry)
+    encoder = open_exact(entry)
     source = encoder.backbone.provenance
     backbone = None
     if source.revision:
@@ -125,7 +125,7 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     provenance = {**entry.provenance, **about}
     provenance.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
     entry = replace(entry, name=repo.partition("/")[2], provenance=provenance)
-    save_encoder(entry, encoder, folder, backbone=backbone)
+    save_encoder(entry, encoder, folder, named_backbone=backbone)
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
     placed = encoder.recipe.replace(backbone=backbone or f"./{BACKBONE}")
     write_card(folder, entry, placed, use=use)

@@ -1,11 +1,13 @@
 """An encoder as modules of sentence-transformers, as a table, and as a ``tokenizer.json``."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone_files import (
@@ -16,6 +18,7 @@ from promptcli.backbones.backbone_files import (
     whole_inputs,
     write_json,
 )
+from promptcli.backbones.model_folder import CONFIG, WEIGHTS
 from promptcli.backbones.tokenizer import remove_blanks
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.prompt import Prompt
@@ -28,7 +31,7 @@ from promptcli.errors import UsageError
 from promptcli.grammar import split_name
 from promptcli.models import parity
 from promptcli.models.entries import MODULES
-from promptcli.models.foreign_formats import FLAGS, MODES
+from promptcli.models.foreign_formats import ABOUT, FLAGS, MODES, READING
 from promptcli.recipe import Recipe
 from promptcli.storage.tensors import save_tensors
 
@@ -160,21 +163,24 @@ def write_tokenizer(encoder: TorchEncoder, folder: Path) -> list[str]:
 
 def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
     """Add special tokens to a ``tokenizer.json``; return their ids, which follow the highest id."""
-    vocabulary = definition["model"]["vocab"]
-    ids = {*(vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary)))}
-    ids |= {token["id"] for token in definition["added_tokens"]}
-    first = max(ids) + 1
-    if len(ids) < first:
-        raise InexactError(
-            "the numbers of its vocabulary have gaps, so no token can be added at the end"
-        )
+    first = count_tokens(definition)
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    added = range(first, first + len(names))
-    definition["added_tokens"] += [
-        {"id": number, "content": name, **flags, "special": True}
-        for number, name in zip(added, names, strict=True)
-    ]
-    return [*added]
+    ids = list(range(first, first + len(names)))
+    for number, name in zip(ids, names, strict=True):
+        token = {"id": number, "content": name, **flags, "special": True}
+        definition["added_tokens"].append(token)
+    return ids
+
+
+def count_tokens(definition: dict[str, Any]) -> int:
+    """Return the number of tokens of a ``tokenizer.json``, added ones included; their ids must have
+    no gaps.
+    """
+    vocabulary: dict[str, int] = Tokenizer.from_str(json.dumps(definition)).get_vocab()
+    ids = set(vocabulary.values())
+    if len(ids) != 1 + max(ids):
+        raise InexactError("the numbers of its vocabulary have gaps, which other programs count")
+    return len(ids)
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -207,36 +213,36 @@ def _dense(weight: Tensor, bias: Tensor, activation: str = IDENTITY) -> Module:
     return Module("Dense", config | {"activation_function": activation}, tensors)
 
 
-def layers_of(encoder: TorchEncoder) -> list[Module]:
+def transform_modules(encoder: TorchEncoder) -> list[Module]:
     """Return the transforms of an encoder as modules, in order.
 
     InexactError names a transform that no module expresses.
     """
-    layers: list[Module] = []
+    modules: list[Module] = []
     width = encoder.backbone.last_width
     for transform in encoder.transforms:
         if isinstance(transform, Normalize):
-            layers.append(Module("Normalize", {}))
+            modules.append(Module("Normalize", {}))
             continue
         if transform.network is not None:
-            parts = _of_network(transform.network)
+            layers = _network_layers(transform.network)
         elif isinstance(transform, Dense):
             weight, bias = transform.tensors().values()
             activation = _activation(ACTIVATIONS[transform.activation])
-            parts = [_dense(weight, bias, activation)] if activation else []
+            layers = [_dense(weight, bias, activation)] if activation else []
         else:
-            parts = _of_map(transform, width)
-        if not parts:
+            layers = _affine_layer(transform, width)
+        if not layers:
             raise InexactError(
                 f"transform {transform.spec!r} is neither an affine map nor dense layers"
             )
-        layers += parts
-        width = len([*parts[-1].tensors.values()][-1])  # of the bias
-    return layers
+        modules += layers
+        width = len([*layers[-1].tensors.values()][-1])  # of the bias
+    return modules
 
 
-def _of_map(transform: Transform, width: int) -> list[Module]:
-    """Return an affine transform as one layer, none if the transform is not affine."""
+def _affine_layer(transform: Transform, width: int) -> list[Module]:
+    """Return an affine transform as one layer, or no layer if it is not affine."""
 
     def function(vectors: Tensor) -> Tensor:
         for _, step in transform.stages:
@@ -254,9 +260,9 @@ def _of_map(transform: Transform, width: int) -> list[Module]:
     return [_dense(slope.T, bias.clone())]
 
 
-def _of_network(network: nn.Module) -> list[Module]:
-    """Return a sequence of linear layers, activations and LayerNorms, none if the network is
-    anything else.
+def _network_layers(network: nn.Module) -> list[Module]:
+    """Return a sequence of linear layers, activations and LayerNorms as modules, or no module if
+    the network has other parts.
     """
     layers: list[Module] = []
     for module in network.modules():
@@ -319,7 +325,7 @@ def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
         else backbone.head.output_embeddings
     )
     rows = rows.detach().float().cpu()
-    for layer in layers_of(encoder):
+    for layer in transform_modules(encoder):
         if layer.config.get("activation_function") != IDENTITY:
             raise InexactError("a table of words can only hold transforms that are affine maps")
         weight, bias = layer.tensors.values()
@@ -343,24 +349,23 @@ def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
 
 def write_static(table: StaticTable, folder: Path) -> None:
     """Write a table as sentence-transformers' StaticEmbedding."""
-    module = {"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}StaticEmbedding"}
-    write_json(folder / MODULES, [module])
+    write_json(folder / MODULES, [_row(0, "StaticEmbedding", "")])
     definition = table.definition | _cut_to(table.max_length)
     write_json(folder / "tokenizer.json", definition, indent=None)
-    save_tensors({"embedding.weight": table.rows.contiguous()}, folder / "model.safetensors")
+    save_tensors({"embedding.weight": table.rows.contiguous()}, folder / WEIGHTS)
 
 
-_MODELS = "sentence_transformers.models."
+_LAYERS = "WeightedLayerPooling"
 _READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence may contain the mask
 #: in the order in which Pooling joins several
 _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
 
 
 def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
-    """Write Transformer, pooling and dense layers; return the differences."""
+    """Write Transformer, pooling and dense layers; return how their vectors differ."""
     if encoder.backbone.words_only:
         raise InexactError("a table of words has no layers")
-    settings = {
+    about = {
         "__version__": {},
         "prompts": dict(encoder.prompts),
         "default_prompt_name": encoder.default_prompt_name,
@@ -369,46 +374,50 @@ def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
     if encoder.prompts:
         encoder = encoder.with_leading_text("")
     backbone = encoder.backbone
-    pooling, weights = _pooling_modules(encoder)
-    if not encoder.leading.counted:
-        pooling[-1].config["include_prompt"] = False
-    modules = [*pooling, *layers_of(encoder)]
-    definition, rows = _template_tokens(encoder, read=weights == "mask")
-    if weights == "mask":
+    reads_mask = encoder.recipe.parts.pooling.names == ("mask",)
+    modules = [*_pooling_modules(encoder), *transform_modules(encoder)]
+    has_layers = modules[0].kind == _LAYERS
+    definition, rows = _template_tokens(encoder, reads_mask=reads_mask)
+    if reads_mask:
         vocabulary = [""] * max(len(backbone.word_embeddings), max(rows) + 1)
         vocabulary[max(rows)] = _READ
         config = {"vocab": vocabulary, "word_weights": {_READ: 1.0}, "unknown_word_weight": 0.0}
-        modules.insert(len(pooling) - 1, Module("WordWeights", config))
-    layered = any(module.kind == "WeightedLayerPooling" for module in modules)
-    save_weights(backbone, folder, rows=rows, output_hidden_states=layered)
+        modules.insert(1 if has_layers else 0, Module("WordWeights", config))
+    save_weights(backbone, folder, rows=rows, output_hidden_states=has_layers)
     save_tokenizer(backbone, folder, definition, encoder.max_length)
-    compared = _compare_ids(encoder, folder)
+    differences = _compare_ids(encoder, folder)
     reading: dict[str, Any] = {"max_seq_length": encoder.max_length, "do_lower_case": False}
     if backbone.family.pooler and backbone.model.pooler is None:
         # else a random one is made there, with a warning
         reading["model_args"] = {"add_pooling_layer": False}
-    write_json(folder / "sentence_bert_config.json", reading)
-    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}Transformer"}]
+    write_json(folder / READING, reading)
+    write_json(folder / ABOUT, about)
+    listed = [_row(0, "Transformer", "")]
     for number, module in enumerate(modules, 1):
         path = f"{number}_{module.kind}"
-        kind = _MODELS + module.kind
-        listed.append({"idx": number, "name": str(number), "path": path, "type": kind})
+        listed.append(_row(number, module.kind, path))
         (folder / path).mkdir()
-        write_json(folder / path / "config.json", module.config, indent=None)
+        write_json(folder / path / CONFIG, module.config, indent=None)
         if module.tensors:
-            save_tensors(module.tensors, folder / path / "model.safetensors")
+            save_tensors(module.tensors, folder / path / WEIGHTS)
     write_json(folder / MODULES, listed)
-    write_json(folder / "config_sentence_transformers.json", settings)
-    return compared
+    return differences
 
 
-def _pooling_modules(encoder: TorchEncoder) -> tuple[list[Module], str]:
+def _row(number: int, kind: str, path: str) -> dict[str, str | int]:
+    """Return a module's row in ``modules.json``."""
+    kind = f"sentence_transformers.models.{kind}"
+    return {"idx": number, "name": str(number), "path": path, "type": kind}
+
+
+def _pooling_modules(encoder: TorchEncoder) -> list[Module]:
+    """Return Pooling, after the module that averages layers unless only the last one is read."""
     pooling = encoder.recipe.parts.pooling
     width = encoder.backbone.width
     last = encoder.backbone.n_layers
     kinds = ["avg" if kind == "mask" else kind for kind in pooling.names]
-    known = kinds == [kind for kind in _FLAGS if kind in kinds]
-    if not known or pooling.states.name not in ("last", "last-two", "first-last", "layer"):
+    in_order = kinds == [kind for kind in _FLAGS if kind in kinds]
+    if not in_order or pooling.states.name not in ("last", "last-two", "first-last", "layer"):
         raise InexactError(
             f"pooling {encoder.pooling.spec!r} is not a module of sentence-transformers"
         )
@@ -420,14 +429,16 @@ def _pooling_modules(encoder: TorchEncoder) -> tuple[list[Module], str]:
         layer_weights = torch.zeros(last + 1)
         layer_weights[sorted(layers)] = 1
         config = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": last}
-        modules.append(Module("WeightedLayerPooling", config, {"layer_weights": layer_weights}))
+        modules.append(Module(_LAYERS, config, {"layer_weights": layer_weights}))
     flags = {flag: kind in kinds for kind, flag in _FLAGS.items()}
-    modules.append(Module("Pooling", {"word_embedding_dimension": width, **flags}))
-    return modules, "+".join(pooling.names)
+    config = {"word_embedding_dimension": width, **flags}
+    if not encoder.leading.counted:
+        config["include_prompt"] = False
+    return [*modules, Module("Pooling", config)]
 
 
 def _template_tokens(
-    encoder: TorchEncoder, *, read: bool
+    encoder: TorchEncoder, *, reads_mask: bool
 ) -> tuple[dict[str, Any], dict[int, Tensor]]:
     """Return a tokenizer with the template, and the rows of the tokens added for learned vectors
     and for the mask that is read.
@@ -449,7 +460,7 @@ def _template_tokens(
                 "words of a soft template that touch the sentence have no ids in this vocabulary"
             )
     names = [f"[promptcli-{number}]" for number in range(len(places))]
-    if read:
+    if reads_mask:
         places.append(template.masks[(encoder.pooling.needs.slot or 1) - 1])
         vectors.append(backbone.word_embeddings[backbone.tokenizer.mask].detach())
         names.append(_READ)
