@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
@@ -94,6 +95,11 @@ def put_around(definition: dict[str, Any], left: Sequence[int], right: Sequence[
         single="<left> $A <right>", pair="<left> $A $B:0 <right>", special_tokens=tokens
     )
     definition["post_processor"] = json.loads(around.__getstate__())
+
+
+def token_ids(definition: Mapping[str, Any]) -> set[int]:
+    """Return the ids of all tokens of a ``tokenizer.json``, added tokens included."""
+    return set(Tokenizer.from_str(json.dumps(definition)).get_vocab().values())
 
 
 def save_tokenizer(

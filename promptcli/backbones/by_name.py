@@ -26,7 +26,7 @@ from promptcli.backbones.checking import (
     transformers,
 )
 from promptcli.backbones.devices import computes, with_fast_products
-from promptcli.backbones.families import FAMILIES, family_of
+from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.model_folder import (
     ADAPTER_CONFIG,
@@ -136,7 +136,7 @@ def load_backbone(
 
 def _open(folder: ModelFolder, device: str, dtype: torch.dtype | None) -> Backbone:
     """Open and check the folder of a language model."""
-    name_of_family = family_of(folder)
+    name_of_family = folder.family
     family = FAMILIES[name_of_family]
     dtypes = check_model(folder)
     names = frozenset(dtypes)
@@ -209,7 +209,7 @@ def shape_of(name: str) -> Shape:
         sizes[size] = next((value for value in values if isinstance(value, int)), None)
     if sizes["width"] is None:
         raise folder.error(f"has a {CONFIG} that names no width")
-    return Shape(family_of(folder), **sizes)
+    return Shape(folder.family, **sizes)
 
 
 def _stored_dtype(dtypes: Mapping[str, str], device: str) -> torch.dtype:

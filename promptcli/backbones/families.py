@@ -1,11 +1,7 @@
-"""The differences between the families of backbones, as a table: heads, positions, layout.
-
-The only code here is a look-up.
-"""
+"""The differences between the families of backbones, as a table: heads, positions, layout."""
 
 from dataclasses import dataclass
 
-from promptcli.backbones.model_folder import CONFIG, ModelFolder
 from promptcli.extensions import Table
 
 GELU = "gelu"  #: a step of the MLM transform that is a function and not a module of the model
@@ -149,20 +145,3 @@ FAMILIES: Table[Family] = Table(
         "gemma3_text-bidirectional": Family((), "lm_head", projection=_LLAMA_PROJECTION),
     },
 )
-
-
-def family_of(folder: ModelFolder) -> str:
-    """Return the row of a folder's language model, by its ``model_type`` and whether tokens of a
-    causal family see both sides; refuse a family without a row.
-    """
-    family = folder.config.get("model_type")
-    if not isinstance(family, str):
-        raise folder.error(f"has a {CONFIG} without a model_type")
-    if folder.config.get("use_bidirectional_attention"):
-        family = f"{family}-bidirectional"
-    if family in FAMILIES:
-        return family
-    reason = "its family is not supported"
-    if "auto_map" in folder.config:
-        reason = "it comes with remote code, which is never run"
-    raise folder.error(f"is a {family}: {reason}; supported: {', '.join(FAMILIES)}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.names import (
     MODEL_FILES,
     SHIPPED_BACKBONES,
@@ -116,6 +117,23 @@ class ModelFolder:
             raise NotFoundError(f"{self} has no {CONFIG}: not a model folder")
         content: dict[str, Any] = self.document(CONFIG)
         return content
+
+    @property
+    def family(self) -> str:
+        """The row of its language model in ``FAMILIES``, by the ``model_type`` and whether tokens
+        of a causal family see both sides; a family without a row is refused.
+        """
+        family = self.config.get("model_type")
+        if not isinstance(family, str):
+            raise self.error(f"has a {CONFIG} without a model_type")
+        if self.config.get("use_bidirectional_attention"):
+            family = f"{family}-bidirectional"
+        if family in FAMILIES:
+            return family
+        reason = "its family is not supported"
+        if "auto_map" in self.config:
+            reason = "it comes with remote code, which is never run"
+        raise self.error(f"is a {family}: {reason}; supported: {', '.join(FAMILIES)}")
 
     def tensors(self, file: str = WEIGHTS) -> "dict[str, Tensor]":
         """Return the tensors of a safetensors file by name."""

@@ -58,8 +58,8 @@ def write_card(
     )
     named = recipe.replace(backbone=without_paths(recipe.backbone))
     parts = "\n".join(
-        f"| {key} | `{json.dumps(value, ensure_ascii=False)}` |"
-        for key, value in named.to_dict().items()
+        f"| {part} | `{json.dumps(value, ensure_ascii=False)}` |"
+        for part, value in named.to_dict().items()
     )
     text = (
         f"---\n{metadata}\n---\n\n# {entry.name}\n\n"

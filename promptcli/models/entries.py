@@ -87,19 +87,13 @@ def write_manifest(folder: Path, entry: Entry) -> None:
 
     The card is not listed: users edit it.
     """
-    files = {
-        name: file
-        for name, file in list_files(folder, hashed=True).items()
-        if name not in (MODEL_MANIFEST, CARD)
-    }
-    recipes = {
-        "recipe": entry.recipe.to_dict(),
-        "transfer": entry.transfer and entry.transfer.to_dict(),
-    }
-    values = (
-        asdict(replace(entry, tensors={}, promptcli=promptcli.__version__, files=files)) | recipes
-    )
+    files = list_files(folder, hashed=True)
+    for name in (MODEL_MANIFEST, CARD):
+        files.pop(name, None)
+    values = asdict(replace(entry, tensors={}, promptcli=promptcli.__version__, files=files))
     del values["tensors"]
+    values["recipe"] = entry.recipe.to_dict()
+    values["transfer"] = entry.transfer and entry.transfer.to_dict()
     write_text(folder / MODEL_MANIFEST, to_json(values))
 
 
@@ -124,10 +118,9 @@ def read_entry(folder: Path, *, checked: bool = False) -> Entry:
         from promptcli.storage.tensors import open_tensors
 
         entry = replace(entry, tensors=open_tensors(folder / TENSORS, hint=_HINT))
-    inside = {BACKBONE: folder / BACKBONE, ".": folder}.get(entry.recipe.backbone)
-    if inside is None:
-        return entry
-    return with_backbone(entry, str(inside))
+    if entry.recipe.backbone in (BACKBONE, "."):
+        return with_backbone(entry, str(folder / entry.recipe.backbone))
+    return entry
 
 
 def read_manifest(folder: Path) -> Entry:
@@ -181,9 +174,9 @@ class Registry:
         self._models = home / "models"
 
     def names(self) -> list[str]:
-        saved = folders_with(MODEL_MANIFEST, self._models) if self._models.is_dir() else ()
-        own = {name for name in saved if _NAME.fullmatch(name)}.difference(SHIPPED_MODELS)
-        return [*SHIPPED_MODELS, *sorted(own)]
+        folders = folders_with(MODEL_MANIFEST, self._models) if self._models.is_dir() else set()
+        saved = set(filter(_NAME.fullmatch, folders)).difference(SHIPPED_MODELS)
+        return [*SHIPPED_MODELS, *sorted(saved)]
 
     def load(self, name: str, read: Callable[[Path], Entry] = read_entry) -> Entry:
         return read_folder(self.folder(self._check_known(name)), read)
@@ -233,8 +226,9 @@ class Registry:
             with write_folder(target) as folder:
                 self._take_backbone(Path(entry.recipe.backbone), folder / BACKBONE)
                 if (folder / BACKBONE).is_dir():
-                    about = {**entry.provenance, "backbone": str(target.absolute() / BACKBONE)}
-                    entry = replace(with_backbone(entry, BACKBONE), provenance=about)
+                    place = {"backbone": str(target.absolute() / BACKBONE)}
+                    entry = with_backbone(entry, BACKBONE)
+                    entry = replace(entry, provenance=entry.provenance | place)
                 entry = replace(
                     entry, created=utc_now(), fingerprint=None, target=None, backbone={}
                 )

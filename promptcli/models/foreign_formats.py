@@ -19,7 +19,7 @@ from promptcli.backbones.adapter_files import (
     check_kind,
 )
 from promptcli.backbones.checking import tokens_added_after
-from promptcli.backbones.families import FAMILIES, Family, family_of
+from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.model_folder import (
     ADAPTER_CONFIG,
     CONFIG,
@@ -228,7 +228,7 @@ def _sentence_transformers(folder: ModelFolder, modules: list[_Module]) -> Entry
     body = folder.subfolder(transformer)
     base = base_of(body)  # an adapter has the configuration of its base
     model = body if base is None else locate(base)
-    family = FAMILIES[family_of(model)]
+    family = FAMILIES[model.family]
     weights, counted = _weights(folder, folder.document(f"{pooling}/{CONFIG}"))
     transforms, tensors = _after_pooling(folder, after)
     rule = _text_rule(body)
@@ -388,7 +388,7 @@ def _language_model(folder: ModelFolder, config: Config) -> Entry:
     """Read a table of model2vec, a checkpoint of a paper's authors, or a plain language model."""
     if config.get("model_type") == "model2vec":
         return _table(folder, [])
-    family = family_of(folder)
+    family = folder.family
     kind = _checkpoint_kind(folder)
     if kind is not None:
         return _checkpoint(folder, kind, family)

@@ -26,6 +26,7 @@ from promptcli.storage.typed_documents import read_document
 if TYPE_CHECKING:
     import torch
 
+    from promptcli.backbones.backbone import Backbone
     from promptcli.encoder.encoder import TorchEncoder
 
 
@@ -58,7 +59,7 @@ DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
 SEARCH_MODEL = "mini-multi"
 #: Shipped models -> their languages, as messages name them.
 LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", SEARCH_MODEL: "eleven languages"}
-_NAMED = 5  #: models that a message names
+_MOST_LISTED = 5  #: models that a message lists
 _OWNER = "sentence-transformers/"  #: of models of the hub that are often called by the rest
 #: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
 #: plain recipe.
@@ -153,7 +154,7 @@ def load(
     }
     changes = {field: value for field, value in given.items() if value is not None}
     if revision is not None:
-        if not isinstance(choice, str | Path) or _recipe_named(str(choice)):
+        if not isinstance(choice, str | Path) or _parse_entry(str(choice)):
             raise UsageError("only a model on the hub has one; give its name", parameter="revision")
         choice = f"{choice}@{revision}"
     with without_network(offline):
@@ -184,15 +185,15 @@ def entry_of(model: Model) -> Entry:
     if isinstance(model, Recipe):
         return Entry("recipe", model)
     if isinstance(model, Choice):
-        return _chosen(model)
+        return _entry_of_choice(model)
     if not isinstance(model, str | Path):
         raise UsageError(
             f"{model!r} is not a model; give an encoder, a recipe, or a name, e.g. 'mini'"
         )
-    return _entry_named(str(model))
+    return _find_entry(str(model))
 
 
-def _chosen(choice: Choice) -> Entry:
+def _entry_of_choice(choice: Choice) -> Entry:
     """Return the entry of a choice.
 
     Without a model, changes apply to the default entry, or, if its learned tensors depend on one of
@@ -201,10 +202,10 @@ def _chosen(choice: Choice) -> Entry:
     """
     changes = dict(choice.changes)
     model = choice.model
-    # the default entry's head belongs to its own backbone
-    plain = bool(changes.keys() & set(_FITTED)) or choice.backbone != BARE.backbone
     if model is None:
-        model = Recipe() if plain else DEFAULT_MODEL
+        # the default entry's head belongs to its own backbone
+        is_plain = choice.backbone != BARE.backbone or not changes.keys().isdisjoint(_FITTED)
+        model = Recipe() if is_plain else DEFAULT_MODEL
     entry = entry_of(model)
     if not entry.provenance and entry.recipe.backbone == BARE.backbone:
         changes = {"backbone": choice.backbone, **changes}
@@ -220,7 +221,7 @@ def _chosen(choice: Choice) -> Entry:
     )
 
 
-def _entry_named(text: str) -> Entry:
+def _find_entry(text: str) -> Entry:
     """Return the entry of a model, a folder, a recipe, or a hub id without or with
     ``sentence-transformers/``.
     """
@@ -228,30 +229,38 @@ def _entry_named(text: str) -> Entry:
     if text in registry.names():
         return registry.load(text)
     is_folder = os.path.isdir(text)
-    if not is_folder and (recipe := _recipe_named(text)):
-        return recipe
+    if not is_folder and (entry := _parse_entry(text)):
+        return entry
     if is_folder or "/" in text:
         return read_model(locate(text))
-    similar = similar_name(text, [*registry.names(), *RECIPES, *SHIPPED_BACKBONES])
+    return _find_by_last_part(text, [*registry.names(), *RECIPES])
+
+
+def _find_by_last_part(text: str, known: Sequence[str]) -> Entry:
+    """Return the entry of a hub id that may lack ``sentence-transformers/``, or of a file.
+
+    A text that looks like a mistyped name is not looked up on the hub.
+    """
+    similar = similar_name(text, [*known, *SHIPPED_BACKBONES])
     if "@" in text or f"{_OWNER}{text}?" in similar:
         similar = ""
     reasons = []
     for name in [text] if os.path.exists(text) else [text, _OWNER + text]:
-        with without_network(bool(similar)):  # a mistyped name of a shipped model is not looked up
+        with without_network(bool(similar)):
             try:
                 return read_model(locate(name))
             except NotFoundError as error:
                 reasons.append(str(error).partition(";")[0])
-    why = f"{similar} {hub_remedy(text)}" if similar else f" ({reasons[0]})"
-    first = ", ".join([*registry.names(), *RECIPES][:_NAMED])
+    reason = f"{similar} {hub_remedy(text)}" if similar else f" ({reasons[0]})"
+    first = ", ".join(known[:_MOST_LISTED])
     listed = "`promptcli models list`, `promptcli models list --recipes`"
     raise NotFoundError(
-        f"no model {text!r}{why}; models: {first}, ... (all: {listed}); or give a folder, or a hub"
-        " id"
+        f"no model {text!r}{reason}; models: {first}, ... (all: {listed}); or give a folder, or a"
+        " hub id"
     )
 
 
-def _recipe_named(text: str) -> Entry | None:
+def _parse_entry(text: str) -> Entry | None:
     """Return the recipe of a name, of JSON or TOML text, or of a recipe file; None for any other
     text.
     """
@@ -279,7 +288,7 @@ def backbone_model(model: Model) -> Model:
     name = str(word)
     if not isinstance(word, str | Path) or name in open_registry().names():
         return model
-    if not os.path.isdir(name) and _recipe_named(name):
+    if not os.path.isdir(name) and _parse_entry(name):
         return model
     recipe = Recipe(name)
     return dataclasses.replace(model, model=recipe) if isinstance(model, Choice) else recipe
@@ -339,13 +348,16 @@ def open_encoder(
     # an average of rows is not faster in fewer bits, and is the same on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
         dtype = "float32"
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "device": device,
         "dtype": dtype,
         "leading": entry.prompts,
         "name": entry.name,
     }
-    loaded = [peer.loaded_backbone for peer in peers if peer.loaded_backbone is not None]
+    backbones: dict[str, Backbone] = {}
+    for peer in peers:
+        if peer.loaded_backbone is not None:
+            backbones.setdefault(peer.loaded_backbone.name, peer.loaded_backbone)
 
     def on_torch() -> "TorchEncoder":
         return look_up("backend", choice.backend, BACKENDS)(
@@ -353,22 +365,22 @@ def open_encoder(
             folder=home_folder() / "cache" / "graphs",
             rows=rows,
             calibration=calibration,
-            backbone=next((each for each in loaded if each.name == recipe.backbone), None),
+            backbone=backbones.get(recipe.backbone),
             tensors=entry.tensors,
-            **how,
+            **options,
         )
 
     encoder: Encoder | None = None
     if choice.backend == "torch":
-        encoder = static_encoder(recipe, entry.tensors, on_torch=on_torch, **how)
+        encoder = static_encoder(recipe, entry.tensors, on_torch=on_torch, **options)
     encoder = encoder or on_torch()
     _note_choice(choice, entry)
     return encoder
 
 
-def open_model(model: Model, **how: Any) -> "TorchEncoder":
+def open_model(model: Model, **options: Any) -> "TorchEncoder":
     """Return a model's encoder with all its parts, on torch; see ``open_encoder``."""
-    encoder = open_encoder(model, **how)
+    encoder = open_encoder(model, **options)
     on_torch: TorchEncoder = encoder.on_torch() if isinstance(encoder, StaticEncoder) else encoder  # type: ignore[assignment]
     return on_torch
 

@@ -1,19 +1,18 @@
 """An encoder as modules of sentence-transformers, as a table, and as a ``tokenizer.json``."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone_files import (
     put_around,
     save_tokenizer,
     save_weights,
+    token_ids,
     tokenizer_definition,
     whole_inputs,
     write_json,
@@ -176,8 +175,7 @@ def count_tokens(definition: dict[str, Any]) -> int:
     """Return the number of tokens of a ``tokenizer.json``, added ones included; their ids must have
     no gaps.
     """
-    vocabulary: dict[str, int] = Tokenizer.from_str(json.dumps(definition)).get_vocab()
-    ids = set(vocabulary.values())
+    ids = token_ids(definition)
     if len(ids) != 1 + max(ids):
         raise InexactError("the numbers of its vocabulary have gaps, which other programs count")
     return len(ids)

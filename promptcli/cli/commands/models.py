@@ -16,7 +16,7 @@ from promptcli.cli.options import (
     takes_model,
     with_argument,
 )
-from promptcli.models.entries import TENSORS, Entry
+from promptcli.models.entries import SHIPPED_MODELS, TENSORS, Entry
 from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ def list_models(
     if json:
         console.result_json(rows)
         return
-    heads = ["name", "trained", "method", "score", "backbone", "width", "origin", "created"]
+    columns = ["name", "trained", "method", "score", "backbone", "width", "origin", "created"]
     cells = []
     for row in rows:
         row |= {"score": _score(row["score"]), "created": row["created"][:10]}  # the day
-        cells.append([_cell(row[head]) for head in heads])
-    console.result_table(heads, cells)
+        cells.append([_cell(row[column]) for column in columns])
+    console.result_table(columns, cells)
 
 
 def show(
@@ -79,40 +79,42 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
-    card = _registry().card(name)
-    shown = {
-        **_row(card),
-        "recipe": card.recipe.to_dict(),
-        "tensors": TENSORS in card.files,
-        "prompts": dict(card.prompts.texts),
-        "promptcli": card.promptcli,
-        "provenance": card.provenance,
-        "scores": card.scores,
+    entry = _registry().card(name)
+    fields = {
+        **_row(entry),
+        "recipe": entry.recipe.to_dict(),
+        "tensors": TENSORS in entry.files,
+        "prompts": dict(entry.prompts.texts),
+        "promptcli": entry.promptcli,
+        "provenance": entry.provenance,
+        "scores": entry.scores,
     }
-    del shown["score"]  # it is among the scores
+    del fields["score"]  # it is among the scores
     if json:
-        console.result_json(shown)
+        console.result_json(fields)
     elif all:
-        scores = {str(number): score for number, score in enumerate(card.scores, 1)}
-        _print_fields({**shown, "scores": scores})
+        scores = {str(number): score for number, score in enumerate(entry.scores, 1)}
+        _print_fields({**fields, "scores": scores})
     else:
-        _print_fields({**shown, **_in_short(card)})
+        _print_fields({**fields, **_short_fields(entry)})
         console.note("the rest: --all or --json")
 
 
-def _in_short(card: Entry) -> dict[str, Any]:
+def _short_fields(entry: Entry) -> dict[str, Any]:
     """Return the longer fields of a model in a few lines each."""
-    recipe = card.recipe.to_dict().items()
-    came = {
-        key: value for key, value in card.provenance.items() if not isinstance(value, dict | list)
-    }
-    if trained := card.provenance.get("trained"):
-        came["trained"] = f"{trained['method']} on {trained.get('source') or 'data of its own'}"
+    recipe = entry.recipe.to_dict().items()
+    provenance = {}
+    for key, value in entry.provenance.items():
+        if not isinstance(value, dict | list):
+            provenance[key] = value
+    if trained := entry.provenance.get("trained"):
+        source = trained.get("source") or "data of its own"
+        provenance["trained"] = f"{trained['method']} on {source}"
     return {
         "recipe": {key: value for key, value in recipe if value not in (None, [], "none")},
-        "prompts": list(card.prompts.texts),
-        "provenance": came,
-        "scores": [_score(score) for score in card.scores],
+        "prompts": list(entry.prompts.texts),
+        "provenance": provenance,
+        "scores": [_score(score) for score in entry.scores],
     }
 
 
@@ -147,13 +149,13 @@ def import_model(
     """
     from promptcli.models.importing import import_model
 
-    made = import_model(source, name, convert=convert, force=force, **choice.changes)
-    kind = made.provenance["imported"]["kind"]
+    entry = import_model(source, name, convert=convert, force=force, **choice.changes)
+    kind = entry.provenance["imported"]["kind"]
     if json:
-        console.result_json({"name": made.name, "kind": kind, "recipe": made.recipe.to_dict()})
+        console.result_json({"name": entry.name, "kind": kind, "recipe": entry.recipe.to_dict()})
         return
-    console.note(f"{kind}: {method_line(made.recipe)}")
-    console.result(made.name)
+    console.note(f"{kind}: {method_line(entry.recipe)}")
+    console.result(entry.name)
 
 
 @takes_model()
@@ -187,17 +189,18 @@ def export(
     """
     from promptcli.models.exporting import export
 
-    made = export(with_argument(choice, named), output, to, base=base, int8=int8, force=force)
+    encoder = with_argument(choice, named)
+    exported = export(encoder, output, to, base=base, int8=int8, force=force)
     if json:
-        console.result_json({**vars(made), "folder": str(made.folder)})
+        console.result_json({**vars(exported), "folder": str(exported.folder)})
         return
-    for remark in made.notes:
-        console.note(remark)
-    written = f"{made.target}: {made.bytes / 1e6:,.1f} MB in {made.folder}"
-    if made.cosine is not None:
-        written += f", lowest cosine {made.cosine:.7f} ({made.tool})"
-    console.note(written)
-    console.result(made.load)
+    for difference in exported.notes:
+        console.note(difference)
+    summary = f"{exported.target}: {exported.bytes / 1e6:,.1f} MB in {exported.folder}"
+    if exported.cosine is not None:
+        summary += f", lowest cosine {exported.cosine:.7f} ({exported.tool})"
+    console.note(summary)
+    console.result(exported.load)
 
 
 def push(
@@ -218,15 +221,13 @@ def push(
     """
     from promptcli.models.hub import push
 
-    made = push(chosen_model(model), repo, private=private)
+    pushed = push(chosen_model(model), repo, private=private)
     if json:
-        console.result_json(vars(made))
+        console.result_json(vars(pushed))
         return
-    commit = f"commit {made.commit}"
-    if not made.changed:
-        commit = f"nothing new: {commit}"
-    console.note(commit)
-    console.result(made.url)
+    news = "" if pushed.changed else "nothing new: "
+    console.note(f"{news}commit {pushed.commit}")
+    console.result(pushed.url)
 
 
 def pull(
@@ -244,20 +245,20 @@ def pull(
     """
     from promptcli.models.hub import pull
 
-    made = pull(repo, name, revision=revision, force=force)
-    commit = made.provenance["pulled"]["revision"]
+    entry = pull(repo, name, revision=revision, force=force)
+    commit = entry.provenance["pulled"]["revision"]
     if json:
         console.result_json(
             {
                 "name": name,
                 "repo": repo,
                 "commit": commit,
-                "fingerprint": made.fingerprint,
-                "recipe": made.recipe.to_dict(),
+                "fingerprint": entry.fingerprint,
+                "recipe": entry.recipe.to_dict(),
             }
         )
         return
-    console.note(f"{repo}@{commit}: {method_line(made.recipe)}")
+    console.note(f"{repo}@{commit}: {method_line(entry.recipe)}")
     console.result(name)
 
 
@@ -267,19 +268,17 @@ def _registry() -> "Registry":
     return open_registry()
 
 
-def _row(card: Entry) -> dict[str, Any]:
+def _row(entry: Entry) -> dict[str, Any]:
     """Return the fields of a model that are listed."""
-    from promptcli.models.entries import SHIPPED_MODELS
-
     return {
-        "name": card.name,
-        "origin": "shipped" if card.name in SHIPPED_MODELS else "saved",
-        "trained": card.provenance.get("trained", {}).get("method"),
-        "method": method_line(card.recipe),
-        "score": card.scores[0] if card.scores else None,
-        "backbone": card.recipe.backbone,
-        "width": card.provenance.get("width"),
-        "created": card.created,
+        "name": entry.name,
+        "origin": "shipped" if entry.name in SHIPPED_MODELS else "saved",
+        "trained": entry.provenance.get("trained", {}).get("method"),
+        "method": method_line(entry.recipe),
+        "score": entry.scores[0] if entry.scores else None,
+        "backbone": entry.recipe.backbone,
+        "width": entry.provenance.get("width"),
+        "created": entry.created,
     }
 
 
