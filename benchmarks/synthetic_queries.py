@@ -79,10 +79,11 @@ def encode(model: str, tasks: list[RetrievalTask]) -> dict[str, np.ndarray]:
 def score(task: RetrievalTask, vectors: dict[str, np.ndarray] | None, ranking: str) -> np.ndarray:
     """Return nDCG@10 of each query."""
     ranked = RetrievalTask(task.name, task.queries, task.documents, task.grades, ranking)
+    row_of = row_of_sentences([ranked])
     matrix = np.zeros((0, 0), np.float32)
     if vectors is not None:
-        matrix = np.stack([vectors[text] for text in row_of_sentences([ranked])])
-    [scored] = score_vectors([TaskVectors(Label("", ""), {}, "", matrix)], [ranked])
+        matrix = np.stack([vectors[text] for text in row_of])
+    [scored] = score_vectors([TaskVectors(Label("", ""), {}, "", matrix, row_of)], [ranked])
     return scored.by_example
 
 

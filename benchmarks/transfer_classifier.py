@@ -29,7 +29,8 @@ from scipy.optimize import minimize
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import load_any
 from promptcli.encoder.encoder import build_encoder
-from promptcli.evaluation.evaluator import distinct_sentences, row_of_sentences
+from promptcli.evaluation.evaluator import TaskVectors, row_of_sentences
+from promptcli.evaluation.scores import Label
 from promptcli.plugins.papers.classifier import (
     DECAYS,
     FULL,
@@ -82,11 +83,11 @@ def main() -> None:
     (task,) = load_any(arguments.data, [TaskName(arguments.task)]).tasks
     recipe = RECIPES[arguments.model].replace(backbone=arguments.backbone)
     encoder = build_encoder(recipe, device="cpu", dtype="float32")
-    vectors = encoder.encode(distinct_sentences([task]))
-    rows = row_of_sentences([task])
+    row_of = row_of_sentences([task])
+    vectors = encoder.encode(list(row_of))
+    encoded = TaskVectors(Label("", ""), {}, "", vectors, row_of)
     splits = {
-        split: (features(vectors, part, rows), labels_of(part))
-        for split, part in task.splits.items()
+        split: (features(encoded, rows), labels_of(rows)) for split, rows in task.splits.items()
     }
     (train, labels), (test_features, test_labels) = splits["train"], splits["test"]
     classes = int(labels.max()) + 1

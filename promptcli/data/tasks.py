@@ -5,7 +5,7 @@ sentences and others.
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -213,8 +213,8 @@ class OtherTask:
         """Return further inputs of a score besides data and vectors, JSON-ready."""
         return {}
 
-    def scores(self, embedded: Sequence[Any], rows: Mapping[str, int], settings: Any) -> list[Any]:
-        """Return a ``Score`` for each ``TaskVectors``; ``rows`` are those of the sentences."""
+    def scores(self, embedded: Sequence[Any], settings: Any) -> list[Any]:
+        """Return a ``Score`` for each ``TaskVectors``."""
         raise NotImplementedError
 
 

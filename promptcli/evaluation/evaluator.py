@@ -52,8 +52,14 @@ class TaskVectors:
     label: Label
     recipe: dict[str, Any]  #: how the vectors were made, JSON-ready
     fingerprint: str
-    vectors: NDArray[Any]  #: (n, d), row i is sentence i of ``distinct_sentences``
+    vectors: NDArray[Any]  #: (n, d); (0, 0) if the encoder is asked later, by roles
+    row_of: RowOfSentence  #: see ``row_of_sentences``
     encoder: TorchEncoder | None = None  #: None if another program made them
+
+    def of(self, sentences: Sequence[str]) -> NDArray[Any]:
+        """Return the vectors of sentences, (n, d)."""
+        rows = (self.row_of[sentence] for sentence in sentences)
+        return self.vectors[np.fromiter(rows, np.int64, len(sentences))]
 
     @property
     def names(self) -> dict[str, Any]:
@@ -88,7 +94,8 @@ def embed_tasks(
     """Encode each distinct sentence of all tasks once; ``advance`` takes the number of new
     sentences.
     """
-    sentences = distinct_sentences(tasks)
+    row_of = row_of_sentences(tasks)
+    sentences = list(row_of)
     # the metric of retrieval encodes by roles itself
     by_role = all(isinstance(task, RetrievalTask) for task in tasks)
     plain = [encoder for encoder in encoders if not (by_role and _has_roles(encoder))]
@@ -106,6 +113,7 @@ def embed_tasks(
             encoder.recipe.to_dict(),
             encoder.fingerprint,
             vectors_of.get(encoder, no_vectors),
+            row_of,
             encoder,
         )
         for label, encoder in zip(labels, encoders, strict=True)
@@ -124,7 +132,8 @@ _LISTING = "`promptcli eval --list-sentences` with the same tasks and data (Pyth
 def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> TaskVectors:
     """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``."""
     read = read_vectors(path)
-    sentences = distinct_sentences(tasks)
+    row_of = row_of_sentences(tasks)
+    sentences = list(row_of)
     if len(read.matrix) != len(sentences):
         names = [task.label if isinstance(task, STSTask) else task.name for task in tasks]
         raise UsageError(
@@ -144,7 +153,8 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> TaskVectors:
             " again"
         )
     recipe = read.manifest.recipe if read.manifest else {"vectors": path.name}
-    return TaskVectors(Label("vectors", path.name), recipe, files.sha256(path), read.matrix)
+    label = Label("vectors", path.name)
+    return TaskVectors(label, recipe, files.sha256(path), read.matrix, row_of)
 
 
 def score_encoders(
@@ -166,25 +176,21 @@ def score_vectors(
     tasks: Sequence[AnyTask],
     settings: EvalSettings = EvalSettings(),
 ) -> list[Any]:
-    """Return the scores of each set of vectors, task by task.
-
-    Vectors have a row for each sentence of ``distinct_sentences(tasks)``.
-    """
+    """Return the scores of each set of vectors, task by task."""
     if not embedded:
         return []
-    rows = row_of_sentences(tasks)
     with keep_random_states():
         by_task: list[Sequence[Any]] = []
         for task in tasks:
             match task:
                 case STSTask():
-                    by_task.append(_correlate(embedded, task, rows))
+                    by_task.append(_correlate(embedded, task))
                 case RetrievalTask():
-                    by_task.append([_retrieve(each, task, rows) for each in embedded])
+                    by_task.append([_retrieve(encoded, task) for encoded in embedded])
                 case OwnTask():
-                    by_task.append([_measure(each, task, rows) for each in embedded])
+                    by_task.append([_measure(encoded, task) for encoded in embedded])
                 case OtherTask():
-                    by_task.append(task.scores(embedded, rows, settings))
+                    by_task.append(task.scores(embedded, settings))
     return list(itertools.chain.from_iterable(zip(*by_task, strict=True)))
 
 
@@ -204,11 +210,10 @@ def keep_random_states() -> Iterator[None]:
 def value_on(encoder: TorchEncoder, task: DevelopmentTask) -> float:
     """Return the score that chooses a checkpoint: Spearman x 100, or nDCG@10 x 100."""
     if isinstance(task, STSTask):  # without the rest of its score
-        rows = row_of_sentences([task])
+        row_of = row_of_sentences([task])
+        vectors = encoder.encode(list(row_of))
         pairs = task.pairs()
-        first, second = _sides(rows, pairs)
-        vectors = encoder.encode(list(rows))
-        cosines = statistics.cosine(vectors[first], vectors[second])
+        cosines = _cosines(TaskVectors(Label("", ""), {}, "", vectors, row_of), pairs)
         return 100 * statistics.spearman(cosines, pairs.gold)
     with stages_shown(None):
         [score] = score_encoders([encoder], [task])
@@ -216,29 +221,19 @@ def value_on(encoder: TorchEncoder, task: DevelopmentTask) -> float:
     return value
 
 
-def _rows_in(rows: RowOfSentence, sentences: Sequence[str]) -> NDArray[np.int64]:
-    """Return the row of each sentence, (n,)."""
-    return np.fromiter((rows[sentence] for sentence in sentences), np.int64, len(sentences))
+def _cosines(encoded: TaskVectors, pairs: Pairs) -> NDArray[np.float64]:
+    """Return the cosine of each pair, (n,)."""
+    return statistics.cosine(encoded.of(pairs.first), encoded.of(pairs.second))
 
 
-def _sides(rows: RowOfSentence, pairs: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of the first and of the second sentence of each pair, (n,) both."""
-    return _rows_in(rows, pairs.first), _rows_in(rows, pairs.second)
-
-
-def _correlate(
-    embedded: Sequence[TaskVectors], task: STSTask, rows: RowOfSentence
-) -> Sequence[SpearmanScore]:
+def _correlate(embedded: Sequence[TaskVectors], task: STSTask) -> Sequence[SpearmanScore]:
     pairs = task.pairs()
-    first, second = _sides(rows, pairs)
     with stage(f"score {task.label}", None):
-        cosines = np.stack(
-            [statistics.cosine(each.vectors[first], each.vectors[second]) for each in embedded]
-        )
+        cosines = np.stack([_cosines(encoded, pairs) for encoded in embedded])
         intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
     return [
         SpearmanScore(
-            **each.names,
+            **encoded.names,
             task=task.name,
             value=100 * statistics.spearman(row, pairs.gold),
             split=task.split,
@@ -252,7 +247,7 @@ def _correlate(
             cosines=row,
             gold=pairs.gold,
         )
-        for each, row, (low, high) in zip(embedded, cosines, intervals, strict=True)
+        for encoded, row, (low, high) in zip(embedded, cosines, intervals, strict=True)
     ]
 
 
@@ -278,12 +273,12 @@ def check_rankable(task: STSTask) -> None:
         )
 
 
-def _retrieve(each: TaskVectors, task: RetrievalTask, rows: RowOfSentence) -> RetrievalScore:
-    ranked = _rank_documents(each, task, rows, 100)
+def _retrieve(encoded: TaskVectors, task: RetrievalTask) -> RetrievalScore:
+    ranked = _rank_documents(encoded, task, 100)
     gains = statistics.ndcg(ranked, task.grades)
     low, high = statistics.mean_interval(gains)
     return RetrievalScore(
-        **each.names,
+        **encoded.names,
         task=task.name,
         value=100 * float(gains.mean()),
         ci95=(100 * low, 100 * high),
@@ -298,61 +293,69 @@ def _retrieve(each: TaskVectors, task: RetrievalTask, rows: RowOfSentence) -> Re
     )
 
 
-def _rank_documents(
-    each: TaskVectors, task: RetrievalTask, rows: RowOfSentence, depth: int
-) -> NDArray[np.int64]:
+def _rank_documents(encoded: TaskVectors, task: RetrievalTask, depth: int) -> NDArray[np.int64]:
     """Return the positions of the best documents for each query, best first; -1: no further one.
 
     A query's own document is left out, as BEIR does.
     """
     reached = depth + bool(task.left_out)  # one more, in place of the document that is left out
-    if task.ranking != "retrieval":
-        words = Bm25.of_texts(task.documents)
     if task.ranking == "lexical":
-        found = [words.ask(query).rank(reached)[0] for query in task.queries]
+        words = Bm25.of_texts(task.documents)
+        rankings = [words.ask(query).rank(reached)[0] for query in task.queries]
     else:
-        queries = _in_role(each, "query", task.queries, rows)
-        documents = _in_role(each, "document", task.documents, rows)
-        found = list(statistics.nearest(queries, documents, reached))
-    if task.ranking == "hybrid":
-        documents = unit(documents)
-        for number, query in enumerate(unit(queries)):
-            asked = words.ask(task.queries[number])
-            by_words = asked.rank(reached)
-            found[number] = join_rankings(
-                (found[number], documents[found[number]] @ query),
-                by_words,
-                reached,
-                asked.match(by_words),
-                lambda rows, query=query: documents[rows] @ query,  # type: ignore[misc]
-                asked.scores_of,
-            ).keys
-    ranked = np.full((len(task.queries), depth), -1)
-    for number, keys in enumerate(found):
-        kept = keys[keys != task.left_out.get(number, -1)][:depth]
-        ranked[number, : len(kept)] = kept
-    return ranked
+        queries = _encode_role(encoded, "query", task.queries)
+        documents = _encode_role(encoded, "document", task.documents)
+        rankings = list(statistics.nearest(queries, documents, reached))
+        if task.ranking == "hybrid":
+            rankings = _join_with_words(rankings, task, unit(queries), unit(documents), reached)
+    positions = np.full((len(task.queries), depth), -1)
+    for number, ranking in enumerate(rankings):
+        kept = ranking[ranking != task.left_out.get(number, -1)][:depth]
+        positions[number, : len(kept)] = kept
+    return positions
 
 
-def _in_role(each: TaskVectors, role: str, texts: list[str], rows: RowOfSentence) -> NDArray[Any]:
+def _encode_role(encoded: TaskVectors, role: str, texts: list[str]) -> NDArray[Any]:
     """Return the vectors of queries or documents, encoded in that role if the encoder has roles."""
-    if each.encoder is None or not _has_roles(each.encoder):
-        return each.vectors[_rows_in(rows, texts)]
+    if encoded.encoder is None or not _has_roles(encoded.encoder):
+        return encoded.of(texts)
     with stage(f"encode {role}", len(texts)) as advance:
-        return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
+        return encoded.encoder.in_role(role, report=True).encode(texts, progress=advance)
 
 
-def _measure(each: TaskVectors, task: OwnTask, rows: RowOfSentence) -> Score:
+def _join_with_words(
+    rankings: Sequence[NDArray[np.int64]],
+    task: RetrievalTask,
+    queries: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    depth: int,
+) -> list[NDArray[np.int64]]:
+    """Return rankings by unit vectors, each joined with the ranking by words."""
+    words = Bm25.of_texts(task.documents)
+    joined = []
+    for text, query, by_meaning in zip(task.queries, queries, rankings, strict=True):
+        asked = words.ask(text)
+        by_words = asked.rank(depth)
+        found = join_rankings(
+            (by_meaning, documents[by_meaning] @ query),
+            by_words,
+            depth,
+            asked.match(by_words),
+            lambda rows, query=query: documents[rows] @ query,  # type: ignore[misc]
+            asked.scores_of,
+        )
+        joined.append(found.keys)
+    return joined
+
+
+def _measure(encoded: TaskVectors, task: OwnTask) -> Score:
     parts = {}
-    for name, examples in task.parts.items():
-        first, second, gold = zip(*examples, strict=True)
-        second_vectors = None
-        if None not in second:
-            second_vectors = each.vectors[_rows_in(rows, second)]
-        first_vectors = each.vectors[_rows_in(rows, first)]
-        parts[name] = (first_vectors, second_vectors, np.array(gold, dtype=np.float64))
+    for name, rows in task.parts.items():
+        first, second, gold = zip(*rows, strict=True)
+        vectors = None if None in second else encoded.of(second)
+        parts[name] = (encoded.of(first), vectors, np.array(gold, dtype=np.float64))
     name = getattr(task.metric, "__name__", "own")
-    return Score(**each.names, task=task.name, metric=name, value=float(task.metric(parts)))
+    return Score(**encoded.names, task=task.name, metric=name, value=float(task.metric(parts)))
 
 
 def average(scores: Iterable[Score]) -> float:

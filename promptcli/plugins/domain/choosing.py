@@ -200,7 +200,8 @@ def _rank_by_model(
 
 def _score(task: RetrievalTask, vectors: Array) -> ExampleScore:
     """Return nDCG@10 by the ranking of a task."""
-    embedded = evaluator.TaskVectors(Label("", ""), {}, "", vectors)
+    row_of = evaluator.row_of_sentences([task])
+    embedded = evaluator.TaskVectors(Label("", ""), {}, "", vectors, row_of)
     [score] = evaluator.score_vectors([embedded], [task])
     assert isinstance(score, ExampleScore)
     return score

@@ -5,7 +5,7 @@ No other file imports mteb.
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,18 +60,16 @@ class MtebTask(OtherTask):
         pairs = load_tasks(folder, [_LOCAL[name.split]], "mteb").tasks
         return cls(name.split, pairs[0] if pairs else None)
 
-    def scores(
-        self, embedded: Sequence[TaskVectors], rows: Mapping[str, int], settings: EvalSettings
-    ) -> list[MtebScore]:
+    def scores(self, embedded: Sequence[TaskVectors], settings: EvalSettings) -> list[MtebScore]:
         scores = []
-        for each in embedded:
-            if each.encoder is None:
+        for encoded in embedded:
+            if encoded.encoder is None:
                 raise UsageError(
-                    f"{self.name} takes a model, and {each.label.recipe} holds vectors only; leave"
-                    " one of them out"
+                    f"{self.name} takes a model, and {encoded.label.recipe} holds vectors only;"
+                    " leave one of them out"
                 )
-            model = MtebEncoder(each.encoder, each.fingerprint, each.label)
-            scores.append(mteb_score(model, self, settings.mteb_folder, each.names))
+            model = MtebEncoder(encoded.encoder, encoded.fingerprint, encoded.label)
+            scores.append(mteb_score(model, self, settings.mteb_folder, encoded.names))
         return scores
 
 

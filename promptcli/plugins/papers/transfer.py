@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -92,21 +92,19 @@ class TransferTask(OtherTask):
         return vars(training_of(settings))
 
     def scores(
-        self, embedded: "Sequence[TaskVectors]", rows: Mapping[str, int], settings: "EvalSettings"
+        self, embedded: "Sequence[TaskVectors]", settings: "EvalSettings"
     ) -> list[AccuracyScore]:
-        return [self._score(each, rows, settings) for each in embedded]
+        return [self._score(encoded, settings) for encoded in embedded]
 
-    def _score(
-        self, encoded: "TaskVectors", row_of: Mapping[str, int], settings: "EvalSettings"
-    ) -> AccuracyScore:
+    def _score(self, encoded: "TaskVectors", settings: "EvalSettings") -> AccuracyScore:
         from promptcli.plugins.papers.classifier import classify, training_of
 
         training = training_of(settings)
         start = time.perf_counter()
-        check_finite(encoded.vectors, list(row_of))
+        check_finite(encoded.vectors, list(encoded.row_of))
         splits = {}
         for split, rows in self.splits.items():
-            splits[split] = (features(encoded.vectors, rows, row_of), labels_of(rows))
+            splits[split] = (features(encoded, rows), labels_of(rows))
         device = "cpu" if encoded.encoder is None else str(encoded.encoder.device)
         outcome = classify(splits, training, device=device, task=self.name)
         low, high = statistics.mean_interval(outcome.right)
@@ -137,11 +135,9 @@ def labels_of(rows: Sequence[GoldRow]) -> NDArray[np.int64]:
     return np.array([label for _, _, label in rows], np.int64)
 
 
-def features(
-    vectors: NDArray[Any], rows: Sequence[GoldRow], row_of: Mapping[str, int]
-) -> NDArray[Any]:
+def features(encoded: "TaskVectors", rows: Sequence[GoldRow]) -> NDArray[Any]:
     """Return the classifier's input: vectors of sentences (n, d), or features of pairs (n, 2d)."""
-    sides = [vectors[[row_of[sentence] for sentence in side]] for side in _sides(rows)]
+    sides = [encoded.of(side) for side in _sides(rows)]
     return sides[0] if len(sides) == 1 else pair_features(*sides)
 
 
