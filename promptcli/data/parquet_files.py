@@ -44,16 +44,24 @@ def open_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    damages = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last: a column's name
+
+    def refusal(problem: Exception) -> PromptcliError:
+        return error(f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}")
+
     try:
         # small pages at a time: without a buffer size a complete column chunk is read at once
-        with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=sums) as file:
+        file = pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=sums)
+    except damages as problem:
+        raise refusal(problem) from None
+    try:
+        with file:
             check_unpacked(str(name), _unpacked_size(file.metadata), _size_of(file), _UNPACK)
             yield file
-    # a column's name may not be UTF-8
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
-        raise error(
-            f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}"
-        ) from None
+    except damages as problem:
+        if isinstance(problem, OSError) and problem.errno is not None:
+            raise  # the disk of another file, for example, is full
+        raise refusal(problem) from None
 
 
 def _size_of(file: Any) -> int:

@@ -125,32 +125,26 @@ def open_rows(
         UsageError: A file that is empty, unreadable or unclear.
     """
     stream = None if isinstance(source, str | Path) else source
-    path, named = split_columns(str(STANDARD if stream else source))
-    if named:
-        fields = dataclasses.replace(fields, text=named)
-    bad = BadRows(True if again else skip_bad, quiet=again)
+    path, columns = split_columns(str(STANDARD if stream else source))
+    if columns:
+        fields = dataclasses.replace(fields, text=columns)
     extension = extension_of(path)[0]
     is_table = extension in TABLES or (extension not in _TEXTS and extension in INPUT_FORMATS)
+    sheet = ""
     if stream is not None:
         is_table = bool(fields.names()) or fields.layouts != (SENTENCES,)
-    elif not is_remote(path) and extension in (".parquet", ".xlsx"):
+    elif extension == ".xlsx":
+        sheet, fields = fields.without_sheet()
+    if extension in (".parquet", ".xlsx") and not is_remote(path):
         check_file(Path(path), regular=True)
+    bad = BadRows(True if again else skip_bad, quiet=again)
+    options = CsvOptions.of(csv)
     with open_text(path, stream, stored=is_table) as text, contextlib.ExitStack() as opened:
-        options = CsvOptions.of(csv)
-        table: RowTable
-        if not is_table:
+        if is_table:
+            table = opened.enter_context(_open_table(text, fields, sheet, options, bad, start))
+        else:
             _check_columns_of_text(fields, text.name)
             table = TextTable(text, options, bad)
-        elif extension == ".parquet":
-            file = open_parquet(text.file, text.name, hint="give another file", error=UsageError)
-            table = ParquetTable(opened.enter_context(file), text.name, start)
-        elif extension == ".xlsx":
-            sheet, fields = fields.without_sheet()
-            table = WorkbookTable(path, options, sheet)
-        elif extension in _JSON or (stream is not None and _begins_json(text)):
-            table = JsonTable(text, options, bad, fields)
-        else:
-            table = INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
         rows = rows_of(table, text.name, fields, options, bad, start)
         first = next(rows.batches, {})
         if not first and not may_be_empty:
@@ -165,6 +159,24 @@ def open_rows(
             total=lambda: table.size or _count(path),
             is_text=not is_table,
         )
+
+
+@contextlib.contextmanager
+def _open_table(
+    text: OpenText, fields: ColumnChoice, sheet: str, options: CsvOptions, bad: BadRows, start: int
+) -> Iterator[RowTable]:
+    """Open a table by its extension; a stream holds JSON if it begins like it, else CSV."""
+    extension = extension_of(text.path)[0]
+    if extension == ".parquet":
+        hint = "give another file"
+        with open_parquet(text.file, text.name, hint=hint, error=UsageError) as file:
+            yield ParquetTable(file, text.name, start)
+    elif extension == ".xlsx":
+        yield WorkbookTable(str(text.path), options, sheet)
+    elif extension in _JSON or (str(text.path) == str(STANDARD) and _begins_json(text)):
+        yield JsonTable(text, options, bad, fields)
+    else:
+        yield INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
 
 
 def _begins_json(text: OpenText) -> bool:

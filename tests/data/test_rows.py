@@ -1,3 +1,4 @@
+import errno
 import gzip
 import hashlib
 import io
@@ -235,6 +236,12 @@ def test_wrong_parquet(tmp_path):
         fails(parquet(tmp_path, columns), *parts)
     sound = parquet(tmp_path, {"text": ["a"] * 9999}).read_bytes()
     fails(write(tmp_path, "c.parquet", sound[:-9]), "c.parquet is not a whole Parquet file")
+
+
+def test_a_full_disk_is_not_blamed_on_the_input(tmp_path):
+    path = parquet(tmp_path, {"text": ["a"]})
+    with pytest.raises(OSError, match="No space left"), open_rows(path):
+        raise OSError(errno.ENOSPC, "No space left on device", "vectors.npy")
 
 
 @pytest.mark.parametrize(
