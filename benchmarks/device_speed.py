@@ -39,7 +39,7 @@ from promptcli.data.training_data import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
-from promptcli.select.search import search_heads
+from promptcli.select.head_search import search_heads
 from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import find_method
 from promptcli.training.objectives import find_objective

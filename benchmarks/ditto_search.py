@@ -34,8 +34,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.evaluation.statistics import cosine
 from promptcli.recipe import Recipe
-from promptcli.select.head_pass import head_cosines
-from promptcli.select.search import SEARCHED, search_heads
+from promptcli.select.head_search import SEARCHED, head_cosines, search_heads
 
 
 def contestants(

@@ -38,8 +38,8 @@ from .retrieval.pairs import find_leaks as find_leaks
 from .retrieval.sentence_index import SentenceIndex as SentenceIndex
 from .select import check_template as check_template
 from .select import templates as templates
-from .select.search import search_heads as search_heads
-from .select.search import search_layers as search_layers
+from .select.head_search import search_heads as search_heads
+from .select.layer_search import search_layers as search_layers
 from .select.template_search import search_templates as search_templates
 from .training import fit as fit
 from .training import train as train

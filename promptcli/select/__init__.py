@@ -23,8 +23,8 @@ class Token:
     position: int
     id: int
     text: str  #: the vocabulary item
-    #: ``template``, ``sentence`` or ``mask``; characters of the template that touch the sentence
-    #: are cut into tokens together with it and count as the sentence's.
+    #: ``template``, ``sentence`` or ``mask``. Characters of the template that touch the sentence
+    #: are tokenised together with it and count as the sentence's.
     part: str
 
 
@@ -41,7 +41,7 @@ class CheckedTemplate:
     room: int  #: tokens left for the sentence
     sentence: str  #: the sentence, with the period that the papers' evaluation adds
     tokens: list[Token]
-    mask_position: int | None  #: of the (first) mask; None in causal models (last token)
+    mask_position: int | None  #: of the first mask; None in causal models
     truncated: bool  #: whether the sentence was cut
 
 

@@ -24,11 +24,11 @@ from promptcli.recipe import Recipe
 from promptcli.select.search import Ranked, rank
 from promptcli.storage.cache import Cache
 
-#: Sentences of a subset per pass. Small batches sorted by length are hardly padded;
-#: the 150 or so of a rung under the full token budget would be one or two batches, a third of them
-#: padding (STS-B dev).
-_TOGETHER = 32
-#: How fast a race narrows; about 12% of what scoring every candidate on every pair costs.
+#: Sentences per pass for a subset of the pairs. Small batches sorted by length are hardly padded.
+#: Under the full token budget, the 150 or so sentences of a rung would be one or two batches, a
+#: third of them padding (STS-B dev).
+_SMALL_BATCH = 32
+#: How fast a race narrows. It costs about 12% of scoring every candidate on every pair.
 _FIRST = 1 / 20  # share of the pairs in the first rung
 _LEAST = 48  # fewest pairs of the first rung: with fewer a correlation is too uncertain
 _GROWTH = 2.0  # growth in pairs from one rung to the next
@@ -36,10 +36,10 @@ _CUT = 2.5  # reduction in candidates from one rung to the next
 
 
 class TemplateScorer:
-    """Cosines and scores of templates on one task, for one backbone and one protocol (``recipe``
-    without its prompt).
+    """Cosines and scores of templates on one task, for one backbone and one protocol: ``recipe``
+    without its prompt.
 
-    ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``encoded`` counts the sentences
+    ``gold`` holds the gold scores (p,) of the ``size`` = p pairs. ``encoded`` counts the sentences
     encoded so far.
     """
 
@@ -67,24 +67,24 @@ class TemplateScorer:
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all.
 
-        All pairs are encoded in the same batches as in ``eval``, subsets in small batches. On a GPU
-        subsets also have large batches: waiting costs more than padding there.
+        All pairs are encoded in the same batches as in ``eval``, a subset in small batches. On a
+        GPU a subset has large batches, too: waiting costs more than padding there.
         """
-        wanted = np.arange(self.size) if pairs is None else pairs
+        numbers = np.arange(self.size) if pairs is None else pairs
         encoder = self.encoder(template)
         key = {
             "fingerprint": encoder.fingerprint,
             "dtype": str(self.backbone.dtype),
             "data": self.task.sha256(),
-            "pairs": wanted.tolist(),
+            "pairs": numbers.tolist(),
         }
         cached = self._cache.get(key) if self._cache is not None else None
         if cached is not None:
             return np.array(cached)
-        rows, (first, second) = np.unique(self._sides[:, wanted], return_inverse=True)
+        rows, (first, second) = np.unique(self._sides[:, numbers], return_inverse=True)
         is_small = pairs is not None and self.backbone.device.type != "cuda"
         sentences = [self._sentences[row] for row in rows]
-        vectors = encoder.encode(sentences, batch_size=_TOGETHER if is_small else None)
+        vectors = encoder.encode(sentences, batch_size=_SMALL_BATCH if is_small else None)
         self.encoded += len(rows)
         cosines = statistics.cosine(vectors[first], vectors[second])
         if self._cache is not None:
@@ -111,16 +111,13 @@ class Rung(NamedTuple):
 
 
 def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
-    """Return the rungs before the final.
-
-    Empty if there are so few candidates or pairs that the final is the whole race.
-    """
+    """Return the rungs before the final; none if there are few candidates or pairs."""
     rungs = []
-    seen = float(max(_LEAST, pairs * _FIRST))
-    while candidates > finalists and round(seen) < pairs:
-        rungs.append(Rung(candidates, round(seen)))
+    scored = float(max(_LEAST, pairs * _FIRST))
+    while candidates > finalists and round(scored) < pairs:
+        rungs.append(Rung(candidates, round(scored)))
         candidates = max(finalists, math.ceil(candidates / _CUT))
-        seen *= _GROWTH
+        scored *= _GROWTH
     return rungs
 
 
@@ -151,27 +148,28 @@ def race(
 ) -> tuple[list[Ranked], list[Rung]]:
     """Find the best templates; the order of the given ones does not matter.
 
-    Return the ``finalists``, best first, which alone are scored on all pairs, and the earlier
-    comparisons.
+    Return the ``finalists``, best first, and the earlier rungs. Only the finalists are scored on
+    all pairs.
     """
-    alive = sorted(set(templates))
+    remaining = sorted(set(templates))
     order = spread_order(scorer.gold, seed)
-    rungs = plan_rungs(len(alive), scorer.size, finalists)
+    rungs = plan_rungs(len(remaining), scorer.size, finalists)
     final = Rung(finalists, scorer.size)
-    seen: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in alive}
-    done = 0
+    cosines: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in remaining}
+    scored = 0  # pairs of the earlier rungs
     with stage("race", None) as advance:
         for rung, following in itertools.pairwise([*rungs, final]):
-            added = order[done : rung.pairs]
+            added = order[scored : rung.pairs]
             gold = scorer.gold[order[: rung.pairs]]
             values: dict[str, float] = {}
-            for template in alive:
-                seen[template] = np.concatenate([seen[template], scorer.cosines(template, added)])
-                values[template] = statistics.spearman(seen[template], gold)
+            for template in remaining:
+                new = scorer.cosines(template, added)
+                cosines[template] = np.concatenate([cosines[template], new])
+                values[template] = statistics.spearman(cosines[template], gold)
                 advance(len(added))
-            # ties in the order of their texts
-            alive = sorted(values, key=lambda template: (-values[template], template))
-            alive = alive[: following.candidates]
-            done = rung.pairs
-        scored = scorer.score(alive, "final", advance)
-    return sorted(scored, key=lambda item: (-item.value, item.choice)), rungs
+            # on ties in the order of their texts
+            ranked = sorted(values, key=lambda template: (-values[template], template))
+            remaining = ranked[: following.candidates]
+            scored = rung.pairs
+        finalists_scored = scorer.score(remaining, "final", advance)
+    return sorted(finalists_scored, key=lambda item: (-item.value, item.choice)), rungs

@@ -31,7 +31,7 @@ from promptcli.select.generate_t5 import (
     generate_templates,
     read_definitions,
 )
-from promptcli.select.racing import TemplateScorer, race
+from promptcli.select.racing import Rung, TemplateScorer, race
 from promptcli.select.search import Ranked, Search, open_search
 from promptcli.settings import BARE, home_folder
 from promptcli.storage.cache import Cache
@@ -50,8 +50,8 @@ _SLOT_NAME = re.compile(r"<([a-z]+)>")
 
 
 def published_scores(backbone: str, task: str) -> Mapping[str, float]:
-    """Return each template's published score for a backbone (by the last part of its name) and a
-    task.
+    """Return the published score of each template for a backbone, by the last part of its name, and
+    a task.
     """
     tables = {
         (table["backbone"], table["task"]): table["scores"] for table in _packaged()["published"]
@@ -68,7 +68,7 @@ def published_templates() -> list[str]:
 
 
 def grammar_templates() -> list[str]:
-    """Return the packaged grammar's templates, each text once: patterns with every filling of
+    """Return the templates of the packaged grammar, each once: its patterns with every filling of
     ``<name>``.
     """
     patterns, slots = _packaged()["grammar"].values()
@@ -84,9 +84,11 @@ def grammar_templates() -> list[str]:
 
 def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] = ()) -> list[str]:
     """Return at most ``limit`` templates: all in ``always``, then others drawn with a seed."""
-    rest = [text for text in templates if text not in set(always)]
+    others = [text for text in templates if text not in set(always)]
     room = max(0, limit - len(always))
-    return [*always, *(rest if len(rest) <= room else random.Random(seed).sample(rest, room))]
+    if len(others) > room:
+        others = random.Random(seed).sample(others, room)
+    return [*always, *others]
 
 
 def read_candidates(path: Path) -> list[str]:
@@ -108,8 +110,8 @@ def read_candidates(path: Path) -> list[str]:
 def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str]:
     """Return one template per (word, summarised text): the recipe's template after that example.
 
-    The example is written as the evaluation writes a sentence; its word is capitalised and followed
-    by a quotation mark and a full stop: ``This sentence : "meat from a deer." means in one
+    The example is written as the evaluation writes a sentence. Its word is capitalised, and a
+    quotation mark and a full stop follow: ``This sentence : "meat from a deer." means in one
     word:"Venison".This sentence : "[X]" ...``.
 
     Example:
@@ -207,20 +209,18 @@ def search_templates(
                 drawn = draw(examples, limit or len(examples), seed)
                 templates = [DEMONSTRATIONS.prompt, *drawn]
             elif t5 is not None:
-                written = _written_by_t5(t5, _definitions(pairs), beam, backbone)
-                templates = _drawn(written, "that t5 wrote", limit, seed)
+                generated = _generate_by_t5(t5, _definitions(pairs), beam, backbone)
+                templates = _draw_for_race(generated, "that t5 wrote", limit, seed)
             elif listed is not None:
-                templates = _drawn(listed, f"of {candidates}", limit, seed)
+                templates = _draw_for_race(listed, f"of {candidates}", limit, seed)
             else:
                 always = published_templates()
                 grammar = grammar_templates()
-                templates = _drawn(grammar, "of the grammar", limit or DRAWN, seed, always)
+                templates = _draw_for_race(grammar, "of the grammar", limit or DRAWN, seed, always)
             finalists, rungs = race(templates, scorer, seed=seed, finalists=max(FINALISTS, top))
-            steps = [f"{tried} templates were scored on {seen:,} pairs" for tried, seen in rungs]
-            steps.append(f"{counted(len(finalists), 'finalist')} on all {scorer.size:,} pairs")
             stages = {HEADINGS[mode]: finalists}
-            compared = "; ".join(steps)
-        # on ties the first tried
+            compared = _describe_race(rungs, len(finalists), scorer.size)
+        # on ties the one that was tried first
         ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)
         best = scorer.encoder(ranked[0].choice)
         averages = [
@@ -232,7 +232,8 @@ def search_templates(
         encoder=best,
         task=task,
         ranked=ranked if mode == "greedy" else ranked[:top],
-        about={"mode": mode, "compared": compared, "seed": seed},
+        compared=compared,
+        settings={"mode": mode, "seed": seed},
         stages=stages,
         baseline={
             plain: Ranked(plain, other.value, other.ci95)
@@ -271,7 +272,12 @@ def search_greedily(
     return stages, f"{count} templates were scored, each on all pairs"
 
 
-def _written_by_t5(
+def _describe_race(rungs: Sequence[Rung], finalists: int, pairs: int) -> str:
+    steps = [f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in rungs]
+    return "; ".join([*steps, f"{counted(finalists, 'finalist')} on all {pairs:,} pairs"])
+
+
+def _generate_by_t5(
     name: str, definitions: Sequence[Definition], beam: int, backbone: Backbone
 ) -> list[str]:
     from promptcli.backbones.t5 import load_t5
@@ -281,7 +287,7 @@ def _written_by_t5(
     return generate_templates(t5, fitting, beam=beam)
 
 
-def _drawn(
+def _draw_for_race(
     templates: Sequence[str], source: str, limit: int | None, seed: int, always: Sequence[str] = ()
 ) -> list[str]:
     """Draw the templates of a race; note their number if some are left out."""

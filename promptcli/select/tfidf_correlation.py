@@ -23,7 +23,7 @@ class Correlation:
 def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by idf (v,).
 
-    A weight is the raw count times idf, with the sentence's vector over its distinct terms scaled
+    A weight is the raw count times idf, and the sentence's vector over its distinct terms is scaled
     to length 1: gensim's defaults, as for the published weights. Special tokens occur in every
     sentence and have weight 0.
     """

@@ -158,7 +158,7 @@ def test_a_wide_beam_finds_what_enumeration_finds(monkeypatch):
     table = TableT5()
     found = generate_t5._search(table, [0, 1], 100_000, lambda done: None)
     expected = enumerated(table, [0, 1], 5)
-    assert [item.written for item in found] == [written for written, _ in expected]
+    assert [item.tokens for item in found] == [written for written, _ in expected]
     assert [item.score for item in found] == pytest.approx(
         [value for _, value in expected], abs=1e-4
     )

@@ -15,9 +15,10 @@ from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.evaluation.evaluator import distinct_sentences, score_encoders
 from promptcli.recipe import RECIPES, Choice, Recipe
-from promptcli.select import head_pass, search
-from promptcli.select.head_pass import head_cosines
-from promptcli.select.search import SEARCHED, cross_validate, search_layers
+from promptcli.select import head_search, search
+from promptcli.select.head_search import SEARCHED, head_cosines
+from promptcli.select.layer_search import search_layers
+from promptcli.select.search import cross_validate
 from promptcli.select.tfidf_correlation import correlate, tfidf_weights
 from tests.comparing import gap, refusal
 from tests.embed_running import refused
@@ -91,8 +92,8 @@ def test_batches_do_not_matter_and_every_sentence_is_encoded_once(tiny_backbone,
     pairs = TASK.pairs()
     whole = head_cosines(encoder, pairs.first, pairs.second, SEARCHED)
     sizes, made = [], type(encoder).batch
-    monkeypatch.setattr(head_pass, "plan_batches", lambda lengths: plan_batches(lengths, 32))
-    monkeypatch.setattr(head_pass, "_PAIRS_AT_ONCE", 5)
+    monkeypatch.setattr(head_search, "plan_batches", lambda lengths: plan_batches(lengths, 32))
+    monkeypatch.setattr(head_search, "_PAIRS_AT_ONCE", 5)
     monkeypatch.setattr(
         type(encoder), "batch", lambda self, rows: sizes.append(len(rows)) or made(self, rows)
     )

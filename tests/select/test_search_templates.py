@@ -85,7 +85,7 @@ def test_a_template_has_the_figure_that_eval_prints(family, changes, tiny_backbo
 
 
 def test_cosines_of_a_subset_are_those_of_the_whole(tiny_backbone, task, monkeypatch):
-    monkeypatch.setattr(racing, "_TOGETHER", 2)
+    monkeypatch.setattr(racing, "_SMALL_BATCH", 2)
     scorer = TemplateScorer(tiny_backbone("roberta"), task, PROTOCOL)
     whole = scorer.cosines(TEXTS[1])
     before = scorer.encoded
@@ -349,7 +349,7 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
         recipe=PROTOCOL.replace(backbone="google-bert/bert-base-uncased"),
         task=STSTask("STS-B", "dev", "senteval", "raw", task.subsets),
         stages={"Relations": rows},
-        about={"compared": "two"},
+        compared="two",
         ranked=rows,
         best=rows[1],
         baseline={},
@@ -381,7 +381,9 @@ def test_the_search_is_a_function(tiny_backbone, task, notes):
     encoder = TorchEncoder(Recipe(backbone=backbone.name), backbone, {})
     found = pc.search_templates(encoder, task, mode="free", limit=20, top=4)
     assert (
-        found.about["mode"] == "free" and len(found.ranked) == 4 and found.best == found.ranked[0]
+        found.settings["mode"] == "free"
+        and len(found.ranked) == 4
+        and found.best == found.ranked[0]
     )
     assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.choice
     assert (

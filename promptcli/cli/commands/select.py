@@ -64,7 +64,7 @@ def ditto_search(
     json: Json = False,
 ) -> None:
     """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2)."""
-    from promptcli.select.search import search_heads
+    from promptcli.select.head_search import search_heads
 
     heads = search_heads(
         choice_of(model or default_backbone()),
@@ -95,11 +95,11 @@ def search_layers(
     json: Json = False,
 ) -> None:
     """Rank the layers of a backbone for a recipe, in one pass."""
-    from promptcli.select import search
+    from promptcli.select import layer_search
 
     if not choice.names_model:
         choice = choice_of(default_backbone())
-    layers = search.search_layers(
+    layers = layer_search.search_layers(
         choice,
         on,
         weights=weights or (),
@@ -221,12 +221,12 @@ def _score(item: "Ranked") -> list[str]:
 
 def _print_heads(search: "Search", corpus: str) -> None:
     """Print the best heads, the scores of all heads, and the selection bias."""
-    from promptcli.select.head_pass import HEAD_WEIGHTS
+    from promptcli.select.head_search import HEAD_WEIGHTS
 
     _caption(search)
-    weights = search.about["weights"]
+    weights = search.settings["weights"]
     show(
-        f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of"
+        f"best {len(search.ranked)} of {search.compared}; gain over the plain average of"
         f" the same states; correlation of the head's {HEAD_WEIGHTS[weights].part} with TF-IDF over"
         f" tokens (idf counted on {corpus})"
     )
@@ -273,7 +273,7 @@ def print_templates(search: "Search") -> None:
     published = published_scores(backbone, search.task.label)
     show(f"{backbone}; {search.recipe.pooling}, period rule; * the best")
     _caption(search)
-    show(search.about["compared"])
+    show(search.compared)
     heads = ["template", "", search.task.label, ""]
     if published:
         heads.append("published")

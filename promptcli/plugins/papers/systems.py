@@ -17,7 +17,7 @@ from promptcli.errors import UsageError
 from promptcli.plugins.papers.contexts import EXAMPLES, MeasurementContext
 from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.select.search import search_heads
+from promptcli.select.head_search import search_heads
 from promptcli.training.config import (
     ConfiguredMethod,
     differences_from_paper,

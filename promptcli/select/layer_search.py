@@ -1,0 +1,132 @@
+"""The search for the layer that a recipe reads best, in one pass over the sentences."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from promptcli.data.tasks import STSTask
+from promptcli.encoder.encoder import TorchEncoder
+from promptcli.encoder.prompts.causal import Contrastive
+from promptcli.errors import UsageError
+from promptcli.evaluation.evaluator import score_encoders
+from promptcli.evaluation.scores import SpearmanScore
+from promptcli.models.loading import Model
+from promptcli.select.search import Ranked, Search, cross_validate, open_search
+from promptcli.settings import BARE
+
+_LAYERS_TRIED = 8  # spread over the first half of the model
+_FACTORS_TRIED = (0.25, 0.5, 0.75, 1.0, 2.0, 3.0)  # C of a contrastive prompt
+
+
+def search_layers(
+    model: Model = BARE.backbone,
+    on: str | Path | STSTask | None = None,
+    *,
+    weights: Sequence[str] = (),
+    name: str | None = None,
+    force: bool = False,
+    data_dir: str | Path | None = None,
+) -> Search:
+    """Rank the layers of a backbone as a recipe reads them, in one pass.
+
+    The candidates are every layer (0: the embeddings), the last, and the means of first and last.
+    For a recipe of ``attention`` or ``values``, its first layers and its last layers are added, and
+    for ``values`` each layer alone. A contrastive prompt's own layer and C are also chosen, one
+    pass for each.
+
+    Args:
+        model: An encoder, or what ``load`` takes; a backbone's name means its plain recipe.
+        on: Development set, see ``search_heads``.
+        weights: Weights to try on every layer: ``avg``, ``last-token``. Default: the recipe's.
+        name: Save the best as a model under this name.
+        force: Replace a model of that name.
+        data_dir: SentEval folder of the tasks.
+
+    Returns:
+        The poolings, best first, in Spearman x 100, and the selection bias.
+
+    Raises:
+        UsageError: Unknown weights, transforms in the recipe, a taken name, or pairs that cannot
+            rank anything.
+        NotFoundError: A model, a task or a file is missing.
+
+    Example:
+        >>> search_layers("mini-bert").best.choice  # doctest: +SKIP
+    """
+    task, encoder = open_search(model, on, name, force=force, data_dir=data_dir)
+    if encoder.transforms:
+        transforms = ", ".join(encoder.recipe.transforms)
+        raise UsageError(
+            f"layers are compared without transforms; leave out {transforms}, then fit on the best"
+            " layer"
+        )
+    backbone = encoder.backbone
+    own = encoder.recipe
+    prompt = encoder.prompt
+    poolings = _poolings(encoder, weights)
+    scored: list[tuple[TorchEncoder, SpearmanScore]] = []
+
+    def score(prompts: Iterable[str]) -> TorchEncoder:
+        """Score every pooling under each prompt, one pass for a prompt; return the best encoder so
+        far.
+        """
+        for spec in prompts:
+            recipes = [own.replace(prompt=spec, pooling=pooling) for pooling in poolings]
+            encoders = [TorchEncoder(recipe, backbone, encoder.tensors()) for recipe in recipes]
+            scored.extend(zip(encoders, score_encoders(encoders, [task]), strict=True))
+        return max(scored, key=lambda pair: pair[1].value)[0]  # on ties the earlier
+
+    best = score([own.prompt])
+    if isinstance(prompt, Contrastive):  # the layer first, then C there
+        half = np.linspace(0, backbone.n_layers // 2, _LAYERS_TRIED).round().astype(int)
+        layers = [layer for layer in dict.fromkeys(half.tolist()) if layer != prompt.layer]
+        best = score(prompt.with_subtraction(layer, prompt.factor) for layer in layers)
+        assert isinstance(best.prompt, Contrastive)
+        layer = best.prompt.layer
+        factors = [factor for factor in _FACTORS_TRIED if factor != prompt.factor]
+        best = score(prompt.with_subtraction(layer, factor) for factor in factors)
+    own_value = scored[0][1].value
+    rows = [
+        Ranked(_choice(chosen), figures.value, figures.ci95, gain=figures.value - own_value)
+        for chosen, figures in scored
+    ]
+    cosines = np.stack([figures.cosines for _, figures in scored])
+    search = Search(
+        encoder=best,
+        task=task,
+        ranked=sorted(rows, key=lambda row: -row.value),
+        compared=f"{len(rows)} poolings",
+        settings={},
+        baseline={"own": rows[0]},
+        cross_validation=cross_validate(cosines[None], cosines[:1], task.pairs().gold),
+    )
+    return search.saved(name, force=force)
+
+
+def _choice(encoder: TorchEncoder) -> str:
+    prompt = encoder.prompt
+    pooling = encoder.recipe.pooling
+    if isinstance(prompt, Contrastive):
+        return f"{prompt.settings} {pooling}"
+    return pooling
+
+
+def _poolings(encoder: TorchEncoder, weights: Sequence[str]) -> list[str]:
+    """Return the poolings to try, the recipe's own first.
+
+    For ``attention`` and ``values``, the first layers and the last; for ``values`` also each layer
+    alone.
+    """
+    layers = encoder.backbone.n_layers
+    own = encoder.recipe.parts.pooling.states.name
+    states = [*(f"layer-{layer}" for layer in range(layers)), "last", "first-last", "first-last:1"]
+    if own in ("attention", "values"):
+        states += [f"{own}:{first}-{layers}" for first in range(1, layers + 1)]
+        states += [f"{own}:1-{last}" for last in range(1, layers)]
+    if own == "values":  # the values of each layer have their own basis
+        states += [f"{own}:{layer}-{layer}" for layer in range(2, layers)]
+    tried = [
+        f"{kind}/{spec}" for spec in weights or [encoder.pooling.weights.spec] for kind in states
+    ]
+    return list(dict.fromkeys([encoder.recipe.pooling, *tried]))
