@@ -64,15 +64,19 @@ def stages_shown(display: StageDisplay | None) -> AbstractContextManager[None]:
     return _set(_DISPLAY, display)
 
 
+def _display() -> StageDisplay | None:
+    return None if _SILENT.get() else _DISPLAY.get()
+
+
 def bars_shown() -> bool:
     """Return whether stages are shown as bars."""
-    display = _DISPLAY.get()
+    display = _display()
     return display is not None and getattr(display, "bars", True)
 
 
 def stage(name: str, steps: int | None) -> AbstractContextManager[Advance]:
     """Begin a stage of the work; yield the function that takes the number of new steps."""
-    display = _DISPLAY.get()
+    display = _display()
     if display is None:
         return nullcontext(lambda done: None)
     return display(name, steps)
@@ -85,16 +89,11 @@ def describe(advance: Advance, text: str) -> None:
         show(text)
 
 
-@contextlib.contextmanager
-def silent(wanted: bool = True) -> Iterator[None]:
+def silent(wanted: bool = True) -> AbstractContextManager[None]:
     """Suppress notes and progress in the block if ``wanted``, e.g. in all processes of a run but
-    one.
+    one; a block inside cannot show them again.
     """
-    display = _DISPLAY.get()
-    if wanted:
-        display = None
-    with _set(_SILENT, wanted or _SILENT.get()), stages_shown(display):
-        yield
+    return _set(_SILENT, wanted or _SILENT.get())
 
 
 def note(message: str) -> None:

@@ -225,14 +225,13 @@ def format_name(format: str | None, *, json: bool) -> str:
     return "json" if json else format or "table"
 
 
-def field_option(described: type, name: str, *flags: str, panel: str | None = None) -> Any:
+def field_option(described: type, name: str, *, panel: str | None = None) -> Any:
     """Return the option of a setting, by the field of its dataclass.
 
     Typer checks inclusive bounds; the dataclass checks the others.
     """
     about = next(item for item in dataclasses.fields(described) if item.name == name).metadata
     return typer.Option(
-        *flags,
         help=about["help"],
         min=about.get("min"),
         max=about.get("max"),

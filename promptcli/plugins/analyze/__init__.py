@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from promptcli.models import loading
     from promptcli.models.loading import Model
 
+#: Largest whole number of a setting: a seed of scikit-learn has 32 bits.
+_LARGEST = (1 << 32) - 1
 #: A value of a setting of an analysis.
 Setting = str | int | bool | Sequence[str]
 
@@ -151,9 +153,11 @@ def analyze(
     from promptcli.models import loading
 
     analysis = errors.look_up("analysis", name, ANALYSES)
-    for setting in settings:
+    for setting, value in settings.items():
         if setting not in analysis.settings:
             raise errors.unknown(f"setting of {name}", setting, analysis.settings)
+        if isinstance(value, int) and not 0 <= value <= _LARGEST:
+            raise UsageError(f"must be 0 to {_LARGEST}, got {value}", parameter=setting)
     if color is not None and not analysis.is_map:
         raise UsageError(f"applies to map, not to {name}; leave it out", parameter="color")
     on = BARE.corpus if on is None else on

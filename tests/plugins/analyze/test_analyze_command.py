@@ -158,6 +158,11 @@ def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
         (("uniformity", "demo:train"), 2, "unknown task 'demo:train'; valid: "),
         (("vocabulary", "one"), 2, "leave out 'one'"),
         (("anisotropy", "one.txt", "--set", "first=x"), 2, "first: 'x' is not allowed"),
+        (
+            ("map", "corpus.txt", "--set", "first=-1"),
+            2,
+            "--set first: must be 0 to 4294967295, got -1",
+        ),
         (("mask-tokens", "one", "--plot", "map.png"), 2, "mask-tokens has no picture"),
         (("attention", "one", "--plot", "map.gif"), 2, ".png or .svg or .pdf"),
         (("attention", "one", "--set", "head=1-1", "--plot", "taken.png"), 2, "force"),
