@@ -39,7 +39,7 @@ from promptcli.evaluation.scores import (
 )
 from promptcli.notes import Advance, stage, stages_shown
 from promptcli.retrieval.bm25 import Bm25
-from promptcli.retrieval.ranking import join_rankings
+from promptcli.retrieval.ranking import Ranking
 from promptcli.storage import files
 
 RowOfSentence = Mapping[str, int]  #: sentence -> row of an array of vectors
@@ -301,7 +301,7 @@ def _rank_documents(encoded: TaskVectors, task: RetrievalTask, depth: int) -> ND
     reached = depth + bool(task.left_out)  # one more, in place of the document that is left out
     if task.ranking == "lexical":
         words = Bm25.of_texts(task.documents)
-        rankings = [words.ask(query).rank(reached)[0] for query in task.queries]
+        rankings = [words.ask(query).rank(reached).keys for query in task.queries]
     else:
         queries = _encode_role(encoded, "query", task.queries)
         documents = _encode_role(encoded, "document", task.documents)
@@ -334,17 +334,13 @@ def _join_with_words(
     words = Bm25.of_texts(task.documents)
     joined = []
     for text, query, by_meaning in zip(task.queries, queries, rankings, strict=True):
-        asked = words.ask(text)
-        by_words = asked.rank(depth)
-        found = join_rankings(
-            (by_meaning, documents[by_meaning] @ query),
-            by_words,
+        ranking = words.ask(text).join(
+            Ranking(by_meaning, documents[by_meaning] @ query),
             depth,
-            asked.match(by_words),
+            depth,
             lambda rows, query=query: documents[rows] @ query,  # type: ignore[misc]
-            asked.scores_of,
         )
-        joined.append(found.keys)
+        joined.append(ranking.keys)
     return joined
 
 

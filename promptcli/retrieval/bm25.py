@@ -20,7 +20,14 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError
 from promptcli.models.language import main_language
 from promptcli.retrieval.derived import read_derived, write_derived
-from promptcli.retrieval.ranking import DEPTH, Match, Ranking, best
+from promptcli.retrieval.ranking import (
+    DEPTH,
+    JoinedRanking,
+    Match,
+    Ranking,
+    best,
+    join_rankings,
+)
 from promptcli.retrieval.store import Keys
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
 
@@ -227,6 +234,21 @@ class WordScores:
         keys, _ = best(*self._highest(most, allowed), most)
         return best(keys, self.scores_of(keys), k)
 
+    def join(
+        self,
+        by_vectors: Ranking,
+        k: int,
+        depth: int,
+        cosines_of: Callable[[Keys], Floats],
+        allowed: Keys | None = None,
+    ) -> JoinedRanking:
+        """Return the k best of the rows that vectors found and of the ``depth`` best by words; see
+        ``join_rankings``.
+        """
+        by_words = self.rank(depth, allowed)
+        match = self.match(by_words)
+        return join_rankings(by_vectors, by_words, k, match, cosines_of, self.scores_of)
+
     def _highest(self, k: int, allowed: Keys | None) -> Ranking:
         """Return the keys and stem scores of the k best rows, and of a few others.
 
@@ -256,7 +278,7 @@ class WordScores:
         if keys is None:
             keys = np.flatnonzero((scores > 0) & counts)
         keys = keys[scores[keys] >= _kth_highest(scores[keys], k)]
-        return keys, scores[keys]
+        return Ranking(keys, scores[keys])
 
     def scores_of(self, keys: Keys) -> Floats:
         """Return the scores of rows."""

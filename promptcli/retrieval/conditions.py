@@ -76,9 +76,10 @@ class Condition:
                 column = quoted(name)
                 dates = " COLLATE dates" if kind == "date" else ""
                 columns.append(f"c.{column}{dates} AS {column}")
+        # from a common table expression, since SQLite also finds a rowid in a subquery
         query = (
-            f"SELECT _key FROM (SELECT c._key AS _key, {', '.join(columns)} FROM columns c LEFT"
-            f" JOIN rows r ON r.key=c._key) WHERE (\n{self._sql}\n) ORDER BY _key"
+            f"WITH named AS (SELECT c._key AS _key, {', '.join(columns)} FROM columns c LEFT JOIN"
+            f" rows r ON r.key=c._key) SELECT _key FROM named WHERE (\n{self._sql}\n) ORDER BY _key"
         )
         end = time.monotonic() + SECONDS
         stopped: list[BaseException] = []

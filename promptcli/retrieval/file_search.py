@@ -12,10 +12,11 @@ from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, counted
 from promptcli.models.loading import with_language
 from promptcli.notes import note
+from promptcli.retrieval.encoding import encode_rows, prepare_rows
 from promptcli.retrieval.files import LINES, Reading, read_file
 from promptcli.retrieval.found_files import find_files
 from promptcli.retrieval.ranking import Hit, Way
-from promptcli.retrieval.sentence_index import SentenceIndex, prepared
+from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import NewRows, creating
 from promptcli.settings import list_of_names
 
@@ -94,10 +95,10 @@ def search(
                     read += 1
                 yield from of_file
 
-        new = prepared(documents, blocks(), split)
-        for block, given in index.encode(documents, new, "search"):
-            store.append(block)
-            count += given
+        new = prepare_rows(documents, blocks(), split=split)
+        for of_window in encode_rows(documents, new, "search"):
+            store.append(of_window)
+            count += of_window.read
     skipped = found.note(verbose=verbose)
     end = f"; {skipped}" if skipped else ""
     if not count:

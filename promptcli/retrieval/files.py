@@ -193,7 +193,7 @@ def _filled_rows(file: str, source: Rows, reading: Reading, keep_ids: bool) -> I
     if reading.id_field is not None:
         for rows in _table_rows(source, reading):
             texts = [text.strip() for text in rows.texts]
-            yield replace(rows, texts=texts, are_numbered=False).filled()
+            yield replace(rows, texts=texts, are_numbered=False).drop_blank()
         return
     for batch in source:
         columns = {name: batch[name] for name in source.types}
@@ -201,7 +201,7 @@ def _filled_rows(file: str, source: Rows, reading: Reading, keep_ids: bool) -> I
             columns[ID] = batch[ID]
         ids = [f"{escape_name(file)}:{number + 1}" for number in batch[ROW]]
         texts = [text.strip() for text in batch[TEXT]]
-        yield NewRows(ids, texts, columns=columns, types=source.types).filled()
+        yield NewRows(ids, texts, columns=columns, types=source.types).drop_blank()
 
 
 def _lines(texts: Iterable[str]) -> Iterator[Passage]:

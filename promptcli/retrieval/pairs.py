@@ -33,8 +33,9 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError, unknown
 from promptcli.models import loading
 from promptcli.notes import stage
-from promptcli.retrieval.files import are_vectors, open_vectors, unit_rows
-from promptcli.retrieval.ranking import NEAR, ROUNDING, Hit
+from promptcli.retrieval.files import unit_rows
+from promptcli.retrieval.hits import read_hits
+from promptcli.retrieval.ranking import NEAR, ROUNDING, Hit, Ranking
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import DATABASE, as_text, row_name
 from promptcli.storage.files import atomic_path
@@ -103,7 +104,7 @@ def find_dups(
         raise unknown("links", links, ("complete", "chain"))
     if differ not in (None, "numbers"):
         raise unknown("differ", differ, ("numbers",))
-    rows = _Set.of_index(index)
+    rows = _Rows.of_index(index)
     units = rows.units
     # merge rows with the same text (threshold 1), or else with the same vector
     same: Sequence[Any] = [unit.tobytes() for unit in units + np.float32(0)]  # no -0.0
@@ -188,7 +189,7 @@ def _link(label: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -
         members[one] += members.pop(other)
 
 
-def _group(rows: "_Set", places: Numbers, *, are_equal: bool) -> DuplicateGroup:
+def _group(rows: "_Rows", places: Numbers, *, are_equal: bool) -> DuplicateGroup:
     """Return rows as a group, with their cosines to the first."""
     units = rows.units[places]
     cosines = np.minimum(units @ units[0], 1)
@@ -303,39 +304,38 @@ def normalise(text: str) -> str:
 
 
 @dataclass
-class _Set:
+class _Rows:
     """The rows of a set: ids, texts or None, and vectors once they are known."""
 
     ids: Sequence[Any]
     texts: Sequence[Any]
     units: Any = None
     index: SentenceIndex | None = None
-    keys: Any = None
+    keys: Any = None  #: in the index
 
     @classmethod
-    def of(
-        cls, given: Any, like: SentenceIndex | None, model: "Model | None", options: Any
-    ) -> "_Set":
+    def read(
+        cls, source: Any, like: SentenceIndex | None, model: "Model | None", options: Any
+    ) -> "_Rows":
         """Return the rows of an index or a file; a file is read like the rows of ``like``."""
-        if isinstance(given, str | Path) and (Path(given) / DATABASE).is_file():
-            given = SentenceIndex.open(given, model)
-        if isinstance(given, SentenceIndex):
+        if isinstance(source, str | Path) and (Path(source) / DATABASE).is_file():
+            source = SentenceIndex.open(source, model)
+        if isinstance(source, SentenceIndex):
             if like is not None:
-                given.origin.check_same(like.origin, str(given))
-            return cls.of_index(given)
+                source.origin.check_same(like.origin, str(source))
+            return cls.of_index(source)
         if like is None:
-            return cls.of_file(given, **options)
-        if not are_vectors(given):
-            return cls(*like.read_like(given, **options))
-        blocks, manifest, _ = open_vectors(Path(given))
-        like.check_made_by(Path(given), manifest)
-        rows = list(blocks)
-        ids = [name for block in rows for name in block.ids]
-        texts = [text for block in rows for text in block.texts]
-        return cls(ids, texts, np.concatenate([block.vectors for block in rows]))
+            return cls.of_file(source, **options)
+        blocks = like.read_rows(source, **options)
+        vectors = [block.vectors for block in blocks if block.vectors is not None]
+        return cls(
+            [name for block in blocks for name in block.ids],
+            [text for block in blocks for text in block.texts],
+            np.concatenate(vectors) if vectors else None,
+        )
 
     @classmethod
-    def of_index(cls, index: SentenceIndex) -> "_Set":
+    def of_index(cls, index: SentenceIndex) -> "_Rows":
         """Return the rows of an index."""
         with index.store.reading():
             query = "SELECT key, id, text FROM rows ORDER BY key"
@@ -344,19 +344,19 @@ class _Set:
             return cls(ids, texts, index.store.vectors(keys), index, np.array(keys, np.int64))
 
     @classmethod
-    def of_file(cls, file: Any, *, csv: Mapping[str, Any] | None, skip_bad: bool) -> "_Set":
+    def of_file(cls, file: Any, *, csv: Mapping[str, Any] | None, skip_bad: bool) -> "_Rows":
         """Return the sentences of a file, also from pairs and triplets."""
         layouts = (SENTENCES,) if hasattr(file, "read") else _LAYOUTS  # streams hold text
         fields = ColumnChoice(layouts=layouts, remedy="")
-        with open_rows(file, fields, csv=csv, skip_bad=skip_bad) as source:
-            rows = [(name, text) for name, text in sentences_of(source) if text.strip()]
-        return cls([name for name, _ in rows], [text for _, text in rows])
+        with open_rows(file, fields, csv=csv, skip_bad=skip_bad) as rows:
+            filled = [(name, text) for name, text in sentences_of(rows) if text.strip()]
+        return cls([name for name, _ in filled], [text for _, text in filled])
 
-    def take(self, places: Sequence[int]) -> "_Set":
+    def take(self, places: Sequence[int]) -> "_Rows":
         """Return some of the rows."""
         units = None if self.units is None else self.units[places]
         ids, texts = ([values[place] for place in places] for values in (self.ids, self.texts))
-        return _Set(ids, texts, units)
+        return _Rows(ids, texts, units)
 
     @property
     def has_texts(self) -> bool:
@@ -368,8 +368,9 @@ class _Set:
         if self.index is None:
             rows = zip(places, scores, strict=True)
             return [Hit(1, self.ids[at], self.texts[at], float(score)) for at, score in rows]
-        with self.index.store.reading():
-            return self.index.hits((self.keys[places], np.array(scores, np.float32)))
+        store = self.index.store
+        with store.reading():
+            return read_hits(store, Ranking(self.keys[places], np.array(scores, np.float32)))
 
 
 def find_leaks(
@@ -403,8 +404,8 @@ def find_leaks(
     """
     _check_threshold(threshold)
     options = {"csv": csv, "skip_bad": skip_bad}
-    source = _Set.of(file, None, model, options)
-    other = _Set.of(against, source.index, model, options)
+    source = _Rows.read(file, None, model, options)
+    other = _Rows.read(against, source.index, model, options)
     leaks = _by_text(source, other)
     left = [row for row in range(len(other.ids)) if row not in leaks]
     texts_alone = threshold == 1 and source.has_texts
@@ -425,7 +426,7 @@ def find_leaks(
     return Leaks(found, len(other.ids), len(source.ids), threshold if is_compared else None)
 
 
-def _encode(sets: Sequence[_Set], index: SentenceIndex | None, model: "Model | None") -> None:
+def _encode(sets: Sequence[_Rows], index: SentenceIndex | None, model: "Model | None") -> None:
     """Encode the rows of sets with the encoder of an index, or with a model."""
     rows = sum(len(each.ids) for each in sets)
     if not rows:
@@ -440,25 +441,25 @@ def _encode(sets: Sequence[_Set], index: SentenceIndex | None, model: "Model | N
             each.units = unit_rows(documents.encode(list(each.texts), progress=advance))
 
 
-def _by_text(source: _Set, other: _Set) -> dict[int, Leak]:
+def _by_text(source: _Rows, other: _Rows) -> dict[int, Leak]:
     """Return the rows whose text is in a set, by place."""
+    if not (source.has_texts and other.has_texts):
+        return {}
     exact: dict[str, int] = {}
-    alike: dict[str, int] = {}
-    if source.has_texts and other.has_texts:
-        for place, text in enumerate(source.texts):
-            exact.setdefault(text, place)
-            alike.setdefault(normalise(text), place)
-    kinds: dict[int, Kind] = {}
-    places: list[int] = []
-    for row, text in enumerate(other.texts if exact else ()):
-        place = exact.get(text, alike.get(normalise(text), -1))
-        if place >= 0:
-            kinds[row] = "exact" if text in exact else "normalised"
-            places.append(place)
-    hits = source.hits(places, [1.0] * len(places))
+    normalised: dict[str, int] = {}
+    for place, text in enumerate(source.texts):
+        exact.setdefault(text, place)
+        normalised.setdefault(normalise(text), place)
+    matches: dict[int, tuple[Kind, int]] = {}
+    for row, text in enumerate(other.texts):
+        if text in exact:
+            matches[row] = "exact", exact[text]
+        elif (normal := normalise(text)) in normalised:
+            matches[row] = "normalised", normalised[normal]
+    hits = source.hits([place for _, place in matches.values()], [1.0] * len(matches))
     return {
         row: Leak(kind, other.ids[row], other.texts[row], hit)
-        for (row, kind), hit in zip(kinds.items(), hits, strict=True)
+        for (row, (kind, _)), hit in zip(matches.items(), hits, strict=True)
     }
 
 

@@ -1,6 +1,7 @@
-"""Rankings of rows by cosine and by words (BM25), their fusion, and the answers of a search."""
+"""Rankings of rows by cosine and by words (BM25), their fusion, and the hits of a search."""
 
-from collections.abc import Callable, Collection, Iterator
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +13,6 @@ from promptcli.extensions import Table
 from promptcli.retrieval.store import Keys
 
 Way = Literal["both", "meaning", "words"]
-Ranking = tuple[Keys, Floats]  #: keys of rows and their scores, best first
 
 #: Weight of words in a joined ranking if one row has all words of the query, and its maximum if
 #: no row has all; the cosine has the rest. See ``weight_of_words``.
@@ -97,11 +97,23 @@ class Match(NamedTuple):
     strength: float  #: the row's score divided by the highest ``idf``, at most 1
 
 
+class Ranking(NamedTuple):
+    """Rows ranked by cosine or by BM25, best first; both arrays have shape (k,)."""
+
+    keys: Keys
+    scores: Floats
+
+    def ways(self) -> Iterator[dict[str, Any]]:
+        """Yield an empty dictionary for each row: no other ranking could have found it."""
+        return itertools.repeat({}, len(self.keys))
+
+
 class JoinedRanking(NamedTuple):
     """k rows ranked jointly by cosine and BM25, best first; all arrays have shape (k,)."""
 
     keys: Keys
-    cosines: Floats
+    scores: Floats  #: cosines
+    found_by: NDArray[np.str_]  #: see ``Hit``
     bm25: Floats
     cosine_ranks: NDArray[np.int64]  #: rank among the rows that vectors found, from 1; 0: not found
     bm25_ranks: NDArray[np.int64]  #: rank among the rows that words found, from 1; 0: not found
@@ -109,18 +121,17 @@ class JoinedRanking(NamedTuple):
     def ways(self) -> Iterator[dict[str, Any]]:
         """Yield for each row the way that found it, its BM25, and its ranks by cosine and by words,
         with the names of ``Hit``.
-
-        The way is the only ranking with the row among its first k, else ``both``.
         """
-        k = len(self.keys)
-        columns = self.bm25, self.cosine_ranks, self.bm25_ranks
-        for bm25, *ranks in zip(*(column.tolist() for column in columns), strict=True):
-            by_meaning, by_words = (0 < rank <= k for rank in ranks)
-            found_by = "both"
-            if by_meaning != by_words:
-                found_by = "meaning" if by_meaning else "words"
-            cosine_rank, bm25_rank = (rank or None for rank in ranks)
-            yield dict(zip(WAY_FIELDS, (found_by, bm25, cosine_rank, bm25_rank), strict=True))
+        columns = [column.tolist() for column in self[2:]]
+        for found_by, bm25, *ranks in zip(*columns, strict=True):
+            figures = (found_by, bm25, *(rank or None for rank in ranks))
+            yield dict(zip(WAY_FIELDS, figures, strict=True))
+
+
+def take(ranking: Ranking | JoinedRanking, places: Sequence[int]) -> Ranking | JoinedRanking:
+    """Return the rows at some places of a ranking."""
+    columns: Iterator[Any] = (column[places] for column in ranking)
+    return type(ranking)(*columns)
 
 
 def exact_scores(vectors: Floats, unit: Floats) -> Floats:
@@ -135,7 +146,7 @@ def exact_scores(vectors: Floats, unit: Floats) -> Floats:
 def best(keys: Keys, scores: Floats, k: int) -> Ranking:
     """Return the k highest scores and their keys, best first; ties by key."""
     order = np.lexsort((keys, -scores))[:k]
-    return keys[order], scores[order]
+    return Ranking(keys[order], scores[order])
 
 
 def nearest_of(
@@ -149,7 +160,7 @@ def nearest_of(
         k: Rows of each query.
         allowed: (n,) whether each row may be an answer; None: all.
     """
-    answers: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(units)
+    answers = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32))] * len(units)
     size = max(_FEWEST, _PRODUCTS // max(len(units), 1))
     for start in range(0, len(vectors), size):
         block = vectors[start : start + size].astype(np.float32, copy=False)
@@ -196,20 +207,22 @@ def join_rankings(
         cosines_of: Returns the cosines of rows that only words found.
         bm25_of: Returns BM25 of rows that only vectors found.
     """
-    keys = np.union1d(by_vectors[0], by_words[0])
+    keys = np.union1d(by_vectors.keys, by_words.keys)
     cosines, cosine_ranks = _filled(keys, by_vectors, cosines_of)
     bm25, bm25_ranks = _filled(keys, by_words, bm25_of)
-    weight = weight_of_words(by_vectors[1], match)
+    weight = weight_of_words(by_vectors.scores, match)
     scores = (1 - weight) * _scaled(cosines)
     if bm25.any():
         scores += weight * bm25 / bm25.max()
     first = np.lexsort((keys, -scores.astype(np.float32)))[:k]
+    ranks = cosine_ranks[first], bm25_ranks[first]
+    by_meaning, with_words = ((0 < each) & (each <= len(first)) for each in ranks)
     return JoinedRanking(
         keys[first],
         cosines[first].astype(np.float32),
+        np.where(by_meaning == with_words, "both", np.where(by_meaning, "meaning", "words")),
         bm25[first].astype(np.float32),
-        cosine_ranks[first],
-        bm25_ranks[first],
+        *ranks,
     )
 
 
@@ -243,10 +256,10 @@ def _filled(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the scores of rows, with missing ones from ``others``, and their ranks."""
     ranks = np.zeros(len(keys), np.int64)
-    places = np.searchsorted(keys, ranking[0])
+    places = np.searchsorted(keys, ranking.keys)
     ranks[places] = np.arange(1, 1 + len(places))
     scores = np.empty(len(keys))
-    scores[places] = ranking[1]
+    scores[places] = ranking.scores
     lacking = ranks == 0
     if lacking.any():
         scores[lacking] = others(keys[lacking])

@@ -9,23 +9,18 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
-import numpy as np
-
 from promptcli.data.arguments import check_folder, check_ids, check_texts
 from promptcli.data.csv_options import stored_options
-from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import ColumnChoice
 from promptcli.embedding.passages import AUTO
-from promptcli.embedding.splitting import Splitter, check_whole
-from promptcli.embedding.writing import WINDOW
-from promptcli.errors import UsageError, counted, unknown
+from promptcli.embedding.splitting import check_whole
+from promptcli.errors import PromptcliError, UsageError, counted, unknown
 from promptcli.models import loading
 from promptcli.models.entries import utc_now
-from promptcli.models.language import note_unread
-from promptcli.notes import note, note_counts, stage
 from promptcli.recipe import is_named
 from promptcli.retrieval.conditions import Condition
 from promptcli.retrieval.derived import EXACT, VECTORS
+from promptcli.retrieval.encoding import encode_rows, prepare_rows
 from promptcli.retrieval.files import (
     Reading,
     are_vectors,
@@ -34,20 +29,17 @@ from promptcli.retrieval.files import (
     open_vectors,
     unit_rows,
 )
+from promptcli.retrieval.hits import read_hits, stale_files
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import (
     EXPLAINERS,
     NEAR,
     Hit,
-    JoinedRanking,
-    Ranking,
     Way,
     reaches,
 )
 from promptcli.retrieval.snapshot import Derived, Snapshot
-from promptcli.retrieval.store import Keys, NewRows, Store, creating, row_name
-from promptcli.retrieval.vector_file import VectorFile
-from promptcli.storage.files import sha256
+from promptcli.retrieval.store import NewRows, Store, creating
 
 if TYPE_CHECKING:
     from promptcli.data.vectors import Manifest
@@ -57,7 +49,6 @@ if TYPE_CHECKING:
     from promptcli.retrieval.sync import Synced
 
 WAYS = ("both", "meaning", "words")
-_PARTS = 4  # parts ranked at first for each requested row
 
 Go = Callable[[], None]
 SentenceInput = Sequence[str] | str | Path | BinaryIO
@@ -157,41 +148,39 @@ class SentenceIndex:
         reading = Reading(rows, text_field, id_field, split, stored_options(csv))
         folder = None if output is None else Path(output)
         settings = {"factory": factory, "target_recall": target_recall}
-        with creating(folder, force=force) as store, contextlib.ExitStack() as ended:
+        with creating(folder, force=force) as store, contextlib.ExitStack() as opened:
             index = cls(store)
+            blocks: Iterable[NewRows]
             if are_vectors(sentences):
                 path = Path(str(sentences))
-                found, manifest, width = open_vectors(path)
-                index.begin(
-                    index._maker_of(path, width, manifest, model), reading, width, **settings
-                )
-                blocks: Iterable[tuple[NewRows, int]] = ((each, len(each)) for each in found)
+                blocks, manifest, width = open_vectors(path)
+                origin = index._origin_of_vectors(path, width, manifest, model)
+                index.begin(origin, reading, width, **settings)
             else:
-                given = open_sentences(sentences, ids, columns, reading, skip_bad=skip_bad)
-                opened = ended.enter_context(given)
+                file = opened.enter_context(
+                    open_sentences(sentences, ids, columns, reading, skip_bad=skip_bad)
+                )
                 reading = dataclasses.replace(
-                    reading, text_field=opened.text_field, id_field=opened.id_field
+                    reading, text_field=file.text_field, id_field=file.id_field
                 )
                 documents = index.begin_with(model, reading, **settings)
-                new = prepared(documents, opened.blocks(documents), split)
-                blocks = index.encode(documents, new)
+                new = prepare_rows(documents, file.blocks(documents), split=split)
+                blocks = encode_rows(documents, new)
             if factory is not None:
                 from promptcli.retrieval.vectors import make_index, training_size
 
                 make_index(factory, store.settings["width"])
-            numbered = 0
-            for each, count in blocks:
-                store.append(each)
-                numbered = max(numbered + count, 1 + highest_number(each.ids))
+            for block in blocks:
+                store.append(block)
             if not len(store):
                 raise UsageError("every text is blank; give at least one sentence")
             if factory is not None:
                 training_size(factory, len(store))
-            store.keep(numbered=numbered, lexical=lexical and index.has_texts)
+            store.keep(lexical=lexical and index.has_texts)
         if folder is not None:
-            opened_again = cls.open(folder, index._model)
-            opened_again._encoder = index._encoder
-            index = opened_again
+            encoder = index._encoder
+            index = cls.open(folder, index._model)
+            index._encoder = encoder
         index._derived.update()
         return index
 
@@ -203,7 +192,6 @@ class SentenceIndex:
             origin=dataclasses.asdict(origin),
             reading=dataclasses.asdict(reading),
             width=width,
-            numbered=0,
             created=utc_now(),
         )
 
@@ -216,57 +204,30 @@ class SentenceIndex:
         self.begin(origin, reading, documents.width, **settings)
         return documents
 
-    def _maker_of(
+    def _origin_of_vectors(
         self, path: Path, width: int, manifest: "Manifest | None", model: "Model | None"
     ) -> Origin:
         """Return the encoder of vectors, from their manifest or the user's ``model``."""
-        made_by = None if manifest is None else Origin.of_vectors(manifest)
+        origin = None if manifest is None else Origin.of_vectors(manifest)
         if model is not None and is_named(model):
             encoder = loading.open_encoder(model, dtype="auto")
             documents = encoder.in_role("document")
-            if made_by is not None and documents.fingerprint != made_by.fingerprint:
+            if origin is not None and documents.fingerprint != origin.fingerprint:
                 documents = encoder
-            origin = Origin.of(encoder, documents, model)
-            if made_by is not None:
-                made_by.check_same(origin, str(path))
+            given = Origin.of(encoder, documents, model)
+            if origin is not None:
+                origin.check_same(given, str(path))
             if width != encoder.width:
                 raise UsageError(
                     f"{path}: the vectors have width {width}, the model's have {encoder.width}"
                 )
-            self._model, self._encoder, made_by = model, encoder, origin
-        if made_by is None:
+            self._model, self._encoder, origin = model, encoder, given
+        if origin is None:
             raise UsageError(
                 f"{path} has no manifest, so its encoder is unknown; name it", parameter="model"
             )
-        made_by.note_missing_prompt(path)
-        return made_by
-
-    def encode(
-        self,
-        documents: "Encoder",
-        prepared: Iterable[tuple[NewRows, int]],
-        label: str = "index",
-    ) -> Iterator[tuple[NewRows, int]]:
-        """Yield prepared rows with their vectors."""
-        held: list[tuple[NewRows, int]] = []
-        total = truncated = 0
-
-        def windows() -> Iterator[list[str]]:
-            nonlocal total
-            for rows, given in prepared:
-                if not total:
-                    note_unread(documents, list(rows.texts))
-                total += given
-                held.append((rows, given))
-                yield list(rows.texts)
-
-        with stage(label, None) as advance:
-            for encoded in documents.encode_windows(windows(), progress=advance):
-                rows, given = held.pop(0)
-                rows.vectors = unit_rows(encoded.vectors)
-                truncated += int(np.count_nonzero(encoded.truncated))
-                yield rows, given
-        note_counts(total, blank=0, truncated=truncated)
+        origin.note_missing_prompt(path)
+        return origin
 
     @classmethod
     def open(cls, folder: str | Path, model: "Model | None" = None) -> "SentenceIndex":
@@ -386,54 +347,43 @@ class SentenceIndex:
         """
         if allow_duplicates is None:
             allow_duplicates = is_list(sentences)
-
-        if are_vectors(sentences):
-            found, manifest, _ = open_vectors(Path(str(sentences)))
-            self.check_made_by(Path(str(sentences)), manifest)
-            blocks = [(each, len(each)) for each in found]
-            if self.reading.split:
-                for rows, _ in blocks:
-                    check_whole(rows.ids)
-            self._check_new(blocks, replace=replace, allow_duplicates=allow_duplicates)
-        else:
-            with self._open_like(
-                sentences,
-                ids,
-                columns,
-                text_field=text_field,
-                id_field=id_field,
-                csv=csv,
-                skip_bad=skip_bad,
-                adding=True,
-            ) as (documents, new):
-                blocks = list(new)
-            self._check_new(blocks, replace=replace, allow_duplicates=allow_duplicates)
-            blocks = list(self.encode(documents, blocks))
-        fingerprint = self.origin.fingerprint
+        blocks = self.read_rows(
+            sentences,
+            ids,
+            columns,
+            text_field=text_field,
+            id_field=id_field,
+            csv=csv,
+            skip_bad=skip_bad,
+            adding=True,
+        )
+        self._check_new(blocks, replace=replace, allow_duplicates=allow_duplicates)
+        origin = self.origin
+        if not are_vectors(sentences):
+            blocks = list(encode_rows(origin.documents(self._encoder_of(origin)), blocks))
         replaced: set[str] = set()
         with self.store.changing():
-            if self.store.settings["origin"]["fingerprint"] != fingerprint:
+            if self.store.settings["origin"]["fingerprint"] != origin.fingerprint:
                 raise UsageError("the index now has another model; try again")
-            first = numbered = self.store.settings["numbered"]
-            for rows, count in blocks:
+            first = self.store.settings["numbered"]
+            for rows in blocks:
                 if rows.are_numbered:
                     rows.ids = [first + number for number in rows.ids]
-                known = self.store.keys_of(rows.ids) if replace else {}
-                self.store.remove(key for keys in known.values() for key in keys)
+                if replace:
+                    known = self.store.keys_of(rows.ids)
+                    self.store.remove(itertools.chain(*known.values()))
+                    replaced.update(known)
                 self.store.append(rows)
-                replaced |= set(known)
-                numbered = max(numbered + count, 1 + highest_number(rows.ids))
-            self.store.keep(numbered=numbered)
         self._derived.update()
         return len(replaced)
 
     def _check_new(
-        self, blocks: Iterable[tuple[NewRows, int]], *, replace: bool, allow_duplicates: bool
+        self, blocks: Sequence[NewRows], *, replace: bool, allow_duplicates: bool
     ) -> None:
         """Refuse rows that ``add`` does not accept, before they are encoded."""
         names: list[str] = []
         texts: list[Any] = []
-        for rows, _ in blocks:
+        for rows in blocks:
             if replace and rows.are_numbered:
                 raise UsageError("the rows have no ids to match", parameter="id_field")
             names += [""] * len(rows) if rows.are_numbered else map(str, rows.ids)
@@ -464,8 +414,7 @@ class SentenceIndex:
                 parameter="allow_duplicates",
             )
 
-    @contextlib.contextmanager
-    def _open_like(
+    def read_rows(
         self,
         sentences: SentenceInput,
         ids: Any = None,
@@ -476,37 +425,32 @@ class SentenceIndex:
         csv: Mapping[str, Any] | None,
         skip_bad: bool,
         adding: bool = False,
-    ) -> "Iterator[tuple[Encoder, Iterator[tuple[NewRows, int]]]]":
-        """Open sentences with the settings of the index, except for the given ones.
+    ) -> list[NewRows]:
+        """Return the rows that ``add`` would create, not yet encoded; those of vectors have theirs.
 
-        Yields the encoder and the prepared rows.
+        Files are read as the index's were, except for what is given. Unless ``adding``, they may
+        have any ids. The other arguments are those of ``add``.
         """
         before = self.reading
+        reading = dataclasses.replace(
+            before, split=before.split and adding, csv=stored_options(csv) or before.csv
+        )
+        if are_vectors(sentences):
+            path = Path(str(sentences))
+            vectors, manifest, _ = open_vectors(path)
+            self._check_made_by(path, manifest)
+            blocks = list(vectors)
+            if reading.split:
+                check_whole(name for block in blocks for name in block.ids)
+            return blocks
         documents = self.origin.documents(self.encoder, report=adding)
         fields = ColumnChoice(
             text_field, id_field, text_before=before.text_field, id_before=before.id_field
         )
-        reading = dataclasses.replace(
-            before,
-            split=before.split and adding,  # rows for comparison may have any ids
-            csv=stored_options(csv) or before.csv,
-        )
-        with open_sentences(sentences, ids, columns, reading, fields, skip_bad) as opened:
-            yield documents, prepared(documents, opened.blocks(documents), before.split)
+        with open_sentences(sentences, ids, columns, reading, fields, skip_bad) as file:
+            return list(prepare_rows(documents, file.blocks(documents), split=before.split))
 
-    def read_like(
-        self, file: Any, csv: Mapping[str, Any] | None, *, skip_bad: bool
-    ) -> tuple[list[Any], list[str]]:
-        """Return ids and texts of the rows that adding a file would create."""
-        ids: list[Any] = []
-        texts: list[str] = []
-        with self._open_like(file, csv=csv, skip_bad=skip_bad) as (_, blocks):
-            for rows, _ in blocks:
-                ids += rows.ids
-                texts += rows.texts
-        return ids, texts
-
-    def check_made_by(self, path: Path, manifest: "Manifest | None") -> None:
+    def _check_made_by(self, path: Path, manifest: "Manifest | None") -> None:
         """Refuse vectors of another encoder."""
         if manifest is None:
             raise UsageError(f"{path} has no manifest, so its encoder is unknown; embed it again")
@@ -552,42 +496,13 @@ class SentenceIndex:
         The old vectors serve searches until the new ones are complete. The same call continues
         after an interruption.
         """
+        from promptcli.retrieval.migration import migrate
+
         if not self.has_texts:
             raise UsageError("the index has no texts to encode; build it again from vectors")
         encoder = loading.open_encoder(model, dtype="auto")
         documents = encoder.in_role("document", report=True)
-        origin = Origin.of(encoder, documents, model)
-        store = self.store
-        with store.changing():
-            begun = store.settings.get("migrating") or {}
-            if store.folder is not None and begun.get("model") == origin.fingerprint:
-                new = VectorFile(begun["vectors"], store.folder)
-            else:
-                new = VectorFile.new(store.folder, "float32")
-                begun = {"model": origin.fingerprint, "vectors": new.name, "places": 0}
-                store.keep(migrating=begun)
-
-        with stage("migrate", len(self)) as advance:
-            while texts := next(store.text_blocks(begun["places"], store.places), None):
-                units = unit_rows(documents.encode(texts, progress=advance))
-                with store.changing():
-                    if store.settings["migrating"] != begun:
-                        raise UsageError("another process changed the index; migrate it again")
-                    new.write(begun["places"], units)
-                    new.sync()
-                    begun = {**begun, "places": begun["places"] + len(texts)}
-                    store.keep(migrating=begun)
-        with store.changing():
-            if store.settings["migrating"] != begun or store.places != begun["places"]:
-                raise UsageError("another process changed the index; migrate it again")
-            store.file = new
-            store.delete_leftovers()
-            store.keep(
-                origin=dataclasses.asdict(origin),
-                width=documents.width,
-                vectors=new.name,
-                migrating=None,
-            )
+        migrate(self.store, documents, Origin.of(encoder, documents, model))
         self._model, self._encoder = model, encoder
         self._derived.update()
 
@@ -605,16 +520,7 @@ class SentenceIndex:
             names: Files to check; None: all.
         """
         with self.store.reading():
-            synced = self.store.settings["synced"]
-            if not synced:
-                return {}
-            query, values = "SELECT * FROM files", []
-            if names is not None:
-                query += " WHERE name IN (SELECT value FROM json_each(?))"
-                values = [json.dumps(list(names))]
-            records = self.store.sql.execute(query, values).fetchall()
-        states = {record[0]: _state(Path(synced["root"]), *record) for record in records}
-        return {name: state for name, state in states.items() if state is not None}
+            return stale_files(self.store, names)
 
     @overload
     def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...
@@ -713,32 +619,28 @@ class SentenceIndex:
             before = self.snapshot()
             if condition is not None:  # refused before anything is encoded
                 allowed = condition.keys(self.store, go_on)
-        if way == "words":
-            units = None
-        elif vectors is None:  # opened here: no one has to wait for it to write
+        units = None
+        if way != "words" and vectors is not None:
+            units = unit_rows(vectors)
+        elif way != "words":  # opened here: no one has to wait for it to write
             queries = self._encoder_of(before.origin).in_role("query")
             units = queries.encode(texts, normalize_embeddings=True)
-        else:
-            units = unit_rows(vectors)
         go_on()
         with self.store.reading():
             snapshot = self.snapshot()
+            if units is not None and snapshot.origin.fingerprint != before.origin.fingerprint:
+                raise PromptcliError("another process gave the index another model; search again")
             if condition is not None and snapshot is not before:
                 allowed = condition.keys(self.store, go_on)
-            if not self.store.settings["reading"]["split"]:
-                ranked = snapshot.rank(texts, units, k, way, allowed)
-                answers = [self.hits(ranking) for ranking in ranked]
-            else:
-                answers = self._best_parts(snapshot, texts, units, k, way, allowed)
-            asked = zip(texts, answers, strict=True)
-            answers = [hits if text.strip() else [] for text, hits in asked]
-            if min_score is not None:
-                answers = [
-                    [hit for hit in hits if reaches(hit.score, min_score)] for hits in answers
-                ]
-            if explain:
-                asked = zip(texts, answers, strict=True)
-                answers = [self._explained(text, hits, way) for text, hits in asked]
+            split = self.store.settings["reading"]["split"]
+            rank = snapshot.rank_best_parts if split else snapshot.rank
+            rankings = rank(texts, units, k, way, allowed)
+            answers = []
+            for text, ranking in zip(texts, rankings, strict=True):
+                hits = read_hits(self.store, ranking) if text.strip() else []
+                if min_score is not None:
+                    hits = [hit for hit in hits if reaches(hit.score, min_score)]
+                answers.append(self._explained(text, hits, way) if explain else hits)
         for hits in answers:
             go_on()
             yield hits
@@ -759,52 +661,6 @@ class SentenceIndex:
             self._snapshot = Snapshot(self.store, self._derived)
         return self._snapshot
 
-    def _best_parts(
-        self,
-        snapshot: Snapshot,
-        texts: Sequence[str],
-        units: Any,
-        k: int,
-        way: Way,
-        allowed: Keys | None,
-    ) -> list[list[Hit]]:
-        """Return the best part of each of the k best rows."""
-        count = min(_PARTS * k, snapshot.rows)
-        while True:
-            answers = []
-            for ranking in snapshot.rank(texts, units, count, way, allowed):
-                first: dict[str, Hit] = {}
-                records = self.store.records(ranking[0])
-                for (_, name, *_), hit in zip(records, self._hits(records, ranking), strict=True):
-                    first.setdefault(name, hit)
-                answers.append(list(first.values())[:k])
-            if count == snapshot.rows or all(len(hits) == k for hits in answers):
-                break
-            count = min(_PARTS * count, snapshot.rows)
-        return [[hit._replace(rank=rank) for rank, hit in enumerate(hits, 1)] for hits in answers]
-
-    def hits(self, ranking: Ranking | JoinedRanking) -> list[Hit]:
-        """Return rows as hits, in their order."""
-        return self._hits(self.store.records(ranking[0]), ranking)
-
-    def _hits(
-        self, records: Sequence[tuple[Any, ...]], ranking: Ranking | JoinedRanking
-    ) -> list[Hit]:
-        keys, scores = ranking[:2]
-        columns = self.store.columns(keys) if self.store.types else [None] * len(keys)
-        stale = self.stale_files({source for *_, source in records if source})
-        ways: Iterable[dict[str, Any]] = itertools.repeat({})
-        if isinstance(ranking, JoinedRanking):
-            ways = ranking.ways()
-        hits = []
-        rows = zip(records, scores.tolist(), columns, ways, strict=False)
-        for rank, ((_, name, part, text, file), score, cells, way) in enumerate(rows, 1):
-            shown = row_name(name, part)
-            hits.append(
-                Hit(rank, shown, text, score, cells, file=file, stale=stale.get(file), **way)
-            )
-        return hits
-
     def dups(self, threshold: float = NEAR, **options: Any) -> "list[DuplicateGroup]":
         """Return groups of near-duplicates, see ``promptcli.retrieval.pairs.find_dups``."""
         from promptcli.retrieval.pairs import find_dups
@@ -818,54 +674,3 @@ class SentenceIndex:
         from promptcli.retrieval.pairs import find_leaks
 
         return find_leaks(self, against, threshold, **options)
-
-
-def prepared(
-    documents: "Encoder", blocks: Iterable[NewRows], split: bool
-) -> Iterator[tuple[NewRows, int]]:
-    """Yield non-blank rows in windows, long rows split, each with the number of rows read."""
-    blank = total = given = 0
-    for block in blocks:
-        for start in range(0, len(block), WINDOW):
-            rows = block.take(range(start, min(start + WINDOW, len(block))))
-            kept = rows.filled()
-            given += len(rows)
-            total += len(rows)
-            blank += len(rows) - len(kept)
-            if len(kept):
-                yield split_rows(kept, documents) if split else kept, given
-                given = 0
-    if blank and blank < total:
-        note(f"{blank:,} of {total:,} rows are blank and were left out")
-
-
-def highest_number(ids: Iterable[int | str]) -> int:
-    """Return the highest numeric id, or -1."""
-    names = map(str, ids)
-    return max((int(name) for name in names if name.isdecimal() and len(name) < 19), default=-1)
-
-
-def split_rows(rows: NewRows, documents: "Encoder") -> NewRows:
-    """Return the parts of rows that fit an encoder's window."""
-    splitter = Splitter(documents)
-    parts = [splitter.parts(text) for text in rows.texts]
-    split = rows.take([place for place, texts in enumerate(parts) for _ in texts])
-    split.texts = [text for texts in parts for text in texts]
-    split.parts = [
-        number if len(texts) > 1 else 0 for texts in parts for number in range(1, len(texts) + 1)
-    ]
-    return split
-
-
-def _state(root: Path, name: str, size: int, changed: int, before: str) -> str | None:
-    """Return ``gone`` or ``changed`` for a file that differs from its last reading."""
-    path = root / split_columns(name)[0]
-    try:
-        state = path.stat()
-    except OSError:
-        return "gone"
-    if (state.st_size, state.st_mtime_ns) == (size, changed):
-        return None
-    if state.st_size == size and sha256(path) == before:
-        return None
-    return "changed"

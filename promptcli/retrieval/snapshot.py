@@ -7,7 +7,6 @@ of the rows are new, derived files are rebuilt; if more than a tenth are removed
 import contextlib
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ from promptcli.retrieval.ranking import (
     Way,
     best,
     exact_scores,
-    join_rankings,
     nearest_of,
+    take,
 )
 from promptcli.retrieval.store import Keys, Store
 from promptcli.storage.files import is_writable
@@ -36,6 +35,7 @@ _MOST = 100_000  # up to this number, all rows are compared by default
 FEW, SHARE = 1000, 0.1
 #: Up to this number of filtered rows are compared one by one, in any index.
 _FEW_ALLOWED = 20_000
+_PARTS = 4  # parts ranked at first for each requested row
 
 
 class Derived:
@@ -43,8 +43,7 @@ class Derived:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._folder = store.folder
-        self._made: dict[str, Any] = {}  # by file name
+        self._contents: dict[str, Any] = {}  # by file name
 
     def get(self, name: str) -> Any:
         """Return the content of a derived file; None if rows are few. Call inside
@@ -53,39 +52,40 @@ class Derived:
         A damaged, missing or outdated file is rebuilt.
         """
         self._read(name)
-        if name not in self._made and self._folder is not None and self._wants(name):
-            path = self._folder / name
-            note(f"{path} is missing, damaged or outdated; it is rebuilt")
-            self._make(name)
-        return self._made.get(name)
+        folder = self._store.folder
+        if name not in self._contents and folder is not None and self._wants(name):
+            note(f"{folder / name} is missing, damaged or outdated; it is rebuilt")
+            self._rebuild(name)
+        return self._contents.get(name)
 
     def _read(self, name: str) -> bool:
-        """Read a file newer than the last read one; return whether a file of this index exists that
-        lacks few rows.
-        """
+        """Read a file unless the last reading lacks few rows; return whether it lacks few now."""
         if self._lacks_few(name):
             return True
-        if self._folder is not None:
+        store = self._store
+        if store.folder is not None:
             with contextlib.suppress(FileNotFoundError, CheckFailedError):
-                self._made[name] = self._open(self._folder / name)
-        made = self._made.get(name)
-        if made is not None and made.about["vectors"] != self._store.settings["vectors"]:
-            del self._made[name]
+                self._contents[name] = self._open(name)
+        content = self._contents.get(name)
+        if content is not None and content.about["vectors"] != store.settings["vectors"]:
+            del self._contents[name]
         return self._lacks_few(name)
 
     def _lacks_few(self, name: str) -> bool:
-        store, made = self._store, self._made.get(name)
-        if made is None or made.about["vectors"] != store.settings["vectors"]:
+        store, content = self._store, self._contents.get(name)
+        if content is None or content.about["vectors"] != store.settings["vectors"]:
             return False
-        return bool(store.places - made.about["places"] <= self._most)
+        return bool(store.places - content.about["places"] <= self._few)
 
     @property
-    def _most(self) -> float:
+    def _few(self) -> float:
         """The largest number of rows that may be newer than a derived file, or removed."""
         return max(FEW, SHARE * len(self._store))
 
-    def _open(self, path: Path) -> Any:
-        if path.name == WORDS:
+    def _open(self, name: str) -> Any:
+        assert self._store.folder is not None
+        path = self._store.folder / name
+        if name == WORDS:
             return WordCounts.read(path)
         from promptcli.retrieval.vectors import FaissIndex
 
@@ -107,7 +107,7 @@ class Derived:
             is_halved = store.settings["factory"] is None and self._wants(VECTORS)
             kind = "float16" if is_halved else "float32"
             gone = store.places - len(store)
-            is_due = always or gone > self._most or kind != store.file.kind
+            is_due = always or gone > self._few or kind != store.file.kind
         if is_due:
             with store.changing():
                 store.rewrite(kind)
@@ -115,25 +115,25 @@ class Derived:
             with store.reading():
                 is_due = self._wants(name) and not self._read(name)
             if is_due:
-                self._make(name)
+                self._rebuild(name)
 
-    def _make(self, name: str) -> None:
+    def _rebuild(self, name: str) -> None:
         store = self._store
         with store.reading():
             settings, vectors = store.settings, store.units
         about = {"vectors": settings["vectors"], "places": len(vectors)}
-        made: Any
+        content: Any
         if name == WORDS:
-            made = WordCounts.of_texts(store.text_blocks(0, len(vectors)), **about)
+            content = WordCounts.of_texts(store.text_blocks(0, len(vectors)), **about)
         else:
             from promptcli.retrieval.vectors import make_faiss_index
 
             factory, target = settings["factory"], settings["target_recall"]
-            made = make_faiss_index(vectors, factory, target, **about)
-        self._made[name] = made
-        if self._folder is not None and is_writable(self._folder):
-            made.write(self._folder / name)
-            self._made[name] = self._open(self._folder / name)  # memory-mapped
+            content = make_faiss_index(vectors, factory, target, **about)
+        if store.folder is not None and is_writable(store.folder):
+            content.write(store.folder / name)
+            content = self._open(name)  # memory-mapped
+        self._contents[name] = content
 
 
 class Snapshot:
@@ -170,19 +170,30 @@ class Snapshot:
             return [self.words.ask(text).rank(k, allowed) for text in texts]
         depth = max(k, DEPTH)
         joined = []
-        for text, unit, close in zip(
-            texts, units, self.nearest(units, depth, allowed), strict=True
-        ):
-            asked = self.words.ask(text)
-            worded = asked.rank(depth, allowed)
+        nearest = self.nearest(units, depth, allowed)
+        for text, unit, by_vectors in zip(texts, units, nearest, strict=True):
 
-            def cosines(keys: Keys, unit: Any = unit) -> Any:
+            def cosines_of(keys: Keys, unit: Any = unit) -> Any:
                 return exact_scores(self._units[keys], unit)
 
-            joined.append(
-                join_rankings(close, worded, k, asked.match(worded), cosines, asked.scores_of)
-            )
+            joined.append(self.words.ask(text).join(by_vectors, k, depth, cosines_of, allowed))
         return joined
+
+    def rank_best_parts(
+        self, texts: Sequence[str], units: Any, k: int, way: Way, allowed: Keys | None
+    ) -> Sequence[Ranking | JoinedRanking]:
+        """Return the best part of each of the k best rows, for each query; see ``rank``."""
+        count = min(_PARTS * k, self.rows)
+        while True:
+            rankings = []
+            for ranking in self.rank(texts, units, count, way, allowed):
+                first: dict[str, int] = {}
+                for place, (_, name, *_) in enumerate(self._store.records(ranking.keys)):
+                    first.setdefault(name, place)
+                rankings.append(take(ranking, list(first.values())[:k]))
+            if count == self.rows or all(len(ranking.keys) == k for ranking in rankings):
+                return rankings
+            count = min(_PARTS * count, self.rows)
 
     def nearest(self, units: Floats, k: int, allowed: Keys | None = None) -> list[Ranking]:
         """Return the k nearest rows of each unit vector (q, d), best first; all if k is larger.
@@ -192,7 +203,7 @@ class Snapshot:
         """
         if allowed is not None and len(allowed) <= _FEW_ALLOWED:
             found = nearest_of(self._units[allowed], units, k)
-            return [(allowed[places], scores) for places, scores in found]
+            return [Ranking(allowed[places], scores) for places, scores in found]
         mask = self._is_live
         if allowed is not None:
             mask = np.zeros(len(self._units), bool)

@@ -55,26 +55,49 @@ class NewRows:
     types: Mapping[str, str] = field(default_factory=dict)  #: number, truth, date or text
     vectors: Floats | None = None
     are_numbered: bool = False  #: whether the ids are row numbers, which continue in an index
+    read: int = 0  #: rows read for them, with the blank ones before them
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def take(self, places: Sequence[int]) -> "NewRows":
-        """Return some of the rows."""
+    @property
+    def names(self) -> list[str]:
+        """The displayed ids."""
+        return [str(row_name(*each)) for each in zip(self.ids, self.all_parts, strict=True)]
 
-        def some(values: Sequence[Any]) -> list[Any]:
+    @property
+    def all_parts(self) -> Sequence[int]:
+        """The number of each row's part."""
+        return self.parts or [0] * len(self)
+
+    @property
+    def next_number(self) -> int:
+        """The number after the highest numeric id."""
+        names = [str(name) for name in self.ids]
+        numbers = (int(name) for name in names if name.isdecimal() and len(name) < 19)
+        return max(numbers, default=-1) + 1
+
+    def take(self, places: Sequence[int]) -> "NewRows":
+        """Return the rows at some places."""
+
+        def taken(values: Sequence[Any]) -> list[Any]:
             return [values[place] for place in places] if len(values) else []
 
         return replace(
             self,
-            ids=some(self.ids),
-            texts=some(self.texts),
-            parts=some(self.parts),
-            columns={name: some(values) for name, values in self.columns.items()},
+            ids=taken(self.ids),
+            texts=taken(self.texts),
+            parts=taken(self.parts),
+            columns={name: taken(values) for name, values in self.columns.items()},
             vectors=None if self.vectors is None else self.vectors[list(places)],
         )
 
-    def filled(self) -> "NewRows":
+    def cells(self, place: int) -> dict[str, Any]:
+        """Return the columns of one row, without empty cells."""
+        values = {name: column[place] for name, column in self.columns.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def drop_blank(self) -> "NewRows":
         """Return the rows with text."""
         return self.take([place for place, text in enumerate(self.texts) if text.strip()])
 
@@ -208,14 +231,14 @@ class Store:
     def append(self, rows: NewRows) -> None:
         """Append rows, in order."""
         keys = range(self.places, self.places + len(rows))
-        parts = rows.parts or [0] * len(rows)
         sources = [rows.source] * len(rows)
-        records = zip(keys, rows.ids, parts, rows.texts, sources, strict=True)
+        records = zip(keys, rows.ids, rows.all_parts, rows.texts, sources, strict=True)
         self.sql.executemany("INSERT INTO rows VALUES(?, ?, ?, ?, ?)", records)
         assert rows.vectors is not None
         self.file.write(self.places, rows.vectors)
         self.write_columns(keys, rows)
-        self.keep(places=keys.stop)
+        numbered = self.settings["numbered"] + (rows.read or len(rows))
+        self.keep(places=keys.stop, numbered=max(numbered, rows.next_number))
 
     def write_columns(self, keys: Sequence[int], rows: NewRows) -> None:
         """Write the columns of rows."""
@@ -442,7 +465,14 @@ def _filling(store: Store) -> Iterator[None]:
             store.sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
         store.sql.executescript(f"BEGIN; {_SCHEMA}")
         store.file = VectorFile.new(store.folder, "float32")
-        store.keep(format=FORMAT, generation=0, vectors=store.file.name, places=0, types={})
+        store.keep(
+            format=FORMAT,
+            generation=0,
+            vectors=store.file.name,
+            places=0,  # vectors in the file
+            numbered=0,  # the next row number as an id
+            types={},
+        )
         yield
         store.make_lookups()
         store.sql.execute("COMMIT")

@@ -21,13 +21,10 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted
 from promptcli.models import loading
 from promptcli.notes import note
 from promptcli.recipe import is_named
+from promptcli.retrieval.encoding import encode_rows, prepare_rows, split_rows
 from promptcli.retrieval.files import LINES, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files
-from promptcli.retrieval.sentence_index import (
-    SentenceIndex,
-    prepared,
-    split_rows,
-)
+from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import DATABASE, NewRows, creating, row_name
 from promptcli.settings import list_of_names
 from promptcli.storage.files import sha256
@@ -38,9 +35,6 @@ if TYPE_CHECKING:
 
 #: A file changed within this time may change again without a new timestamp.
 _SETTLED_NS = 2_000_000_000
-
-#: A new row: its block and its place in the block.
-_New = tuple[NewRows, int]
 
 
 class MostRowsError(UsageError):
@@ -155,10 +149,8 @@ def sync(
         found = find_files(about["names"], ignore=about["ignore"], exclude=about["exclude"])
         if is_new:
             index.begin_with(model, reading, lexical=lexical is not False)
-        elif model is not None and is_named(model) and not dry_run:
-            encoder = loading.open_encoder(model, dtype="auto")
-            if not index.origin.is_made_by(encoder):
-                index.migrate(encoder)
+        elif model is not None and is_named(model):
+            _migrate(index, model, dry_run=dry_run)
         settings: dict[str, Any] = {"synced": about, "reading": asdict(reading)}
         if lexical is not None:
             settings["lexical"] = lexical
@@ -185,6 +177,16 @@ def sync(
         work.result.index = SentenceIndex.open(folder, index._model)
     work.result.index._derived.update()
     return work.result
+
+
+def _migrate(index: SentenceIndex, model: "Model", *, dry_run: bool) -> None:
+    """Encode an index again if it has another model, and say so before."""
+    encoder = loading.open_encoder(model, dtype="auto")
+    if not index.origin.is_made_by(encoder):
+        rows = counted(len(index), "row")
+        note(f"the index has another model: all {rows} are encoded again")
+        if not dry_run:
+            index.migrate(encoder)
 
 
 def _sources(
@@ -223,8 +225,8 @@ class _Sync:
         self._known = {name: tuple(state) for name, *state in records}
         self._files: dict[str, tuple[int, int, str]] = {}  # the states of the files now
         self._new: dict[str, list[NewRows]] = {}  # the rows of new and changed files
-        self._fresh: list[_New] = []  # rows to encode
-        self._moved: list[tuple[int, _New]] = []  # old keys, and new rows with the same texts
+        self._fresh: list[NewRows] = []  # rows to encode
+        self._moved: list[tuple[int, NewRows]] = []  # old keys, each with its new row
         self._left: dict[int, tuple[str, str]] = {}  # keys to remove, their ids and texts
 
     @property
@@ -294,33 +296,38 @@ class _Sync:
             kept = len(self.store) - len(old)
         by_id = {(name, text): (key, cells) for key, name, text, cells in old}
         left = {key: (name, text) for key, name, text, _ in old}
-        waiting: list[tuple[_New, str, str]] = []
         counts = self.result.rows
         counts.unchanged = kept
+        unknown: list[NewRows] = []  # rows that the index does not have under their ids
         for rows in itertools.chain(*self._new.values()):
-            names = map(row_name, rows.ids, rows.parts or [0] * len(rows))
-            for place, (name, text) in enumerate(zip(map(str, names), rows.texts, strict=True)):
-                key, cells = by_id.pop((name, text), (None, {}))
+            places = []
+            for place, name_and_text in enumerate(zip(rows.names, rows.texts, strict=True)):
+                key, cells = by_id.pop(name_and_text, (None, {}))
                 if key is None:
-                    waiting.append(((rows, place), name, text))
+                    places.append(place)
                     continue
                 del left[key]
-                if _cells(rows, place) == cells:
+                if rows.cells(place) == cells:
                     counts.unchanged += 1
                 else:
-                    self._moved.append((key, (rows, place)))
+                    self._moved.append((key, rows.take([place])))
+            unknown.append(rows.take(places))
         by_text: dict[str, list[int]] = defaultdict(list)
         for key in reversed(left):
             by_text[left[key][1]].append(key)
         come = self.result.added
-        for row, name, text in waiting:
-            if by_text[text]:
-                key = by_text[text].pop()
-                del left[key]
-                self._moved.append((key, row))
-            else:
-                self._fresh.append(row)
-                come.append((name, text))
+        for rows in unknown:
+            places = []
+            for place, text in enumerate(rows.texts):
+                if by_text[text]:
+                    key = by_text[text].pop()
+                    del left[key]
+                    self._moved.append((key, rows.take([place])))
+                else:
+                    places.append(place)
+            fresh = rows.take(places)
+            self._fresh.append(fresh)
+            come += zip(fresh.names, fresh.texts, strict=True)
         self._left = left
         old_names = {name for name, _ in left.values()}
         counts.renamed = len(self._moved)
@@ -369,23 +376,15 @@ class _Sync:
         store.remove(self._left)
         keys = [(key,) for key, _ in self._moved]
         store.sql.executemany("UPDATE rows SET id=NULL WHERE key=?", keys)
-        for key, (rows, place) in self._moved:
-            row = rows.take([place])
-            values = (row.ids[0], (*row.parts, 0)[0], row.source, key)
+        for key, row in self._moved:
+            values = (row.ids[0], row.all_parts[0], row.source, key)
             store.sql.execute("UPDATE rows SET id=?, part=?, source=? WHERE key=?", values)
             store.write_columns([key], row)
-        if self._fresh:
-            by_block = itertools.groupby(self._fresh, lambda row: id(row[0]))
-            groups = [list(group) for _, group in by_block]
-            blocks = (group[0][0].take([place for _, place in group]) for group in groups)
+        if self.result.added:
             documents = self._documents()
-            for rows, _ in self.index.encode(documents, prepared(documents, blocks, split=False)):
+            blocks = prepare_rows(documents, self._fresh, split=False)
+            for rows in encode_rows(documents, blocks):
                 store.append(rows)
         store.sql.execute("DELETE FROM files")
         records = [(name, *state) for name, state in self._files.items()]
         store.sql.executemany("INSERT INTO files VALUES(?, ?, ?, ?)", records)
-
-
-def _cells(rows: NewRows, place: int) -> dict[str, Any]:
-    values = ((name, column[place]) for name, column in rows.columns.items())
-    return {name: value for name, value in values if value is not None}

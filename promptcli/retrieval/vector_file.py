@@ -47,6 +47,12 @@ class VectorFile:
             (folder / name).touch(exist_ok=False)
         return cls(name, folder)
 
+    def holds(self, count: int, width: int) -> bool:
+        """Return whether the file has the first vectors (count, width)."""
+        size = count * width * np.dtype(self.kind).itemsize
+        path = self.path
+        return path is not None and path.is_file() and path.stat().st_size >= size
+
     def write(self, place: int, vectors: Floats) -> None:
         """Write vectors (m, d) from a place on, and truncate the rest of the file.
 

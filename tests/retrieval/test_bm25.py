@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from promptcli.models.language import main_language
 from promptcli.retrieval.bm25 import K1, WRITTEN, B, Bm25, WordCounts
-from promptcli.retrieval.ranking import Match, join_rankings, stand_out, weight_of_words
+from promptcli.retrieval.ranking import Match, Ranking, join_rankings, stand_out, weight_of_words
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
 
 WORD = st.sampled_from("cat cats Dog dogs RAIN raining C++ C# C kx-4831 café 猫在 tree".split())
@@ -110,7 +110,7 @@ def test_rows_that_are_gone_count_as_if_they_had_never_been(texts, data):
     wanted = fresh.rank(20)
     assert keys.tolist() == [left[row] for row in wanted[0]]
     assert scores == pytest.approx(wanted[1], rel=1e-5)
-    assert some.match((keys, scores)) == pytest.approx(fresh.match(wanted), rel=1e-5)
+    assert some.match(some.rank(20)) == pytest.approx(fresh.match(wanted), rel=1e-5)
 
 
 def test_only_allowed_rows_are_ranked_and_equal_ones_by_row():
@@ -157,7 +157,8 @@ def test_the_joined_ranking_is_the_weighted_mean(near, worded, covered, strength
 
     def ranking(scores):
         order = sorted(scores, key=lambda key: (-scores[key], key))
-        return np.array(order, np.int64), np.array([scores[key] for key in order], np.float32)
+        values = np.array([scores[key] for key in order], np.float32)
+        return Ranking(np.array(order, np.int64), values)
 
     match = Match(covered, strength)
     joined = join_rankings(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import promptcli as pc
-from promptcli.retrieval import snapshot
+from promptcli.retrieval import sentence_index, snapshot
 from promptcli.retrieval.derived import VECTORS, WORDS
 from promptcli.retrieval.files import unit_rows
 from promptcli.retrieval.ranking import exact_scores
@@ -227,7 +227,7 @@ def test_migrate_keeps_ids_and_goes_on_where_it_was_stopped(tmp_path, monkeypatc
     before = index.search("snow", 4)
     calls = []
     monkeypatch.setattr("promptcli.retrieval.store._ROWS_AT_ONCE", 2)
-    monkeypatch.setattr("promptcli.retrieval.sentence_index.WINDOW", 2)
+    monkeypatch.setattr("promptcli.retrieval.encoding.WINDOW", 2)
     mini = pc.load("mini")
     plain = type(mini).encode
 
@@ -246,6 +246,36 @@ def test_migrate_keeps_ids_and_goes_on_where_it_was_stopped(tmp_path, monkeypatc
     fresh = pc.SentenceIndex.build(TEXTS, mini, columns={"n": [1, 2, 3, 4]})
     assert index.search("snow", 4) == fresh.search("snow", 4)
     assert index.info().name == "mini"
+
+
+def test_a_migration_begins_again_if_its_vectors_were_deleted(tmp_path, monkeypatch):
+    index = built(tmp_path / "i")
+    mini = pc.load("mini")
+    with monkeypatch.context() as patch:
+        patch.setattr(index.store, "delete_leftovers", None)
+        with pytest.raises(TypeError):  # the last transaction fails, and takes the vectors along
+            index.migrate(mini)
+    assert len([*(tmp_path / "i").glob("vectors-*")]) == 1
+    again = pc.SentenceIndex.open(tmp_path / "i")
+    again.migrate(mini)
+    fresh = pc.SentenceIndex.build(TEXTS, mini)
+    assert again.search("snow", 4) == fresh.search("snow", 4)
+
+
+def test_a_search_during_a_migration_by_another_process_is_refused(tmp_path, monkeypatch):
+    built(tmp_path / "i")
+    index, other = (pc.SentenceIndex.open(tmp_path / "i") for _ in range(2))
+    plain = type(static()).encode
+
+    def encode(self, texts, *args, **options):
+        monkeypatch.undo()
+        other.migrate("mini")
+        return plain(self, texts, *args, **options)
+
+    monkeypatch.setattr(type(static()), "encode", encode)
+    with refusal("another model; search again", pc.PromptcliError):
+        index.search("snow")
+    assert index.search("snow", 4) == other.search("snow", 4)
 
 
 @pytest.mark.parametrize("factory", [None, "HNSW8"])
@@ -323,7 +353,7 @@ def test_a_factory_that_is_refused_leaves_no_index(tmp_path, monkeypatch):
     with refusal("factory"):
         built(tmp_path / "i", TEXTS[:2], factory="IVF64,Flat", force=True)
     assert len(index) == 4
-    monkeypatch.setattr(pc.SentenceIndex, "encode", lambda *_: iter([None]))
+    monkeypatch.setattr(sentence_index, "encode_rows", lambda *_: iter([None]))
     with refusal("HNSW0"):  # before a row is encoded
         built(factory="HNSW0")
 
@@ -368,7 +398,7 @@ def test_texts_and_ids_that_the_index_has_are_refused_before_anything_is_encoded
     index = built(tmp_path / "i")
     (tmp_path / "more.txt").write_text("Rain falls.\nThe sun shines.\n")
     with monkeypatch.context() as patch:
-        patch.setattr(type(index), "encode", None)
+        patch.setattr(sentence_index, "encode_rows", None)
         with refusal("1 of 2 texts"):
             index.add(tmp_path / "more.txt")
         with refusal("id '3'"):

@@ -41,14 +41,14 @@ def answer(query, **options):
 
 def encoded_texts(monkeypatch):
     seen = []
-    plain = pc.SentenceIndex.encode
+    plain = syncing.encode_rows
 
-    def encode(self, documents, blocks, *args, **options):
-        for rows, given in plain(self, documents, blocks, *args, **options):
+    def encode(documents, blocks):
+        for rows in plain(documents, blocks):
             seen.extend(rows.texts)
-            yield rows, given
+            yield rows
 
-    monkeypatch.setattr(pc.SentenceIndex, "encode", encode)
+    monkeypatch.setattr(syncing, "encode_rows", encode)
     return seen
 
 
@@ -156,8 +156,11 @@ def test_tables_their_columns_and_ids(folder):
     assert len(pc.SentenceIndex.open("i")) == 2
 
 
-def test_another_model_and_other_rows(folder):
+def test_another_model_and_other_rows(folder, notes):
     synced("notes")
+    sync("i", model="mini", dry_run=True)
+    assert "all 4 rows are encoded again" in notes.text
+    assert pc.SentenceIndex.open("i").info().name == "mini-static"
     sync("i", model="mini")
     assert pc.SentenceIndex.open("i").info().name == "mini"
     assert counts(sync("i", rows="lines", yes=True))[0] > 0
