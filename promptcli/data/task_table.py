@@ -26,8 +26,6 @@ from promptcli.notes import note
 
 #: The demo pairs and sentences of the package.
 DEMO_TASK = "demo"
-
-
 #: The columns of a retrieval set.
 RETRIEVAL = ("query", "document", "grade")
 
@@ -140,9 +138,8 @@ _EVERY_SPLIT = "train+validation+test"
 
 def _benchmark(split: str, pairs: int, *, hub_split: str | None = None) -> TaskRow:
     every = split == "all"
-    splits = {
-        name: [f"sts-{name}.csv"] for name in (("train", "dev", "test") if every else (split,))
-    }
+    names = ("train", "dev", "test") if every else (split,)
+    splits = {name: [f"sts-{name}.csv"] for name in names}
     read = partial(
         senteval.read_splits, folder="STS/STSBenchmark", splits=splits, read=senteval.read_benchmark
     )
@@ -257,25 +254,15 @@ FAMILIES: Table[Callable[[str], TaskRow]] = Table("task_families", _FAMILIES)
 class Protocol:
     """The pairs of a task, and the treatment of raw text before encoding."""
 
-    help: str
     moses: bool  # raw text goes through the Moses tokeniser, and to lower case except for SICK
     rows: Mapping[str, TaskRow] = field(default_factory=dict)  # replace rows of ``TASKS``
 
 
-#: The two published ways to score STS tasks. MTEB's copy of SICK has all pairs under `test`.
+#: The two published ways to score STS tasks. ``senteval`` is that of the papers. ``mteb`` takes raw
+#: text, and for SICK-R all 9,927 pairs, which MTEB's copy has under `test`.
 PROTOCOLS = {
-    "senteval": Protocol(
-        help=(
-            "as in the papers: SICK-R is its test split (4927 pairs); Moses-tokenised, lower-cased"
-            " text"
-        ),
-        moses=True,
-    ),
-    "mteb": Protocol(
-        help="as in MTEB: SICK-R is train, trial and test together (9927 pairs); raw text",
-        moses=False,
-        rows={"SICK-R": _sick(9927, HubSet("mteb/sickr-sts"))},
-    ),
+    "senteval": Protocol(moses=True),
+    "mteb": Protocol(moses=False, rows={"SICK-R": _sick(9927, HubSet("mteb/sickr-sts"))}),
 }
 
 

@@ -74,11 +74,10 @@ class STSTask:
     def pairs(self) -> Pairs:
         """Return the pairs of all subsets, one subset after the other ("all" aggregation)."""
         subsets = self.subsets.values()
-        first, second = (
-            [*itertools.chain(*(getattr(pairs, side) for pairs in subsets))]
-            for side in ("first", "second")
-        )
-        return Pairs(first, second, np.concatenate([pairs.gold for pairs in subsets]))
+        first = itertools.chain(*(pairs.first for pairs in subsets))
+        second = itertools.chain(*(pairs.second for pairs in subsets))
+        gold = np.concatenate([pairs.gold for pairs in subsets])
+        return Pairs(list(first), list(second), gold)
 
     def sentences(self) -> Iterator[str]:
         for pairs in self.subsets.values():
@@ -179,6 +178,10 @@ class OwnTask:
     metric: Callable[[Any], float]
     parts: Parts
 
+    @property
+    def label(self) -> str:
+        return self.name
+
     def sentences(self) -> Iterator[str]:
         for rows in self.parts.values():
             for first, second, _ in rows:
@@ -240,28 +243,29 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
     The others are files of graded pairs (``FILE`` or ``FILE:first,second,score``) and the tasks of
     ``FAMILIES``.
     """
-    names: list[str] = []
-    for name in [words] if isinstance(words, str | Path) else check_list(words, "tasks"):
-        if not isinstance(name, str | Path):
+    labels: list[str] = []
+    for word in [words] if isinstance(words, str | Path) else check_list(words, "tasks"):
+        if not isinstance(word, str | Path):
             raise UsageError(
-                f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B'"
+                f"task {word!r} is {type(word).__name__}, not a name; give e.g. 'STS-B'"
             )
-        names += GROUPS.get(str(name), (str(name),))
-    known = [label for label, row in TASKS.items() if not row.fit_only]
+        labels += GROUPS.get(str(word), (str(word),))
     place = {label: number for number, label in enumerate(TASKS.own)}
-    found = list[TaskName]()
-    for name in sorted(names, key=lambda name: place.get(name, len(place))):
-        family, _, argument = name.partition(":")
-        if name in known:
-            found.append(TaskName(*name.split(":")))
-        elif argument in TRANSLATIONS if family == TRANSLATED else argument and family in FAMILIES:
-            found.append(TaskName(family, argument))
-        elif is_pair_file(name):
-            found.append(TaskName(name))
-        else:
-            families = [f"{family}:..." for family in FAMILIES if family not in TASKS]
-            raise unknown("task", name, [*known, *GROUPS, f"{TRANSLATED}:de", *families])
-    return list(dict.fromkeys(found))
+    labels.sort(key=lambda label: place.get(label, len(place)))
+    return list(dict.fromkeys(map(_task_name, labels)))
+
+
+def _task_name(label: str) -> TaskName:
+    known = [name for name, row in TASKS.items() if not row.fit_only]
+    if label in known:
+        return TaskName(*label.split(":"))
+    family, _, argument = label.partition(":")
+    if argument in TRANSLATIONS if family == TRANSLATED else argument and family in FAMILIES:
+        return TaskName(family, argument)
+    if is_pair_file(label):
+        return TaskName(label)
+    families = [f"{family}:..." for family in FAMILIES if family not in TASKS]
+    raise unknown("task", label, [*known, *GROUPS, f"{TRANSLATED}:de", *families])
 
 
 def task_names(words: Sequence[str]) -> list[TaskName]:
@@ -374,8 +378,8 @@ def _task(
     name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, folder: Path | None
 ) -> AnyTask:
     if row.make is not None:
-        made: OtherTask = row.make(name, parts, folder)
-        return made
+        task: OtherTask = row.make(name, parts, folder)
+        return task
     if callable(row.metric):
         return OwnTask(str(name), row.metric, parts)
     if row.metric == "ndcg@10":

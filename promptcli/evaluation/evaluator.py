@@ -135,10 +135,10 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> TaskVectors:
     row_of = row_of_sentences(tasks)
     sentences = list(row_of)
     if len(read.matrix) != len(sentences):
-        names = [task.label if isinstance(task, STSTask) else task.name for task in tasks]
+        labels = ", ".join(task.label for task in tasks)
         raise UsageError(
             f"{path}: {len(read.matrix):,} rows for the {len(sentences):,} distinct sentences of"
-            f" {', '.join(names)}; embed these, in the order of {_LISTING}"
+            f" {labels}; embed these, in the order of {_LISTING}"
         )
     for row, (text, sentence) in enumerate(zip(read.texts or (), sentences, strict=False), start=1):
         if text != sentence:
