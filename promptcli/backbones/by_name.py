@@ -30,7 +30,6 @@ from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.model_folder import (
     ADAPTER_CONFIG,
-    CONFIG,
     ModelFolder,
     locate,
     own_tokenizer,
@@ -39,7 +38,6 @@ from promptcli.backbones.model_folder import (
 )
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import Provenance
-from promptcli.backbones.published_backbones import Shape
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.word_tables import (
@@ -49,7 +47,6 @@ from promptcli.backbones.word_tables import (
     shipped_tokenizer,
 )
 from promptcli.errors import UsageError
-from promptcli.notes import without_network
 from promptcli.storage.files import sha256
 
 # as safetensors writes them
@@ -60,13 +57,6 @@ VOCABULARY_PROBES = (
     "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
     "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
 )
-#: Size of a language model -> configuration fields that may hold it.
-_SIZES = {
-    "width": ("hidden_size", "d_model", "n_embd", "dim"),
-    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "vocabulary": ("vocab_size",),
-}
 
 
 class WordVectors(Backbone):
@@ -192,24 +182,6 @@ def _add_adapter(backbone: Backbone, folder: ModelFolder) -> None:
         revision=folder.revision,
         weights_sha256=hashlib.sha256(both.encode()).hexdigest(),
     )
-
-
-def shape_of(name: str) -> Shape:
-    """Return the shape of a backbone, by its config.json alone; an adapter has the shape of its
-    base.
-    """
-    with without_network():
-        folder = locate(name)
-        base = base_of(folder)
-    if base is not None:
-        return shape_of(base)
-    sizes: dict[str, Any] = {}
-    for size, fields in _SIZES.items():
-        values = map(folder.config.get, fields)
-        sizes[size] = next((value for value in values if isinstance(value, int)), None)
-    if sizes["width"] is None:
-        raise folder.error(f"has a {CONFIG} that names no width")
-    return Shape(folder.family, **sizes)
 
 
 def _stored_dtype(dtypes: Mapping[str, str], device: str) -> torch.dtype:

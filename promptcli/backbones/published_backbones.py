@@ -7,15 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from promptcli.backbones.model_folder import shipped_digest
+from promptcli.backbones.adapter_files import base_of
+from promptcli.backbones.model_folder import (
+    CONFIG,
+    WEIGHTS,
+    ModelFolder,
+    locate,
+    shipped_digest,
+)
 from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.named_templates import last_part
+from promptcli.notes import without_network
 from promptcli.storage.files import sha256
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
-
-_WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,36 @@ class Shape:
     vocabulary: int | None = None
 
 
+#: Size of a language model -> configuration fields that may hold it.
+_SIZES = {
+    "width": ("hidden_size", "d_model", "n_embd", "dim"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "vocabulary": ("vocab_size",),
+}
+
+
+def shape_of(name: str) -> Shape:
+    """Return the shape of a backbone, by its config.json alone; an adapter has the shape of its
+    base.
+    """
+    with without_network():
+        folder = locate(name)
+        base = base_of(folder)
+    return folder_shape(folder) if base is None else shape_of(base)
+
+
+def folder_shape(folder: ModelFolder) -> Shape:
+    """Return the shape of the language model in a folder, by its config.json."""
+    sizes: dict[str, Any] = {}
+    for size, fields in _SIZES.items():
+        values = map(folder.config.get, fields)
+        sizes[size] = next((value for value in values if isinstance(value, int)), None)
+    if sizes["width"] is None:
+        raise folder.error(f"has a {CONFIG} that names no width")
+    return Shape(folder.family, **sizes)
+
+
 @dataclass(frozen=True)
 class PublishedBackbone:
     """The known facts about a published backbone."""
@@ -39,22 +75,16 @@ class PublishedBackbone:
     sha256: str | None = None  #: of its file of weights, if known
     rows: range | None = None  #: allowed numbers of word embeddings; None: the number in its shape
 
-    def describes(self, config: Mapping[str, Any]) -> bool:
-        """Return whether a language model's configuration has this shape."""
-        names = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
-        return self._is_of(*map(config.get, names))
-
     def fits(self, backbone: "Backbone") -> bool:
         """Return whether a backbone has this shape and vocabulary."""
-        family, rows = backbone.provenance.family, len(backbone.word_embeddings)
-        read = backbone.tokenizer.encode(list(self.ids))
-        known = [[number] for number in self.ids.values()]
-        return self._is_of(family, backbone.n_layers, backbone.width, rows) and read == known
-
-    def _is_of(self, *sizes: Any) -> bool:
         shape = self.shape
-        rows = self.rows or (shape.vocabulary,)
-        return sizes[:3] == (shape.family, shape.layers, shape.width) and sizes[3] in rows
+        sizes = (backbone.provenance.family, backbone.n_layers, backbone.width)
+        if sizes != (shape.family, shape.layers, shape.width):
+            return False
+        if len(backbone.word_embeddings) not in (self.rows or (shape.vocabulary,)):
+            return False
+        ids = [[number] for number in self.ids.values()]
+        return backbone.tokenizer.encode(list(self.ids)) == ids
 
 
 _UNCASED = {"hello": 7592, "world": 2088}
@@ -136,5 +166,5 @@ def published_name(backbone: "Backbone") -> str | None:
 
 
 def _has_weights(backbone: "Backbone", known: PublishedBackbone) -> bool:
-    file = backbone.folder / _WEIGHTS
+    file = backbone.folder / WEIGHTS
     return not backbone.merged and file.is_file() and sha256(file) == known.sha256

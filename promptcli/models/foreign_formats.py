@@ -29,7 +29,7 @@ from promptcli.backbones.model_folder import (
     locate,
 )
 from promptcli.backbones.names import SHIPPED_BACKBONES, SHIPPED_TABLES, words_only
-from promptcli.backbones.published_backbones import PUBLISHED
+from promptcli.backbones.published_backbones import PUBLISHED, folder_shape
 from promptcli.backbones.tokenizer_files import DEFINITION, SETTINGS
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.encoder.text_rules import lower
@@ -423,8 +423,8 @@ def _checkpoint_kind(folder: ModelFolder) -> str | None:
     if trained and re.search(r"prompt-?_?(ro)?bert", called):
         return _PROMPTBERT
     # the authors renamed the projections of their released models to the pooler
-    shapes = [PUBLISHED[name] for name in _SIMCSE]
-    released = _has_pooler(names) and any(shape.describes(folder.config) for shape in shapes)
+    shapes = [PUBLISHED[name].shape for name in _SIMCSE]
+    released = _has_pooler(names) and folder_shape(folder) in shapes
     if trained or ("simcse" in called and released):
         return "SimCSE checkpoint"
     return None

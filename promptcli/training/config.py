@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.by_name import shape_of
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.published_backbones import PUBLISHED, Shape
+from promptcli.backbones.published_backbones import PUBLISHED, Shape, shape_of
 from promptcli.data.input_files import split_columns
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.data.training_data import TrainingData, is_sources

@@ -192,8 +192,9 @@ def test_an_author_s_checkpoint_is_told_by_its_content(tmp_path, notes, monkeypa
     save_body(folder, config, fields, tokenizer)
     assert pc.load(folder, device="cpu").recipe.pooling != "last/cls"  # its name alone says nothing
     width, layers = fields["hidden_size"], fields["num_hidden_layers"]
-    rows = json.loads((folder / "config.json").read_text())["vocab_size"]
-    released = PublishedBackbone(Shape("bert", width, layers, vocabulary=rows), ("",))
+    stored = json.loads((folder / "config.json").read_text())
+    heads, rows = stored["num_attention_heads"], stored["vocab_size"]
+    released = PublishedBackbone(Shape("bert", width, layers, heads, rows), ("",))
     monkeypatch.setitem(PUBLISHED, "bert-base-uncased", released)
     recipe = pc.load(folder, device="cpu").recipe
     assert (recipe.pooling, recipe.transforms, recipe.prompt) == (
