@@ -24,7 +24,7 @@ _SPECIALS = (
     "cls_token",
     "mask_token",
 )
-#: How the names of a tokenizer's files begin.
+#: Beginnings of the names of a tokenizer's files.
 _TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece")
 
 
@@ -87,14 +87,14 @@ def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
 def put_around(definition: dict[str, Any], left: Sequence[int], right: Sequence[int]) -> None:
     """Let a ``tokenizer.json`` put ids around every input, so that truncation leaves them."""
     texts = {token["id"]: token["content"] for token in definition["added_tokens"]}
-    tokens = [
-        {"id": name, "ids": [*ids], "tokens": [texts.get(each, str(each)) for each in ids]}
-        for name, ids in (("<left>", left), ("<right>", right))
-    ]
-    around = TemplateProcessing(
-        single="<left> $A <right>", pair="<left> $A $B:0 <right>", special_tokens=tokens
+    special_tokens = []
+    for name, ids in (("<left>", left), ("<right>", right)):
+        tokens = [texts.get(token, str(token)) for token in ids]
+        special_tokens.append({"id": name, "ids": list(ids), "tokens": tokens})
+    processor = TemplateProcessing(
+        single="<left> $A <right>", pair="<left> $A $B:0 <right>", special_tokens=special_tokens
     )
-    definition["post_processor"] = json.loads(around.__getstate__())
+    definition["post_processor"] = json.loads(processor.__getstate__())
 
 
 def token_ids(definition: Mapping[str, Any]) -> set[int]:
@@ -103,22 +103,22 @@ def token_ids(definition: Mapping[str, Any]) -> set[int]:
 
 
 def save_tokenizer(
-    backbone: Backbone, folder: Path, definition: Mapping[str, Any], longest: int
+    backbone: Backbone, folder: Path, definition: Mapping[str, Any], max_length: int
 ) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``.
 
-    Inputs are cut to ``longest`` tokens.
+    Inputs are cut to ``max_length`` tokens.
     """
     with opening(f"backbone {backbone.name!r}"):
         tokenizer = backbone.tokenizer_of_transformers()
         specials = {
             name: text for name in _SPECIALS if (text := getattr(tokenizer, name)) is not None
         }
-    # causal models may have none
+    # a causal model may have no token for padding
     specials.setdefault("pad_token", backbone.tokenizer.text(backbone.tokenizer.pad))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": longest,
+        "model_max_length": max_length,
         "padding_side": "right",
         "truncation_side": "right",
         "model_input_names": ["input_ids", "attention_mask"],
@@ -130,13 +130,13 @@ def save_tokenizer(
     write_json(folder / "special_tokens_map.json", specials)
 
 
-def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[list[int]]:
+def whole_inputs(folder: Path, sentences: Sequence[str], max_length: int) -> list[list[int]]:
     """Return the ids of n sentences by transformers' tokenizer of a folder, special tokens
     included.
     """
     with opening("the tokenizer that was written"):
         tokenizer = load_tokenizer(folder)
-        ids: list[list[int]] = tokenizer(list(sentences), truncation=True, max_length=longest)[
+        ids: list[list[int]] = tokenizer(list(sentences), truncation=True, max_length=max_length)[
             "input_ids"
         ]
     return ids

@@ -49,10 +49,9 @@ from promptcli.backbones.word_tables import (
 from promptcli.errors import UsageError
 from promptcli.storage.files import sha256
 
-# as safetensors writes them
+#: safetensors' name of a dtype -> torch's.
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-#: Texts of words in many scripts, equally many in each: a vocabulary that cannot distinguish them
-#: has no language.
+#: Texts with as many words of many scripts; a vocabulary that cannot distinguish them has no words.
 VOCABULARY_PROBES = (
     "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
     "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
@@ -149,7 +148,7 @@ def _open(folder: ModelFolder, device: str, dtype: torch.dtype | None) -> Backbo
             ends = ("pooler.dense.weight", "pooler.weight")
             options["add_pooling_layer"] = any(name.endswith(ends) for name in names)
         model, info = load_model(transformers().AutoModel, folder.path, **options)
-    if family.causal:  # large: probed on its own device
+    if family.causal:  # it is large, so it is checked on the device where it runs
         model.to(device)
     if not folder.is_shipped:
         check_loaded(folder, model, info)
@@ -163,8 +162,8 @@ def _open(folder: ModelFolder, device: str, dtype: torch.dtype | None) -> Backbo
         tensor_names=names,
     )
     if not folder.is_shipped:
-        check_probe(folder, backbone)
-    if family.causal:  # its attention is always the hook's
+        _check_vectors(folder, backbone)
+    if family.causal:  # its attention always goes through the hook
         backbone.require_hook("a causal model")
     model.to(device=device, dtype=dtype)
     return backbone
@@ -186,13 +185,13 @@ def _add_adapter(backbone: Backbone, folder: ModelFolder) -> None:
 
 def _stored_dtype(dtypes: Mapping[str, str], device: str) -> torch.dtype:
     """Return the dtype of most tensors if the device computes in it, else float32."""
-    [(most, _)] = Counter(dtypes.values()).most_common(1)
-    stored = _DTYPES.get(most, torch.float32)
+    [(commonest, _)] = Counter(dtypes.values()).most_common(1)
+    stored = _DTYPES.get(commonest, torch.float32)
     return stored if computes(stored, device) else torch.float32
 
 
-def check_probe(folder: ModelFolder, backbone: Backbone) -> None:
-    """Encode two different texts; refuse a backbone that does not distinguish them."""
+def _check_vectors(folder: ModelFolder, backbone: Backbone) -> None:
+    """Encode two different tokens; refuse a backbone whose vectors do not distinguish them."""
     tokenizer = backbone.tokenizer
     first, second = tokenizer.encode(VOCABULARY_PROBES)
     pair = []

@@ -38,19 +38,19 @@ _CALLING: dict[str, Any] = {
     "use_cache": False,
 }
 
-_CUT = 200  # characters of a library's text in a message
-#: Sizes that are sides of tensors, and others -> largest allowed value: they determine the memory.
+_MOST_CHARACTERS = 200  # of a library's text in a message
+#: Sizes that determine the memory: some are sides of tensors, others have a largest allowed value.
 _SIDES = (
     "vocab_size hidden_size intermediate_size embedding_size dim hidden_dim"
     " relative_attention_num_buckets"
 ).split()
-_MOST: dict[str, int] = {
+_LARGEST: dict[str, int] = {
     **dict.fromkeys(
         "num_hidden_layers n_layers n_layer num_attention_heads n_heads n_head".split(), 1000
     ),
     **dict.fromkeys("max_position_embeddings n_positions type_vocab_size".split(), 1 << 24),
 }
-#: Fields of a configuration that are refused if they are set -> why.
+#: Field of a configuration that is refused if it is set -> the reason.
 _REFUSED = {
     "quantization_config": "has quantised weights (quantization_config); take the checkpoint they"
     " were made from",
@@ -59,8 +59,8 @@ _REFUSED = {
 }
 _ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
-# whose text alone says little
-_FAULTS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
+#: Exceptions whose text says little without their class.
+_TERSE_ERRORS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
 
 def transformers() -> Any:
@@ -105,7 +105,7 @@ def opening(what: object) -> Iterator[None]:
 
 
 def tokens_added_after(folder: Path) -> str:
-    """Return the text of the tokens that a folder's tokenizer itself adds after an input."""
+    """Return the text of the tokens that a folder's own tokenizer adds after an input."""
     with opening(f"the tokenizer of {folder}"):
         tokenizer = load_tokenizer(folder)
         return "".join(tokenizer.convert_ids_to_tokens(added_around(tokenizer)[1]))
@@ -128,9 +128,9 @@ def reason(error: BaseException) -> str:
     text = one_line(error)
     if not text:
         text = type(error).__name__
-    elif isinstance(error, _FAULTS):
+    elif isinstance(error, _TERSE_ERRORS):
         text = f"{type(error).__name__}: {text}"
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_CUT])
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_CHARACTERS])
 
 
 def check_model(folder: ModelFolder) -> dict[str, str]:
@@ -202,8 +202,8 @@ def _check_sizes(folder: ModelFolder, sides: Collection[int]) -> None:
     for name in sizes.keys() & _SIDES:
         if sizes[name] not in sides:
             raise folder.error(f"has {name} {sizes[name]}, and none of its tensors has that size")
-    for name in sizes.keys() & _MOST.keys():
-        if sizes[name] > _MOST[name]:
+    for name in sizes.keys() & _LARGEST.keys():
+        if sizes[name] > _LARGEST[name]:
             raise folder.error(f"has {name} {sizes[name]}, which no model of its family has")
 
 
@@ -229,20 +229,20 @@ def check_tensors(
 
 
 def check_loaded(what: object, model: Any, info: Mapping[str, Any]) -> None:
-    """Refuse a model with weights that are missing, of another shape, left over (but for heads), or
-    not finite.
+    """Refuse a model with weights that are missing, of another shape, not finite, or left over
+    (heads may be left over).
     """
     check_tensors(what, missing=info["missing_keys"], mismatched=info["mismatched_keys"])
     body = (f"{model.base_model_prefix}.", *(f"{name}." for name, _ in model.named_children()))
-    over = [
+    unexpected = [
         name
         for name in info["unexpected_keys"]
         if name.startswith(body) and "pooler." not in name and "position_ids" not in name
     ]
-    if over:
+    if unexpected:
         raise UsageError(
-            f"{what} has {len(over)} tensors that its config.json has no place for (e.g."
-            f" {min(over)})"
+            f"{what} has {len(unexpected)} tensors that its config.json has no place for (e.g."
+            f" {min(unexpected)})"
         )
     check_finite(what, model)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from promptcli.children import python_command
 from promptcli.errors import UsageError
 
-_MOST_SECONDS = 600  # seconds
+_MOST_SECONDS = 600
 
 
 def convert_apart(file: Path, target: Path) -> None:
@@ -35,7 +35,7 @@ def _convert(pickle: Path, target: Path) -> None:
 
     try:
         stored = torch.load(pickle, map_location="cpu", weights_only=True, mmap=True)
-    except RuntimeError:  # the format of before torch 1.6 cannot be mapped
+    except RuntimeError:  # the format before torch 1.6 cannot be mapped into memory
         stored = torch.load(pickle, map_location="cpu", weights_only=True)
     if not isinstance(stored, dict):
         raise ValueError(f"it holds {type(stored).__name__}, not tensors by name")

@@ -14,9 +14,9 @@ class BertPlan:
     """
 
     model: str  #: transformers' class without a head, for configurations that others read
-    prefix: str  #: of its tensors in a model with a head
+    prefix: str  #: of its tensors' names in a model with a head
     pad: int = 0  #: id of the padding token, if the configuration has none
-    projected: bool = False  #: embeddings have their own width
+    projected: bool = False  #: embeddings have another width than the layers, and a projection
     token_types: bool = True  #: embeddings of token types are added
     relative_positions: bool = False  #: scores have a bias by distance, maps have MPNet's names
 
@@ -31,7 +31,7 @@ class Family:
     decoder: str  #: its output projection, bias included
     pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
     hook: bool = True  #: the attention hook works with transformers' model
-    plan: BertPlan | None = None  #: if it has BERT's layout
+    plan: BertPlan | None = None  #: None unless it has BERT's layout
     pooler: bool = False  #: checkpoints may have a pooler
     causal: bool = False  #: a token sees only earlier ones; the sentence is read at the last token
     layers: str = ""  #: module that holds the layers (causal families)

@@ -36,7 +36,7 @@ class ContinuedMaskedLM:
         self._stored = stored.train()
         self._head = head
         self._dtype = dtype
-        #: Trainable tensors by name; tied ones once.
+        #: Trainable tensors by name; tied tensors are listed once.
         self.parameters: dict[str, nn.Parameter] = dict(stored.named_parameters())
 
     def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ class MaskedLM(ContinuedMaskedLM):
 
     def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
         positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        # padding may be beyond the table
+        # padding may lie beyond the table
         positions = positions.clamp(max=len(self.position_rows) - 1)
         output = self._bert(input_ids=ids, attention_mask=real, position_ids=positions)
         logits: Tensor = self._head(output.last_hidden_state.flatten(0, 1)[places])
@@ -180,7 +180,7 @@ class MaskedCheckpoint:
 
     name: str  #: as given
     backbone: Backbone
-    tokenizer: Any  #: transformers'
+    tokenizer: Any  #: of transformers
 
     @classmethod
     def open(cls, name: str) -> "MaskedCheckpoint":
@@ -192,7 +192,7 @@ class MaskedCheckpoint:
                 f"{name} is {kind}; masked language modelling goes on from a masked language model"
                 " with its head, e.g. bert-base-uncased"
             )
-        _ = backbone.head  # a checkpoint without a head is refused before the work
+        _ = backbone.head  # refuses a checkpoint without a head before the work
         with opening(f"backbone {name!r}"):
             tokenizer = backbone.tokenizer_of_transformers()
         return cls(name, backbone, tokenizer)

@@ -42,8 +42,8 @@ PACKED_SCALES = "embedding.scales"
 #: Patterns of the files that are read from a folder.
 FOLDER_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
-_ENCODER_TENSORS = "tensors.safetensors"  # an encoder's own, beside its backbone
-_SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which
+_ENCODER_TENSORS = "tensors.safetensors"  # of an encoder, beside its backbone
+_SHARDS = "model.safetensors.index.json"  # says which of several files holds a tensor
 #: Every model folder has one of these files: promptcli's, sentence-transformers', an adapter's, a
 #: language model's, or a table of words.
 _MARKS = ("promptcli.json", "modules.json", ADAPTER_CONFIG, CONFIG, "tokenizer.json")
@@ -255,7 +255,7 @@ def _local_folder(name: str, files: Sequence[str]) -> ModelFolder:
     folder = ModelFolder(name, Path(name))
     _check_marks(folder)
     for path in itertools.chain(*map(folder.path.glob, files)):
-        if path.exists() and not (path.is_file() or path.is_dir()):  # it may never end
+        if path.exists() and not (path.is_file() or path.is_dir()):  # reading it may never end
             raise UsageError(f"{path.name} of {folder} is a pipe or a device; put a file there")
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
         note(

@@ -29,7 +29,7 @@ class Shape:
     """The size of a language model by its configuration; None: not stated."""
 
     family: str
-    width: int  #: of the hidden states
+    width: int  #: d, of the hidden states
     layers: int | None = None
     heads: int | None = None
     vocabulary: int | None = None
@@ -103,8 +103,8 @@ def _published(
     return PublishedBackbone(Shape(*shape), owners, ids or {}, sha256)
 
 
-#: By the last part of the name. A folder of one of these shapes is a copy, or a model of the same
-#: design.
+#: Last part of a name -> the backbone. A folder with the shape of one is a copy of it, or a model
+#: of the same design.
 PUBLISHED: dict[str, PublishedBackbone] = {
     "bert-base-uncased": _published(
         "google-bert", "bert", 768, 12, 12, 30_522, ids=_UNCASED, sha256=_BERT_BASE_SHA256
@@ -134,8 +134,8 @@ PUBLISHED: dict[str, PublishedBackbone] = {
     "Mistral-7B-v0.1": _published("mistralai", "mistral", 4096, 32, 32, 32_000),
     "Qwen2-7B": _published("Qwen", "qwen2", 3584, 28, 28, 152_064),
     "gemma-2-9b": _published("google", "gemma2", 3584, 42, 16, 256_000),
-    # glove.840B.300d has 2,196,017 lines; a row more for sentences without a known word, and some
-    # fewer where two lines have one word
+    # glove.840B.300d has 2,196,017 lines. Sentences without a known word have one more row; lines
+    # with the same word share a row
     "GloVe": PublishedBackbone(Shape("glove", 300, 0), ("",), rows=range(2_195_000, 2_196_019)),
 }
 

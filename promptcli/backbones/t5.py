@@ -20,7 +20,7 @@ from promptcli.backbones.checking import (
 from promptcli.backbones.model_folder import locate
 from promptcli.errors import UsageError
 
-_ROWS = 256  # examples through the decoder at a time
+_ROWS = 256  # examples that the decoder takes at a time
 _BLANK = "\N{LOWER ONE EIGHTH BLOCK}"  # how the vocabulary writes the space before a word
 
 
@@ -35,7 +35,7 @@ class T5:
         self.size: int = model.config.vocab_size
         self._specials = set(tokenizer.all_special_ids)
         names = [f"<extra_id_{number}>" for number in range(3)]
-        #: ids of the marks of gaps
+        #: ids of the tokens that mark a gap
         self.sentinels: list[int] = tokenizer.convert_tokens_to_ids(names)
         for mark, token in zip(names, self.sentinels, strict=True):
             if token not in range(self.size) or token == tokenizer.unk_token_id:

@@ -54,14 +54,15 @@ def read_wordpiece(folder: Path) -> SimpleNamespace:
     )
 
 
-_SLICE = 1024  # pieces at a time: the tokenizer's objects are many times the size of the ids
-_KEPT_CHARACTERS = 1 << 20  #: characters of the words in the cache; beyond, it is emptied
+_AT_A_TIME = 1024  # pieces: the tokenizer's objects are many times the size of the ids
+_CACHED_CHARACTERS = 1 << 20  #: characters of the words in the cache; beyond, it is emptied
 _END = "\n"  # separates pieces joined to one text
-_OF_END = -1  # its code among ids
+_END_ID = -1  # stands among ids for ``_END``
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
-#: For counts of pieces. The scripts from Devanagari to Burmese have vowels that are not letters.
+#: A word whose pieces are counted. In the scripts from Devanagari to Burmese, vowels are not
+#: letters.
 _A_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0900-\u109f])*")
-_OF_UNKNOWN = 3  #: pieces that represent an unknown token
+_PIECES_OF_UNKNOWN = 3  #: an unknown token counts as so many
 
 
 @contextlib.contextmanager
@@ -75,9 +76,9 @@ def tokenizing() -> Iterator[None]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        why = one_line(error, 100)
+        reason = one_line(error, 100)
         raise PromptcliError(
-            f"the tokenizer of the model fails at a text ({why}); leave the text out"
+            f"the tokenizer of the model fails at a text ({reason}); leave the text out"
         ) from None
 
 
@@ -89,14 +90,14 @@ class PieceTokenizer:
     """
 
     causal = False
-    #: Before and after every input: [CLS] and [SEP], or [BOS] and nothing.
+    #: Ids before and after every input: [CLS] and [SEP], or [BOS] and nothing.
     start: tuple[int, ...] = ()
     end: tuple[int, ...] = ()
     pad = 0
     unk: int | None = None  #: None if it has none (byte-level vocabularies need none)
     mask: int | None = None  #: None if it has none
     mask_text: str | None = None
-    mask_takes_blank = False  #: it swallows the space before it
+    mask_takes_blank = False  #: the mask takes the space before it
     cuts_left = False  #: an input that is too long loses its first tokens
     #: The tokenizer itself would put a space before the first word of an input, and before the
     #: first word after a special token.
@@ -132,8 +133,8 @@ class PieceTokenizer:
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         self._read_added(definition["added_tokens"])
         self._read_blanks(definition)
-        self._words: dict[str, bytes] = {}
-        self._held = 0  # characters of the words kept
+        self._ids_of_word: dict[str, bytes] = {}
+        self._cached_characters = 0  # of the words in ``_ids_of_word``
         self._tokenizer = _make_tokenizer(definition, backend.model)
 
     def _read_added(self, tokens: list[dict[str, Any]]) -> None:
@@ -142,7 +143,7 @@ class PieceTokenizer:
         self.mask_takes_blank = any(
             token["lstrip"] for token in tokens if token["content"] == self.mask_text
         )
-        #: those that are found anywhere in a text and take nothing that follows, longest first
+        #: the tokens that are found anywhere in a text and take nothing that follows, longest first
         typed = [
             token["content"] for token in tokens if not (token["single_word"] or token["rstrip"])
         ]
@@ -168,9 +169,11 @@ class PieceTokenizer:
 
     def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
         """Return ``encode`` in one array."""
-        read = self._by_words if self.splits_at_blanks else self._whole
-        slices = [list(pieces[start : start + _SLICE]) for start in range(0, len(pieces), _SLICE)]
-        return RaggedIds.joined(list(map(read, slices)))
+        encode = self._by_words if self.splits_at_blanks else self._whole
+        encoded = []
+        for start in range(0, len(pieces), _AT_A_TIME):
+            encoded.append(encode(list(pieces[start : start + _AT_A_TIME])))
+        return RaggedIds.joined(encoded)
 
     def takes_blank(self, text: str) -> bool:
         """Return whether the tokenizer itself would put a space in front of a text: not before a
@@ -184,7 +187,7 @@ class PieceTokenizer:
         try:
             with tokenizing():
                 encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
-        except TypeError:  # how the library refuses half of a surrogate pair
+        except TypeError:  # the library refuses half of a surrogate pair in this way
             raise UsageError("a text is not text: not all of it is UTF-8") from None
         return RaggedIds.of(encoding.ids for encoding in encodings)
 
@@ -200,15 +203,15 @@ class PieceTokenizer:
             for mark in filter(text.__contains__, string.punctuation):
                 text = text.replace(mark, f" {mark} ")
         words = text.split(" ")
-        if self._held > _KEPT_CHARACTERS:
-            self._words, self._held = {}, 0
-        known = self._words  # another thread may begin a new one
+        if self._cached_characters > _CACHED_CHARACTERS:
+            self._ids_of_word, self._cached_characters = {}, 0
+        known = self._ids_of_word  # another thread may replace it
         if new := list(set(words).difference(known)):
             known.update(zip(new, self._ids_of_words(new), strict=True))
-            [known[_END]] = RaggedIds.of([[_OF_END]]).packed()
-            self._held += sum(map(len, new))
+            [known[_END]] = RaggedIds.of([[_END_ID]]).packed()
+            self._cached_characters += sum(map(len, new))
         ids = np.frombuffer(b"".join(map(known.__getitem__, words)), np.intc)
-        return RaggedIds.ended_by(_OF_END, ids)
+        return RaggedIds.ended_by(_END_ID, ids)
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:
         """Return the ids of each word, many in one text with a mark between them: a text costs more
@@ -219,8 +222,8 @@ class PieceTokenizer:
         if mark is None:
             return self._whole(words).packed()
         groups = [words[start : start + 32] for start in range(0, len(words), 32)]
-        whole = self._whole([f" {mark} ".join([*group, ""]) for group in groups])
-        packed = RaggedIds.ended_by(self.id(mark), whole.ids).packed()
+        rows = self._whole([f" {mark} ".join([*group, ""]) for group in groups])
+        packed = RaggedIds.ended_by(self.id(mark), rows.ids).packed()
         if len(packed) != len(words):  # a word holds the mark as another character, such as ｜
             return self._whole(words).packed()
         return packed
@@ -234,11 +237,11 @@ class PieceTokenizer:
             words += len(_A_WORD.findall(text))
             for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
                 if any(map(str.isalpha, text[start:end])):
-                    pieces += _OF_UNKNOWN if token == self.unk else 1
+                    pieces += _PIECES_OF_UNKNOWN if token == self.unk else 1
         return pieces / max(words, 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_words": {}, "_held": 0}
+        return {**vars(self), "_ids_of_word": {}, "_cached_characters": 0}
 
     def text(self, token: int) -> str:
         """Return the vocabulary item of an id, e.g. ``##ing`` or ``Ġthe``."""
@@ -274,7 +277,7 @@ def _make_tokenizer(definition: dict[str, Any], model: Any) -> Tokenizer:
     slowest.
     """
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}
-    # so that each keeps its id
+    # added tokens keep their ids by this model
     model_of_added = {"type": "WordLevel", "vocab": added, "unk_token": ""}
     left_out = dict.fromkeys(("post_processor", "truncation", "padding"))
     text = json.dumps({**definition, **left_out, "model": model_of_added})
@@ -309,7 +312,7 @@ def added_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 #: Normalizers that look at one character, or at one with the marks on it.
 _LOCAL = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer")
-#: A pattern of one character: a class of such without another inside.
+#: A pattern of one character: a class of characters that contains no other class.
 _CLASS_OF_CHARACTERS = re.compile(r"\[\^?(?:[^\[\]\\&]|\\.)+\]", re.DOTALL)
 
 

@@ -23,33 +23,34 @@ from promptcli.storage.files import inside
 DEFINITION = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 _SPECIALS = "special_tokens_map.json"
-#: Fields of a token known to the library; a definition also has its id, transformers' settings a
+#: Fields of a token known to the library; a definition also has its id, transformers' settings its
 #: type.
-_TOKEN = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
-#: Parts of a model that are long, and are passed over.
+_TOKEN_FIELDS = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
+#: Parts of a model that are long and are not read.
 _VOCABULARY = {"vocab", "merges"}
 
-#: Most characters that may result from one.
-_MOST = 256
-#: Field whose text a step inserts (the model's for each unknown word or piece) -> its most
-#: characters.
-_PUT_IN = {
-    **dict.fromkeys(("content", "prepend", "precompiled_charsmap"), _MOST),
-    **dict.fromkeys(("unk_token", "continuing_subword_prefix", "end_of_word_suffix"), _MOST),
-    "special_tokens": 16 * _MOST,  # all of a template's
+#: Largest number of characters that may result from one.
+_MOST_CHARACTERS = 256
+#: Field with a text that a step inserts (the model's for each unknown word or piece) -> the largest
+#: number of characters.
+_INSERTED = {
+    **dict.fromkeys(("content", "prepend", "precompiled_charsmap"), _MOST_CHARACTERS),
+    **dict.fromkeys(("unk_token", "continuing_subword_prefix"), _MOST_CHARACTERS),
+    "end_of_word_suffix": _MOST_CHARACTERS,
+    "special_tokens": 16 * _MOST_CHARACTERS,  # of all in a template
 }
-#: Most places of a template that hold the text, e.g. a pair of a text with itself.
+#: Largest number of places of a template that hold the text, e.g. a pair of a text with itself.
 _MOST_COPIES = 4
 #: Texts passed through the steps, besides those that the steps name.
 _LETTERS = ("a", "A", " ", ".", "1", "é", "İ", "ﷺ", "字", "😀")
 #: Repetitions of each text, so that steps also meet the joins of earlier results.
-_TIMES = 4
+_REPEATS = 4
 _MOST_STEPS = 512
 _MOST_TEXTS = 1024
 #: Keys under which a part of a definition lists its parts.
 _PARTS = ("normalizers", "pretokenizers", "decoders", "processors")
-#: A ``tokenizer.json`` that does nothing. (No decoder is ever run.)
-_EMPTY: dict[str, Any] = {
+#: A ``tokenizer.json`` that changes nothing. No decoder is ever run.
+_IDENTITY: dict[str, Any] = {
     "added_tokens": [],
     "normalizer": None,
     "pre_tokenizer": None,
@@ -75,9 +76,9 @@ def check_tokenizer(folder: Path) -> None:
         definition = read_definition(path)
         check_growth(folder.name, definition)
         parts.append((definition.get("added_tokens"), "id"))
-    for part, also in parts:
+    for part, other_field in parts:
         for token in _tokens(part):
-            if unknown := token.keys() - _TOKEN - {also}:
+            if unknown := token.keys() - _TOKEN_FIELDS - {other_field}:
                 raise UsageError(
                     f"a token of {folder.name} has the field {shorten(min(unknown))}, which its"
                     " library does not know; take it out"
@@ -133,7 +134,7 @@ def check_growth(what: str, definition: dict[str, Any]) -> None:
     """
     parts = ("normalizer", "pre_tokenizer", "decoder", "post_processor", "model")
     steps = [(part, step) for part in parts for step in steps_of(definition.get(part))]
-    fault = _fault_of_sizes(steps) or _fault_of_growth(steps)
+    fault = _size_fault(steps) or _growth_fault(steps)
     if fault:
         raise UsageError(
             f"the tokenizer of {what} makes too much of a text ({fault}); take one whose"
@@ -158,11 +159,11 @@ def steps_of(part: Any) -> Iterator[dict[str, Any]]:
 Steps = list[tuple[str, dict[str, Any]]]
 
 
-def _fault_of_sizes(steps: Steps) -> str:
+def _size_fault(steps: Steps) -> str:
     """Return the fault of the texts that steps insert, or of their number; "" if none."""
     copies = 1
     for _, step in steps:
-        for name, most in _PUT_IN.items():
+        for name, most in _INSERTED.items():
             longest = _length(name, step.get(name))
             if longest > most:
                 return f"its {name} has {longest:,} characters"
@@ -177,31 +178,31 @@ def _length(name: str, value: Any) -> int:
     try:
         content = base64.b64decode(str(value))
     except ValueError:
-        return 0  # reported by its library
-    # SentencePiece's: the size of its index, the index, texts with a zero after each
+        return 0  # its library reports it
+    # SentencePiece's form: the size of an index, the index, texts with a zero after each
     begin = 4 + int.from_bytes(content[:4], "little")
     return max(map(len, content[begin:].split(b"\0")))
 
 
-def _fault_of_growth(steps: Steps) -> str:
+def _growth_fault(steps: Steps) -> str:
     """Return the fault of the length of a text after all steps in order; "" if none."""
-    steps = [each for each in steps if each[0] in ("normalizer", "pre_tokenizer")]
+    steps = [(part, step) for part, step in steps if part in ("normalizer", "pre_tokenizer")]
     texts = {*_LETTERS}
     for _, step in steps:
         pattern = step.get("pattern")
         named = pattern.values() if isinstance(pattern, dict) else ()
         for text in (*named, step.get("content")):
             if isinstance(text, str):
-                texts |= {text, *text[:_MOST]}
+                texts |= {text, *text[:_MOST_CHARACTERS]}
     if len(steps) > _MOST_STEPS or len(texts) > _MOST_TEXTS:
         return f"it has {len(steps):,} steps that name {len(texts):,} texts"
-    tried = [(step.get("type"), _function(part, step)) for part, step in steps]
+    functions = [(step.get("type"), _function(part, step)) for part, step in steps]
     for text in texts - {""}:
-        grown = text * _TIMES
-        for kind, function in tried:
-            grown = function(grown)
-            if len(grown) > _MOST * _TIMES * len(text):
-                return f"a step {kind} makes more than {_MOST} of one"
+        result = text * _REPEATS
+        for kind, function in functions:
+            result = function(result)
+            if len(result) > _MOST_CHARACTERS * _REPEATS * len(text):
+                return f"a step {kind} makes more than {_MOST_CHARACTERS} of one"
     return ""
 
 
@@ -213,8 +214,8 @@ def _function(part: str, step: dict[str, Any]) -> Callable[[str], str]:
     if step.get("type") == "Precompiled":
         return functools.partial(unicodedata.normalize, "NFKD")
     try:
-        alone = Tokenizer.from_str(json.dumps({**_EMPTY, part: step}))
-    except Exception:  # the library's only class; opening the whole reports it
+        alone = Tokenizer.from_str(json.dumps({**_IDENTITY, part: step}))
+    except Exception:  # the library has no other class; opening the whole tokenizer reports it
         return str
     if part == "normalizer":
         return alone.normalizer.normalize_str  # type: ignore[no-any-return]

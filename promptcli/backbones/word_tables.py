@@ -44,7 +44,7 @@ from promptcli.errors import look_up
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
 
-_NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
+_NO_WORD = 0  # id of a sentence without any known word; its row is a vector of zeros
 
 
 class WordTokenizer(PieceTokenizer):
@@ -53,7 +53,7 @@ class WordTokenizer(PieceTokenizer):
     Unknown words are skipped, no special token is added.
     """
 
-    pad = _NOTHING
+    pad = _NO_WORD
 
     def __init__(self, row_of: dict[str, int]) -> None:
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
@@ -64,7 +64,7 @@ class WordTokenizer(PieceTokenizer):
         rows = []
         for piece in pieces:
             known = [self._row_of[word] for word in piece.lower().split() if word in self._row_of]
-            rows.append(known or [_NOTHING])
+            rows.append(known or [_NO_WORD])
         return RaggedIds.of(rows)
 
     def pieces_per_word(self, texts: Sequence[str]) -> float:
@@ -75,12 +75,12 @@ class WordTokenizer(PieceTokenizer):
 class TableTokenizer(WordTokenizer):
     """The tokens of a ``tokenizer.json``, none added at the ends.
 
-    A sentence without tokens gets the row of zeros. A model2vec model has a ``longest`` input, in
-    tokens, and leaves out unknown tokens.
+    A sentence without tokens gets the row of zeros. A model of model2vec has a ``max_length`` in
+    tokens and leaves out unknown tokens.
     """
 
     def __init__(
-        self, path: Path, definition: dict[str, Any], rows: int, *, longest: int | None
+        self, path: Path, definition: dict[str, Any], rows: int, *, max_length: int | None
     ) -> None:
         super().__init__({})
         content = path.read_bytes()
@@ -89,21 +89,21 @@ class TableTokenizer(WordTokenizer):
         self._tokenizer = Tokenizer.from_str(content.decode())
         self._tokenizer.no_padding()
         self._characters: int | None = None
-        if longest is not None:
-            self._tokenizer.enable_truncation(longest)
+        if max_length is not None:
+            self._tokenizer.enable_truncation(max_length)
             # as model2vec does, before it tokenises
             lengths = [len(text) for text in self._tokenizer.get_vocab()]
-            self._characters = longest * int(np.median(lengths))
-            # a Unigram model has the number of its unknown token, others have its text
+            self._characters = max_length * int(np.median(lengths))
+            # a Unigram model has the id of its unknown token, other models have its text
             model = definition["model"]
             self.unk = model.get("unk_id")
             if model.get("unk_token") is not None:
                 self.unk = self.id(model["unk_token"])
-        cuts = longest is not None or definition.get("truncation") is not None
+        cuts = max_length is not None or definition.get("truncation") is not None
         self.splits_at_blanks = not cuts and splits_at_blanks(definition)
         self._added: set[str] = set()
-        self._words: dict[str, bytes] = {}
-        self._held = 0
+        self._ids_of_word: dict[str, bytes] = {}
+        self._cached_characters = 0
 
     def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
         """Return the ids of every sentence's tokens, except tokens without a row in the table."""
@@ -115,8 +115,8 @@ class TableTokenizer(WordTokenizer):
         return rows if self.unk is None else rows.without(self.unk)
 
 
-_PER_SCALE = 32  # numbers of a packed row that share a scale
-_MIDDLE = 8  # the code of zero in 4 bits
+_BLOCK = 32  # numbers of a packed row with one scale
+_ZERO_CODE = 8  # the code of zero in 4 bits
 
 
 class PackedRows:
@@ -129,7 +129,7 @@ class PackedRows:
     def __init__(self, halves: np.ndarray, scales: np.ndarray) -> None:
         self._halves = halves
         self._scales = scales
-        self.shape = len(scales), scales.shape[1] * _PER_SCALE
+        self.shape = len(scales), scales.shape[1] * _BLOCK
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -137,17 +137,17 @@ class PackedRows:
     def __getitem__(self, chosen: "np.ndarray | slice") -> np.ndarray:
         """Return the chosen rows (k, d), float32."""
         scales = self._scales[chosen].astype(np.float32)
-        blocks = self._halves[chosen].reshape(*scales.shape, _PER_SCALE // 2)
-        numbers = np.empty((*scales.shape, _PER_SCALE), np.float32)
-        numbers[..., : _PER_SCALE // 2] = blocks & 15
-        numbers[..., _PER_SCALE // 2 :] = blocks >> 4
-        numbers -= _MIDDLE
+        blocks = self._halves[chosen].reshape(*scales.shape, _BLOCK // 2)
+        numbers = np.empty((*scales.shape, _BLOCK), np.float32)
+        numbers[..., : _BLOCK // 2] = blocks & 15
+        numbers[..., _BLOCK // 2 :] = blocks >> 4
+        numbers -= _ZERO_CODE
         numbers *= scales[..., None]
         return numbers.reshape(len(scales), -1)
 
     def with_zeros(self) -> "PackedRows":
         """Return the rows with one of zeros behind them."""
-        zeros = np.full((1, self._halves.shape[1]), _MIDDLE * 17, np.uint8)
+        zeros = np.full((1, self._halves.shape[1]), _ZERO_CODE * 17, np.uint8)
         no_scales = np.zeros((1, self._scales.shape[1]), self._scales.dtype)
         halves = np.concatenate([self._halves, zeros])
         return PackedRows(halves, np.concatenate([self._scales, no_scales]))
@@ -159,19 +159,19 @@ def packed_rows(folder: ModelFolder, stored: Mapping[str, np.ndarray]) -> Packed
     shapes_fit = (
         halves.ndim == scales.ndim == 2
         and 0 < scales.size
-        and halves.shape == (len(scales), scales.shape[1] * _PER_SCALE // 2)
+        and halves.shape == (len(scales), scales.shape[1] * _BLOCK // 2)
     )
     types_fit = halves.dtype == np.uint8 and scales.dtype == np.float16
     if not types_fit or not shapes_fit:
         raise folder.error(
             f"holds {PACKED_ROWS} {halves.dtype} {halves.shape} and {PACKED_SCALES}"
             f" {scales.dtype} {scales.shape}; for rows of d numbers they are uint8 (v, d / 2) and"
-            f" float16 (v, d / {_PER_SCALE})"
+            f" float16 (v, d / {_BLOCK})"
         )
     return PackedRows(halves, scales)
 
 
-#: The name of a BERT's word embeddings among the tensors of its body, and in its file.
+#: Name of a BERT's word embeddings among the tensors of its body; its file has a prefix before it.
 TUNED_ROWS = "embeddings.word_embeddings.weight"
 _SHIPPED_ROWS = f"bert.{TUNED_ROWS}"
 
@@ -223,10 +223,10 @@ def _rows_of_shipped(folder: ModelFolder, tuned: np.ndarray | None) -> WordTable
         rows = load_arrays(folder.path / WEIGHTS, [_SHIPPED_ROWS])[_SHIPPED_ROWS]
     if rows.shape != (config["vocab_size"], config["hidden_size"]):
         return None
-    longest = config["max_position_embeddings"]
+    max_length = config["max_position_embeddings"]
     digest = shipped_digest(folder.path)
     provenance = Provenance(folder.name, config["model_type"], None, digest, tokenizer.sha256)
-    return WordTable(tokenizer, rows, provenance, folder.path, longest, of_language_model=True)
+    return WordTable(tokenizer, rows, provenance, folder.path, max_length, of_language_model=True)
 
 
 @functools.lru_cache(maxsize=1)
@@ -247,10 +247,10 @@ def read_words(name: str) -> WordTable:
 
 def read_table(folder: ModelFolder) -> WordTable:
     """Return the table of words in a folder."""
-    longest = None
+    max_length = None
     config = folder.optional(CONFIG)
     if config.get("model_type") == "model2vec":
-        longest = config.get("max_length") or 512
+        max_length = config.get("max_length") or 512
     with opening(folder):
         stored = load_arrays(folder.path / WEIGHTS)
         rows: np.ndarray | PackedRows
@@ -264,7 +264,7 @@ def read_table(folder: ModelFolder) -> WordTable:
         definition = read_definition(path)
         if not folder.is_shipped:
             check_growth(folder.path.name, definition)
-        tokenizer = TableTokenizer(path, definition, count, longest=longest)
+        tokenizer = TableTokenizer(path, definition, count, max_length=max_length)
         if not folder.is_shipped and tokenizer.highest >= count:
             raise folder.error(
                 f"has {count} rows, and its vocabulary goes to id {tokenizer.highest}: not of one"

@@ -1,5 +1,6 @@
-"""An encoder as a folder, in the same form in the registry, from ``Encoder.save``, ``push`` and
-``pull``, and in exports; and the registry, the folder of named encoders.
+"""The folder of an encoder, and the registry of named encoders.
+
+The registry, ``Encoder.save``, ``push``, ``pull`` and exports write the same form.
 
 Learned and fitted tensors are in ``tensors.safetensors``, the rest of the entry in
 ``promptcli.json``, the backbone in ``backbone`` or in the folder itself, unless it is named by its
@@ -60,7 +61,7 @@ class Entry:
     name: str
     recipe: Recipe
     tensors: Mapping[str, Any] = field(default_factory=dict)  #: ``torch.Tensor`` by name.
-    #: JSON-ready, empty of a recipe alone; ``width``, if known, is d of its vectors
+    #: JSON-ready; empty if it is only a recipe. ``width``, if known, is d of its vectors.
     provenance: dict[str, Any] = field(default_factory=dict)
     #: Figures measured with it, JSON-ready.
     scores: list[dict[str, Any]] = field(default_factory=list)
@@ -73,7 +74,7 @@ class Entry:
     promptcli: str = field(default="", compare=False)  #: Version that wrote it.
     #: The other files, by relative name.
     files: dict[str, StoredFile] = field(default_factory=dict, compare=False)
-    #: The encoder's; None in the registry.
+    #: Fingerprint of the encoder; None in the registry.
     fingerprint: str | None = field(default=None, compare=False)
     #: ``to`` of the ``export`` that wrote it.
     target: str | None = field(default=None, compare=False)
@@ -158,7 +159,7 @@ def utc_now() -> str:
 #: ``mini-multi`` has word vectors of eleven languages.
 SHIPPED_MODELS = ("mini", "mini-static", "mini-multi")
 
-#: Recipes that are also methods: a trained model has its method's name by default.
+#: Recipes with the name of a method, which a trained model has by default.
 _ALSO_METHODS = ("prompteol",)
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 

@@ -53,7 +53,7 @@ _RERANKER = (
     "is a reranker or a classifier: it scores texts, or pairs of them, and has no vectors of"
     " sentences"
 )
-#: Files of sentence-transformers: how the Transformer module reads, and about the whole model.
+#: sentence-transformers' settings of the Transformer module, and of the whole model.
 READING = "sentence_bert_config.json"
 ABOUT = "config_sentence_transformers.json"
 _NO_LIMIT = 1 << 30  # tokens; a larger number in a tokenizer's file means no limit
@@ -76,14 +76,14 @@ FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 #: Setting of a module or a tokenizer -> its only supported value.
-_USUAL = {
+_SUPPORTED = {
     "transformer_task": "feature-extraction",
     "module_input_name": "sentence_embedding",
     "processing_kwargs": {},
     "use_residual": False,
     "split_special_tokens": False,
 }
-#: targets of exports that hold a graph, from which no recipe can be read
+#: Targets of exports that hold a graph; no recipe can be read from one.
 _GRAPHS = ("onnx", "openvino")
 #: PromptBERT's test templates, of BERT and of RoBERTa (run.sh of its code).
 _TEMPLATES = {
@@ -137,7 +137,7 @@ def _promptcli(folder: ModelFolder, manifest: Any) -> Entry:
         name = recipe.backbone
         if name in (*inside, *SHIPPED_BACKBONES, *SHIPPED_TABLES):
             continue
-        # a backbone elsewhere on this machine would be passed on with the model
+        # with the model, a backbone elsewhere on this machine would be passed on
         if words_only(name) or os.path.exists(name):
             raise folder.error(
                 f"has the backbone {shorten(name)}, outside of the folder; load it by its name in"
@@ -151,7 +151,7 @@ def _promptcli(folder: ModelFolder, manifest: Any) -> Entry:
 def _adapter(folder: ModelFolder, config: AdapterConfig) -> Entry:
     """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
     if config.peft_type != PREFIX_TUNING:
-        # before a note; other kinds than LoRA are refused when it is loaded
+        # kinds other than LoRA are refused when it is loaded
         check_kind(folder, config)
         is_causal = config.task_type == "CAUSAL_LM"
         recipe = RECIPES["prompteol"] if is_causal else Recipe(pooling="last/cls")
@@ -197,7 +197,7 @@ class _DenseConfig:
     module_input_name: str | None = None
 
 
-def _kinds(folder: ModelFolder, modules: list[_Module]) -> list[tuple[str, str]]:
+def _module_folders(folder: ModelFolder, modules: list[_Module]) -> list[tuple[str, str]]:
     """Return the class and the folder of each module."""
     kinds = []
     for module in modules:
@@ -212,7 +212,7 @@ def _kinds(folder: ModelFolder, modules: list[_Module]) -> list[tuple[str, str]]
 
 
 def _sentence_transformers(folder: ModelFolder, modules: list[_Module]) -> Entry:
-    kinds = _kinds(folder, modules)
+    kinds = _module_folders(folder, modules)
     names = [kind for kind, _ in kinds]
     if names[:1] == ["StaticEmbedding"]:
         return _table(folder, modules)
@@ -254,7 +254,7 @@ def _sentence_transformers(folder: ModelFolder, modules: list[_Module]) -> Entry
 
 def _table(folder: ModelFolder, modules: list[_Module]) -> Entry:
     """Read a table of words: sentence-transformers' StaticEmbedding, or a model of model2vec."""
-    (_, inside), *after = _kinds(folder, modules) or [("", "")]
+    (_, inside), *after = _module_folders(folder, modules) or [("", "")]
     transforms, tensors = _after_pooling(folder, after)
     config = folder.optional(CONFIG)
     if config.get("model_type") == "model2vec":
@@ -297,7 +297,7 @@ def _dense(folder: ModelFolder, path: str) -> "tuple[str, Tensor, Tensor]":
     from promptcli.encoder.transforms.heads import ACTIVATIONS
 
     config: _DenseConfig = folder.document(f"{path}/{CONFIG}", _DenseConfig)
-    _check_usual(folder, f"{path}/{CONFIG}", vars(config))
+    _check_settings(folder, f"{path}/{CONFIG}", vars(config))
     activation = config.activation_function.rpartition(".")[2].lower()
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
@@ -348,26 +348,26 @@ def _text_rule(body: ModelFolder) -> str | None:
 
 
 def _max_length(body: ModelFolder, config: Config, family: Family) -> int | None:
-    """Return the longest input in tokens; None: the backbone's limit.
+    """Return the number of tokens that an input may have; None: the backbone's limit.
 
     Older versions store the limit with the module, newer ones with the tokenizer.
     """
     module = body.optional(READING)
-    _check_usual(body, READING, module)
-    # not read_document: a tokenizer without a limit has an integer of 31 digits
+    _check_settings(body, READING, module)
+    # document() refuses the integer of 31 digits of a tokenizer without a limit
     settings = body.path / SETTINGS
     split = json_field(settings, "split_special_tokens")
-    _check_usual(body, SETTINGS, {"split_special_tokens": split})
-    longest = module.get("max_seq_length") or json_field(settings, "model_max_length")
-    most = _NO_LIMIT
+    _check_settings(body, SETTINGS, {"split_special_tokens": split})
+    limit = module.get("max_seq_length") or json_field(settings, "model_max_length")
+    backbone_limit = _NO_LIMIT
     if isinstance(positions := config.get("max_position_embeddings"), int):
-        most = min(positions - 2 * family.pads_before_positions, _NO_LIMIT)
-    return longest if isinstance(longest, int) and longest < most else None
+        backbone_limit = min(positions - 2 * family.pads_before_positions, _NO_LIMIT)
+    return limit if isinstance(limit, int) and limit < backbone_limit else None
 
 
-def _check_usual(folder: ModelFolder, file: str, config: Config) -> None:
+def _check_settings(folder: ModelFolder, file: str, config: Config) -> None:
     """Refuse a setting of sentence-transformers that changes vectors and is not supported here."""
-    for name, usual in _USUAL.items():
+    for name, usual in _SUPPORTED.items():
         value = config.get(name)
         if value not in (None, False, {}, usual):
             raise folder.error(f"sets {name} to {shorten(value)} in {file}, which is not supported")
@@ -414,18 +414,18 @@ def _checkpoint_kind(folder: ModelFolder) -> str | None:
     SimCSE's program and its successors store a projection beside the language model, or the name of
     its class.
     """
-    names = folder.tensor_names()
-    called = folder.name.lower()
-    if _PROMCSE_PREFIX in names:
+    tensors = folder.tensor_names()
+    name = folder.name.lower()
+    if _PROMCSE_PREFIX in tensors:
         return "PromCSE checkpoint"
-    trained = "mlp.dense.weight" in names
-    trained = trained or any(name.endswith("ForCL") for name in _classes(folder))
-    if trained and re.search(r"prompt-?_?(ro)?bert", called):
+    has_head = "mlp.dense.weight" in tensors
+    is_trained = has_head or any(kind.endswith("ForCL") for kind in _classes(folder))
+    if is_trained and re.search(r"prompt-?_?(ro)?bert", name):
         return _PROMPTBERT
     # the authors renamed the projections of their released models to the pooler
     shapes = [PUBLISHED[name].shape for name in _SIMCSE]
-    released = _has_pooler(names) and folder_shape(folder) in shapes
-    if trained or ("simcse" in called and released):
+    is_released = _has_pooler(tensors) and folder_shape(folder) in shapes
+    if is_trained or ("simcse" in name and is_released):
         return "SimCSE checkpoint"
     return None
 
@@ -439,14 +439,14 @@ def _checkpoint(folder: ModelFolder, kind: str, family: str) -> Entry:
     if kind == _PROMPTBERT:
         template = _TEMPLATES["roberta" if "roberta" in family else "bert"]
         recipe = recipe.replace(prompt=template, pooling="last/mask")
-    called = folder.name.lower()
-    supervised = bool(re.search(r"(?<!un)sup", called))
-    how = "and read as an unsupervised one, without a head: its name has neither sup nor unsup"
-    if "sup" in called:
-        how = f"{'supervised' if supervised else 'unsupervised'} by its name"
+    name = folder.name.lower()
+    is_supervised = bool(re.search(r"(?<!un)sup", name))
+    reading = "and read as an unsupervised one, without a head: its name has neither sup nor unsup"
+    if "sup" in name:
+        reading = f"{'supervised' if is_supervised else 'unsupervised'} by its name"
     stored = folder.tensors() if folder.tensor_names() else {}
     tensors: dict[str, Tensor] = {}
-    if supervised:
+    if is_supervised:
         recipe, tensors = _head(recipe, stored)
     if _PROMCSE_PREFIX in stored:
         sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
@@ -454,7 +454,7 @@ def _checkpoint(folder: ModelFolder, kind: str, family: str) -> Entry:
         numbers = _prefix(folder, (layers, heads, width), stored[_PROMCSE_PREFIX])
         recipe = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}")
         tensors[DEEP_PREFIX] = numbers
-    note(f"{folder.name} is taken for a {kind}, {how}")
+    note(f"{folder.name} is taken for a {kind}, {reading}")
     return _entry(folder, kind, recipe, tensors)
 
 

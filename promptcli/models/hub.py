@@ -90,12 +90,13 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
     with temporary_folder() as folder:
         fingerprint, backbone = _write(entry, repo, folder)
         sizes = {name: file.size for name, file in list_files(folder).items()}
-        if odd := [name for name in sizes if not _FILE.fullmatch(name)]:
-            raise UsageError(f"pull would refuse the file name {odd[0]!r}; rename it")
-        named = f"; the backbone {backbone} is named, not sent" if backbone else ""
+        for name in sizes:
+            if not _FILE.fullmatch(name):
+                raise UsageError(f"pull would refuse the file name {name!r}; rename it")
+        omitted = f"; the backbone {backbone} is named, not sent" if backbone else ""
         note(
             f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}:"
-            f" {', '.join(sizes)}{named}"
+            f" {', '.join(sizes)}{omitted}"
         )
         with _asking(repo):
             api.create_repo(repo, private=private or None, exist_ok=True)
@@ -116,19 +117,24 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
 
 
 def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
+    """Fill a folder with a repository's files.
+
+    Return the encoder's fingerprint, and its backbone's name on the hub; None if the backbone is
+    included.
+    """
     encoder = open_exact(entry)
     source = encoder.backbone.provenance
     backbone = None
     if source.revision:
         backbone = f"{source.backbone.partition('@')[0]}@{source.revision}"
-    about = {**entry_from(encoder).provenance, "backbone": backbone or BACKBONE}
-    provenance = {**entry.provenance, **about}
-    provenance.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
+    provenance = {**entry.provenance, **entry_from(encoder).provenance}
+    provenance["backbone"] = backbone or BACKBONE
+    provenance.pop("pulled", None)  # a pulled entry stays the same when it is pushed again
     entry = replace(entry, name=repo.partition("/")[2], provenance=provenance)
     save_encoder(entry, encoder, folder, named_backbone=backbone)
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
-    placed = encoder.recipe.replace(backbone=backbone or f"./{BACKBONE}")
-    write_card(folder, entry, placed, use=use)
+    recipe = encoder.recipe.replace(backbone=backbone or f"./{BACKBONE}")
+    write_card(folder, entry, recipe, use=use)
     return encoder.fingerprint, backbone
 
 
@@ -175,15 +181,16 @@ def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:
         )
     api.hf_hub_download(repo, MODEL_MANIFEST, revision=info.sha, local_dir=folder)
     files = read_manifest(folder).files
-    if odd := [name for name in files if not _FILE.fullmatch(name)]:
-        raise CheckFailedError(
-            f"{repo}: {MODEL_MANIFEST} names {odd[0]!r}, which no model of promptcli has; push it"
-            " again"
-        )
+    for name in files:
+        if not _FILE.fullmatch(name):
+            raise CheckFailedError(
+                f"{repo}: {MODEL_MANIFEST} names {name!r}, which no model of promptcli has; push it"
+                " again"
+            )
     api.snapshot_download(
         repo, revision=info.sha, local_dir=folder, allow_patterns=[MODEL_MANIFEST, *files]
     )
-    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's notes
+    shutil.rmtree(folder / ".cache", ignore_errors=True)  # of the client
     return info.sha
 
 
@@ -209,12 +216,11 @@ def _asking(repo: str) -> Iterator[None]:
         yield
     except PromptcliError:
         raise
-    except (
-        Exception
-    ) as error:  # the client, its HTTP library and its storage library have their own classes
-        why = f"{type(error).__name__}: {one_line(error, 160)}"
+    # the client, its HTTP library and its storage library have their own classes
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(error, 160)}"
         raise NotFoundError(
-            f"{repo}: the hub request failed: {why}; for a private repository or another token"
+            f"{repo}: the hub request failed: {reason}; for a private repository or another token"
             f" {_LOGIN}"
         ) from None
     finally:

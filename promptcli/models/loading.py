@@ -1,6 +1,5 @@
-"""Encoders by name: from a choice of model, recipe and single options to an entry.
-
-Load, list and save them.
+"""Models by name: a name, a recipe or a choice of options becomes an entry, and an entry becomes an
+encoder.
 """
 
 import dataclasses
@@ -50,21 +49,21 @@ def build_torch(
     return build_encoder(recipe, **options)
 
 
-#: Name of a backend, torch or another library -> its function.
+#: Name of a backend, which is torch or another library -> its function.
 BACKENDS: Table[Callable[..., "TorchEncoder"]] = Table("backends", {"torch": build_torch})
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
 DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
 #: The entry of ``search``, ``index``, ``similarity`` and ``serve`` if nothing is chosen.
 SEARCH_MODEL = "mini-multi"
-#: Shipped models -> their languages, as messages name them.
+#: Shipped model -> its languages, as messages name them.
 LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", SEARCH_MODEL: "eleven languages"}
 _MOST_LISTED = 5  #: models that a message lists
-_OWNER = "sentence-transformers/"  #: of models of the hub that are often called by the rest
+_OWNER = "sentence-transformers/"  #: may be omitted in a model's name
 #: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
 #: plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
-#: a list of sentences, or a name for them: ``demo``, a task, a file
+#: A list of sentences, or their name: ``demo``, a task, a file.
 Sentences = str | Path | Sequence[str]
 
 
@@ -345,7 +344,7 @@ def open_encoder(
     recipe = entry.recipe
     device = device if choice.device == "auto" else choice.device
     dtype = choice.dtype or dtype
-    # an average of rows is not faster in fewer bits, and is the same on every processor
+    # an average of rows is no faster in fewer bits, and float32 is the same on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
         dtype = "float32"
     options: dict[str, Any] = {
@@ -395,7 +394,7 @@ def _note_choice(choice: Choice, entry: Entry) -> None:
         note(
             f"using {default if entry.name == DEFAULT_MODEL else plain}; choose another by its name"
         )
-    elif not entry.tensors:  # the changes leave nothing of the default entry
+    elif not entry.tensors:  # nothing of the default entry is left
         note(f"using {plain}, not {default}")
 
 

@@ -8,8 +8,8 @@ from promptcli.errors import CheckFailedError
 
 #: Probes of the most frequent words, which any English vocabulary has.
 ENGLISH_PROBES = ("the man is in the house", "the water of the river")
-#: Sentences that exports are compared on: short and long, with and without end mark, other scripts,
-#: odd spaces.
+#: Sentences that exports are compared on: short and long, with and without an end mark, with other
+#: scripts and several spaces.
 PROBES = (
     "A man is playing the guitar.",
     "Two children run across a green field",
@@ -29,7 +29,7 @@ def uncut_probes(encoder: TorchEncoder) -> list[str]:
     ]
 
 
-#: cut: only its ids, and those of an empty one, may differ, with a note
+#: A text that is cut. Only its ids, and those of a blank text, may differ, with a note.
 TOO_LONG = "the town is far away " * 400
 BLANK = " "
 LEAST_COSINE = 0.99999  #: lowest cosine of an exported vector to the encoder's own

@@ -61,14 +61,14 @@ class InexactError(UsageError):
     """A format cannot hold an encoder exactly; the message is the reason."""
 
 
-AROUND = "⊢⊢⊢"  #: put in front of every text by exports without another place for the template
+TEMPLATE_TOKEN = "⊢⊢⊢"  #: stands for the template in front of every text of a table of words
 
-_PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text that has no end mark; no text has no end
-# AROUND itself is normalised too, and stays unchanged
-_START = rf"\A(?!{AROUND})"
+_PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text without an end mark; not of an empty text
+# the normalizer also reads TEMPLATE_TOKEN, and leaves it unchanged
+_START = rf"\A(?!{TEMPLATE_TOKEN})"
 _END = r"(?<!⊢)\z"
 
-#: Text rules as replacements of a pattern by a text, in order.
+#: Text rule -> pairs of a pattern and the text that replaces it, in order.
 _RULES: dict[str, tuple[tuple[str, str], ...]] = {
     "prompteol": (('"', "'"), (r"\?\z", ".")),
     "full-stop": ((r"(?<=[^\p{P}$+<=>^`|~\s⊢])\z", " ."),),
@@ -95,7 +95,7 @@ def with_template(
 
     A post-processor sets the ids ``left`` and ``right`` (default: the template's) around the
     sentence's, so that truncation cuts the sentence only. The normalizer adds the period and the
-    characters that touch [X], and ``AROUND`` in front of every text, as often as ``marks`` says.
+    characters that touch [X], and puts ``TEMPLATE_TOKEN`` in front of every text ``marks`` times.
     """
     changed = definition or tokenizer_definition(encoder.backbone)
     template = encoder.template
@@ -119,10 +119,10 @@ def with_template(
         steps.append({"type": "Prepend", "prepend": before})
     if after:
         steps.append(_replace(_END, after))
-    remove_blanks(changed)  # the template has the spaces
+    remove_blanks(changed)  # the spaces are in the template
     steps += changed["normalizer"]["normalizers"]
-    if marks:  # last: the tokenizers library panics if it comes before BERT's normalizer
-        steps.append(_replace(_START, AROUND * marks + before))
+    if marks:  # at the end, because the library panics if it comes before BERT's normalizer
+        steps.append(_replace(_START, TEMPLATE_TOKEN * marks + before))
     changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
     put_around(
         changed,
@@ -136,12 +136,12 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-def _cut_to(longest: int) -> dict[str, Any]:
+def _truncation(max_length: int) -> dict[str, Any]:
     """Return how a ``tokenizer.json`` cuts inputs to a number of tokens."""
     return {
         "truncation": {
             "direction": "Right",
-            "max_length": longest,
+            "max_length": max_length,
             "strategy": "LongestFirst",
             "stride": 0,
         }
@@ -155,7 +155,7 @@ def write_tokenizer(encoder: TorchEncoder, folder: Path) -> list[str]:
     Raises:
         InexactError: No ``tokenizer.json`` expresses the prompt.
     """
-    definition = with_template(encoder) | _cut_to(encoder.max_length)
+    definition = with_template(encoder) | _truncation(encoder.max_length)
     save_tokenizer(encoder.backbone, folder, definition, encoder.max_length)
     return [TYPED_SPECIAL] if changes_ends(encoder.recipe) else []
 
@@ -182,7 +182,7 @@ def count_tokens(definition: dict[str, Any]) -> int:
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"
-#: Activations after a dense layer, by class name.
+#: Class of an activation after a dense layer -> its function.
 _CLASSES = {
     IDENTITY: ACTIVATIONS["identity"],
     **{
@@ -190,9 +190,11 @@ _CLASSES = {
         for name in ("Tanh", "GELU", "ReLU", "SiLU", "Sigmoid")
     },
 }
-_PROBES = 16  # random vectors on which a map is compared with its affine form
-_FAR = 2.0**14  # length of the vectors that give the slope: the constant's rounding is negligible
-_CLOSE = 1e-4
+_PROBE_VECTORS = 16  # random vectors on which a map is compared with its affine form
+_PROBE_LENGTH = (
+    2.0**14
+)  # of the vectors that give the slope, so that the bias's rounding is negligible
+_TOLERANCE = 1e-4
 
 
 @dataclass
@@ -247,13 +249,13 @@ def _affine_layer(transform: Transform, width: int) -> list[Module]:
             vectors = step(vectors)
         return vectors.float().cpu()
 
-    random = torch.randn(_PROBES, width, generator=torch.Generator().manual_seed(0))
+    random = torch.randn(_PROBE_VECTORS, width, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         bias = function(torch.zeros(1, width))[0]
-        slope = (function(torch.eye(width) * _FAR) - bias) / _FAR
-        wanted = function(random)
+        slope = (function(torch.eye(width) * _PROBE_LENGTH) - bias) / _PROBE_LENGTH
+        exact = function(random)
         affine = random @ slope + bias
-    if (wanted - affine).abs().max() > _CLOSE * wanted.abs().max():
+    if (exact - affine).abs().max() > _TOLERANCE * exact.abs().max():
         return []
     return [_dense(slope.T, bias.clone())]
 
@@ -336,7 +338,7 @@ def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
         notes.append(f"in {program} a sentence that is cut loses the mark of the template after it")
     if around:
         notes.append(TYPED_SPECIAL)
-        number = add_tokens(definition, [AROUND])[0]
+        number = add_tokens(definition, [TEMPLATE_TOKEN])[0]
         definition["added_tokens"][-1] |= {"special": False, "normalized": True}
         extended = rows.new_zeros(max(len(rows), number + 1), rows.size(1))
         extended[: len(rows)] = rows
@@ -348,14 +350,14 @@ def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
 def write_static(table: StaticTable, folder: Path) -> None:
     """Write a table as sentence-transformers' StaticEmbedding."""
     write_json(folder / MODULES, [_row(0, "StaticEmbedding", "")])
-    definition = table.definition | _cut_to(table.max_length)
+    definition = table.definition | _truncation(table.max_length)
     write_json(folder / "tokenizer.json", definition, indent=None)
     save_tensors({"embedding.weight": table.rows.contiguous()}, folder / WEIGHTS)
 
 
 _LAYERS = "WeightedLayerPooling"
-_READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence may contain the mask
-#: in the order in which Pooling joins several
+_READ_MASK = "[promptcli-mask]"  #: replaces the template's mask; a sentence may contain [MASK]
+#: Our weights -> their flag, in the order in which Pooling joins several.
 _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
 
 
@@ -378,15 +380,19 @@ def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
     definition, rows = _template_tokens(encoder, reads_mask=reads_mask)
     if reads_mask:
         vocabulary = [""] * max(len(backbone.word_embeddings), max(rows) + 1)
-        vocabulary[max(rows)] = _READ
-        config = {"vocab": vocabulary, "word_weights": {_READ: 1.0}, "unknown_word_weight": 0.0}
+        vocabulary[max(rows)] = _READ_MASK
+        config = {
+            "vocab": vocabulary,
+            "word_weights": {_READ_MASK: 1.0},
+            "unknown_word_weight": 0.0,
+        }
         modules.insert(1 if has_layers else 0, Module("WordWeights", config))
     save_weights(backbone, folder, rows=rows, output_hidden_states=has_layers)
     save_tokenizer(backbone, folder, definition, encoder.max_length)
     differences = _compare_ids(encoder, folder)
     reading: dict[str, Any] = {"max_seq_length": encoder.max_length, "do_lower_case": False}
     if backbone.family.pooler and backbone.model.pooler is None:
-        # else a random one is made there, with a warning
+        # else a pooler with random weights is made there, with a warning
         reading["model_args"] = {"add_pooling_layer": False}
     write_json(folder / READING, reading)
     write_json(folder / ABOUT, about)
@@ -461,15 +467,15 @@ def _template_tokens(
     if reads_mask:
         places.append(template.masks[(encoder.pooling.needs.slot or 1) - 1])
         vectors.append(backbone.word_embeddings[backbone.tokenizer.mask].detach())
-        names.append(_READ)
+        names.append(_READ_MASK)
     definition = tokenizer_definition(backbone)
     ids = add_tokens(definition, names) if names else []
-    whole = [*template.prefix, *template.suffix]
+    tokens = [*template.prefix, *template.suffix]
     for place, token in zip(places, ids, strict=True):
-        whole[place] = token
+        tokens[place] = token
     split = len(template.prefix)
-    made = with_template(encoder, definition, left=whole[:split], right=whole[split:])
-    return made, dict(zip(ids, vectors, strict=True))
+    definition = with_template(encoder, definition, left=tokens[:split], right=tokens[split:])
+    return definition, dict(zip(ids, vectors, strict=True))
 
 
 def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def test_tokens_are_those_of_the_definition_though_words_are_read_once(tmp_path,
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     rows = tokenizer.get_vocab_size()
     path = tmp_path / "tokenizer.json"
-    read = TableTokenizer(path, read_definition(path), rows, longest=None)
+    read = TableTokenizer(path, read_definition(path), rows, max_length=None)
     for _ in range(2):  # the second time, all words are known
         for text, ids in zip(MARKED, read.encode_ragged(MARKED), strict=True):
             whole = tokenizer.encode(text, add_special_tokens=False).ids

@@ -88,7 +88,7 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
 def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
     """Return the model of a file and the definition of its tokenizer.
 
-    Transformers also reads neighbouring files, so the file is read in a folder of its own.
+    Transformers also reads neighbouring files, so the file is linked into an empty folder.
     """
     library = checking.transformers()
     with tempfile.TemporaryDirectory(prefix="promptcli-") as alone:

@@ -1,8 +1,6 @@
 """The header of a GGUF file; counts and lengths are checked while the library reads it.
 
-The format: https:
-
-github.com/ggml-org/ggml/blob/master/docs/gguf.md
+The format is described at https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from collections import Counter
@@ -15,8 +13,8 @@ from gguf import GGUFReader, GGUFValueType
 from promptcli.errors import UsageError, shorten, unknown
 
 _MAGIC = b"GGUF"
-#: Items of all arrays. A large vocabulary has 1.3 million, and the library takes 100 bytes for
-#: each.
+#: Largest number of items in all arrays. A large vocabulary has 1.3 million, and an item takes 100
+#: bytes of the library's memory.
 _MOST_ITEMS = 1 << 22
 MOST_LAYERS = 1000
 #: Architectures, by their names in the files, that both transformers and we support.

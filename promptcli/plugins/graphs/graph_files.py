@@ -33,8 +33,7 @@ ONNX_FILE = "model.onnx"
 SMALL = "model_int8.onnx"
 OPENVINO = "openvino_model.xml"
 
-#: Number of sentences for measuring the ranges of static 8-bit activations, and the least number
-#: a loss is.
+#: Number of sentences on which the ranges of 8-bit activations and a graph's loss are measured.
 DEMO_SENTENCES = 300
 
 #: Token ids and mask in, (n, d) float32 out.
