@@ -32,13 +32,13 @@ class Analysis:
     help: str  #: the result, with its place in the papers
     #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks),
     #: ``nothing``
-    takes: str
-    #: ``MODULE:FUNCTION`` of encoders, or of a backbone, the input, and the settings by keyword
-    run: str
-    #: takes one backbone and ignores the recipe; else all encoders, a result for each
-    of_backbone: bool = False
+    input: str
+    #: ``MODULE:FUNCTION``; it takes encoders or a backbone, the input, and the settings by keyword
+    function: str
+    #: whether it takes one backbone and ignores the recipe; else all encoders, a result for each
+    takes_backbone: bool = False
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
-    #: draws sentences; accepts a further column, and a model for their language
+    #: whether it draws sentences, and accepts a further column and a model for their language
     is_map: bool = False
 
 
@@ -164,7 +164,7 @@ def analyze(
     values: dict[str, Any] = {**analysis.settings, **settings}
     with senteval.tasks_from(data_dir):
         if color is None:
-            content = _content(analysis.takes, on, text_field)
+            content = _read_input(analysis.input, on, text_field)
         else:
             content, values["values"] = training_data.sentences_with_column(
                 str(on), color, text_field=text_field
@@ -178,21 +178,21 @@ def analyze(
         _, opened, refused = candidates.open_candidates(models or [BARE.backbone])
         if refused and not (skip_unfit and opened):
             raise next(iter(refused.values()))
-        module, _, function = analysis.run.partition(":")
+        module, _, function = analysis.function.partition(":")
         run = getattr(importlib.import_module(f"promptcli.plugins.analyze.{module}"), function)
         inputs = [] if content is None else [content]
         encoders = [candidate.encoder for candidate in opened.values()]
-        if analysis.of_backbone:
+        if analysis.takes_backbone:
             results = [run(encoder.backbone, *inputs, **values) for encoder in encoders]
         else:
             results = run(encoders, *inputs, **values)
     if is_one:
         return results[0]
-    labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
+    labels = [Label(row.model, "") if analysis.takes_backbone else row for row in opened]
     return dict(zip(labels, results, strict=True))
 
 
-def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any:
+def _read_input(kind: str, on: "loading.Sentences", text_field: str | None) -> Any:
     """Return the input of an analysis.
 
     Tasks are given by name, all splits of a task as ``STS-B:all``, or as files of pairs.
@@ -200,18 +200,18 @@ def _content(takes: str, on: "loading.Sentences", text_field: str | None) -> Any
     from promptcli.data import senteval, training_data
     from promptcli.data.tasks import load_tasks
 
-    if takes == "nothing":
+    if kind == "nothing":
         return None
-    if takes == "sentence":
+    if kind == "sentence":
         if not isinstance(on, str):
             raise UsageError(
                 f"the analysis takes one sentence, not {type(on).__name__}; give a string"
             )
         return on
-    if takes == "sentences" and isinstance(on, str | Path):
+    if kind == "sentences" and isinstance(on, str | Path):
         return training_data.fitting_sentences(str(on), text_field=text_field)
     words = [str(on)] if isinstance(on, str | Path) else list(on)
-    if takes != "pairs":
+    if kind != "pairs":
         return words
     loaded = load_tasks(senteval.senteval_folder(), words)
     for label, reason in loaded.missing.items():

@@ -40,7 +40,7 @@ def _about(name: str, analysis: Analysis) -> str:
     """Return the input, the result and the settings of an analysis, as help text."""
     settings = [f"{key}={typed_value(default)}" for key, default in analysis.settings.items()]
     changed = f" (--set {', '.join(settings)})" if settings else ""
-    typed = f"{name} {_INPUTS[analysis.takes][0]}".strip()
+    typed = f"{name} {_INPUTS[analysis.input][0]}".strip()
     return f"`{typed}`: {analysis.help}{changed}."
 
 
@@ -185,7 +185,7 @@ def analyze(
         about = {"analysis": name, "on": content, "settings": findings.settings}
         result_json({**about, "results": rows})
     else:
-        _show(findings, display, matrix=analysis.takes == "sentence")
+        _show(findings, display, matrix=analysis.input == "sentence")
 
 
 def _show(findings: Findings, display: Display, *, matrix: bool) -> None:
@@ -208,21 +208,21 @@ def _read_input(name: str, words: list[str], folder: Path | None) -> str | list[
     """
     from promptcli.data import arguments
 
-    takes = ANALYSES[name].takes
-    form, about, default = _INPUTS[takes]
+    kind = ANALYSES[name].input
+    form, about, default = _INPUTS[kind]
     if not words:
-        if takes == "texts":
+        if kind == "texts":
             raise UsageError(f"{name} takes sentences; give some, in quotes")
-        if takes == "pairs" and folder is not None:
+        if kind == "pairs" and folder is not None:
             about, default = "STS-B", _ALL_STS_B
         if about:
             note(f"using {about}; give others after the name of the analysis")
         return default
-    if takes == "nothing":
+    if kind == "nothing":
         raise UsageError(f"{name} takes no input; leave out {words[0]!r}")
-    if takes == "pairs":
+    if kind == "pairs":
         return words
-    if takes == "texts" or (takes == "sentences" and arguments.are_sentences(words)):
+    if kind == "texts" or (kind == "sentences" and arguments.are_sentences(words)):
         for sentence in words:
             arguments.check_encodable(sentence)
         return words

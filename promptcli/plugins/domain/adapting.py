@@ -38,8 +38,8 @@ NOTHING_LEARNED = "nothing learned"
 
 
 @dataclass(frozen=True)
-class Row:
-    """A finished attempt, compared with the start."""
+class ComparedAttempt:
+    """A finished attempt, with its differences to the start."""
 
     name: str
     trained: pc.Trained
@@ -81,7 +81,7 @@ def compare(
     trained: Mapping[str, pc.Trained],
     start: Sequence[Any],
     tasks: Sequence[RetrievalTask | STSTask],
-) -> list[Row]:
+) -> list[ComparedAttempt]:
     """Return one row per run, by the name of its attempt, compared with the scores of the start.
 
     The p-values on the first task are corrected for the number of runs (Holm).
@@ -91,7 +91,9 @@ def compare(
         scores = score_model(run.encoder, name, tasks)
         pairs = zip(scores, start, strict=True)
         rows.append(
-            Row(name, run, scores, [evaluator.compare([now], [before]) for now, before in pairs])
+            ComparedAttempt(
+                name, run, scores, [evaluator.compare([now], [before]) for now, before in pairs]
+            )
         )
     p_values = statistics.holm([row.changes[0].p_value for row in rows])
     for row, p_value in zip(rows, p_values, strict=True):
@@ -279,7 +281,7 @@ def _entry_of(start: Choice) -> Entry:
 
 def _train_and_compare(
     trainings: Trainings, schedule: Schedule, margin: float
-) -> tuple[Row | None, dict[str, Any]]:
+) -> tuple[ComparedAttempt | None, dict[str, Any]]:
     """Return the best row, None if none is better than the start, and the figures of all."""
     trained = dict(trainings.run_all(schedule))
     tasks: list[RetrievalTask | STSTask] = [trainings.split.test_task, *tasks_elsewhere()]
@@ -313,7 +315,9 @@ def _schedule(trainings: Trainings, hours: float) -> Schedule:
     return schedule
 
 
-def _reason(rows: Sequence[Row], best: Row | None, before: float, margin: float) -> str:
+def _reason(
+    rows: Sequence[ComparedAttempt], best: ComparedAttempt | None, before: float, margin: float
+) -> str:
     """Return one sentence: why a model is saved, or why none is."""
     if best is not None:
         low, high = best.changes[0].ci95

@@ -55,7 +55,7 @@ class Way:
     to_best_ci95: tuple[float, float] | None = None
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_endpoint(self) -> bool:
         """Whether an endpoint computes the ranking; promptcli does not search with endpoints."""
         return self.model is not None and self.model.startswith(PREFIX)
 
@@ -80,7 +80,7 @@ class Chosen:
     @property
     def best_here(self) -> Way:
         """The best way that promptcli can search with, which excludes endpoints."""
-        return next(way for way in self.ways if not way.is_elsewhere)
+        return next(way for way in self.ways if not way.is_endpoint)
 
 
 def choose(

@@ -279,7 +279,7 @@ def test_a_verdict_follows_from_chance_and_from_what_is_lost(
         for change in (own, -lost, 3.0)
     ]
     trained = SimpleNamespace(facts={"best_step": best_step})
-    assert adapting.Row("pairs", trained, [], changes).verdict(2.0) == verdict
+    assert adapting.ComparedAttempt("pairs", trained, [], changes).verdict(2.0) == verdict
 
 
 def dies_in_the_second_run():
