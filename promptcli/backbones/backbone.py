@@ -218,20 +218,12 @@ class Backbone:
         if attention - recorded.layers:
             self.require_hook("Ditto" if needs.diagonals else "an attention matrix")
 
-        layers = {}
-        for layer in needs.layers:
-            if layer == self.n_layers:
-                states = output.last_hidden_state
-            else:
-                states = output.hidden_states[layer]
-            if states.size(1) > 1:  # the last layer of our own BERT may hold only the slot
-                states = at_slots(states, places)
-            layers[layer] = states.float()
-        attended = {}
-        for layer, mixed in recorded.mixtures.items():
-            attended[layer] = self.projection(layer)(mixed).float()
+        attended = {
+            layer: self.projection(layer)(mixed).float()
+            for layer, mixed in recorded.mixtures.items()
+        }
         return HiddenStates(
-            layers,
+            {layer: self._read_layer(output, layer, places) for layer in needs.layers},
             static,
             decoder,
             recorded.diagonals,
@@ -241,6 +233,17 @@ class Backbone:
             {layer: values.float() for layer, values in recorded.values.items()},
             slot=needs.slot if places is not None else None,
         )
+
+    def _read_layer(self, output: Any, layer: int, places: Tensor | None) -> Tensor:
+        """Return a layer's states (n, t, d) float32, or (n, 1, d) at one position (n,) of each
+        input.
+        """
+        states: Tensor = output.last_hidden_state
+        if layer != self.n_layers:
+            states = output.hidden_states[layer]
+        if states.size(1) > 1:  # the last layer of our own BERT may hold only that position
+            states = at_slots(states, places)
+        return states.float()
 
     def mixture(self, batch: Batch, layer: int) -> Tensor:
         """Return the heads' mixtures (n, h d/h) at the last token of a layer (0-based); no later

@@ -284,16 +284,10 @@ def embed_parts(
         PromptcliError: A part could not be made; finished parts stay.
     """
     look_up("engine", engine, ENGINES)
-    for name, number in (("shards", shards), ("workers", workers)):
-        if number is not None and not 1 <= number <= 99_999:
-            raise UsageError(f"must be 1 to 99,999, got {number}", parameter=name)
-    if shard is not None:
-        if not 0 <= shard < shards:
-            problem = f"{shard} is out of range; of {shards} shards it is 0 to {shards - 1}"
-            raise UsageError(problem, parameter="shard")
-        if (workers, engine, force) != (None, "local", False):
-            problem = "makes one part in this process; leave out workers, engine and force=True"
-            raise UsageError(problem, parameter="shard")
+    _check_counts(shards, shard, workers)
+    if shard is not None and (workers, engine, force) != (None, "local", False):
+        problem = "makes one part in this process; leave out workers, engine and force=True"
+        raise UsageError(problem, parameter="shard")
     folder = Path(folder)
     part_folder.check_part_folder(folder, precision)
     names, text_field = split_text_column(list_of_names(files), text_field)
@@ -335,6 +329,15 @@ def embed_parts(
         remove_leftovers(folder)  # of processes that were killed
     existing = len(part_folder.parts_in(folder, shards))
     return PartsResult(folder, manifest, missing, existing, time.perf_counter() - start)
+
+
+def _check_counts(shards: int, shard: int | None, workers: int | None) -> None:
+    for name, number in (("shards", shards), ("workers", workers)):
+        if number is not None and not 1 <= number <= 99_999:
+            raise UsageError(f"must be 1 to 99,999, got {number}", parameter=name)
+    if shard is not None and not 0 <= shard < shards:
+        problem = f"{shard} is out of range; of {shards} shards it is 0 to {shards - 1}"
+        raise UsageError(problem, parameter="shard")
 
 
 def _find_reachable(names: Sequence[str]) -> list[str]:

@@ -95,19 +95,14 @@ class TorchEncoder(Encoder):
         #: An exported model that computes the vectors, pooling included, in the backbone's place;
         #: None: torch computes them.
         self.graph: Graph | None = graphs[0] if graphs else None
-        self._several: list[TorchEncoder] = []
         self._biases: dict[int, Tensor] = {}
         with used_extensions() as used:
-            prompt = recipe.parts.prompt
-            if prompt.name == "mean":
-                for number, part in enumerate(prompt["prompts"]):
-                    single = recipe.replace(prompt=str(part), transforms=())
-                    of_part = graphs[number : number + 1]
-                    self._several.append(TorchEncoder(single, backbone, tensors, graphs=of_part))
+            self._several = _encoders_of_mean(recipe, backbone, tensors, graphs)
+            if self._several:
                 self.prompt = self._several[0].prompt
                 written = "mean:" + " || ".join(part.prompt.spec for part in self._several)
             else:
-                self.prompt = build_prompt(prompt, backbone, tensors)
+                self.prompt = build_prompt(recipe.parts.prompt, backbone, tensors)
                 written = self.prompt.spec
             template = self.prompt.template
             self.pooling = build_pooling(recipe.parts.pooling, backbone, tensors, template)
@@ -424,6 +419,24 @@ class TorchEncoder(Encoder):
             blank = " " if tokenizer.start_blank else ""
             count = len(tokenizer.start) + len(tokenizer.encode([blank + text])[0])
         return str(self.recipe.parts.pooling.counted_from(count))
+
+
+def _encoders_of_mean(
+    recipe: Recipe,
+    backbone: Backbone,
+    tensors: Mapping[str, Tensor],
+    graphs: Sequence[Graph],
+) -> list[TorchEncoder]:
+    """Return an encoder for each prompt of a mean, without transforms; none for a single prompt."""
+    prompt = recipe.parts.prompt
+    if prompt.name != "mean":
+        return []
+    encoders = []
+    for number, part in enumerate(prompt["prompts"]):
+        single = recipe.replace(prompt=str(part), transforms=())
+        graph = graphs[number : number + 1]
+        encoders.append(TorchEncoder(single, backbone, tensors, graphs=graph))
+    return encoders
 
 
 def build_encoder(

@@ -177,19 +177,20 @@ class PartsManifest(Manifest):
 
     def check_same(self, other: "PartsManifest", folder: Path) -> None:
         """Refuse to continue a folder with another encoder, other settings or other inputs."""
-        begun_name, given_name = tell_apart(
-            (self.name, self.fingerprint), (other.name, other.fingerprint)
-        )
-        given_name = begun_name if self.fingerprint == other.fingerprint else given_name
-        begun_options, given_options = (
-            {"model": name, "shards": each.shards, "dtype": each.model.get("dtype")}
-            | {"backend": each.model.get("backend")}
-            | vars(each.settings)
-            for each, name in ((self, begun_name), (other, given_name))
-        )
-        for name, value in begun_options.items():
-            if value != given_options[name]:
-                problem = f"{name} {shorten(value)}, not {shorten(given_options[name])}"
+        models = tell_apart((self.name, self.fingerprint), (other.name, other.fingerprint))
+        if self.fingerprint == other.fingerprint:
+            models = self.name, self.name
+        options: dict[str, tuple[Any, Any]] = {
+            "model": models,
+            "shards": (self.shards, other.shards),
+            "dtype": (self.model.get("dtype"), other.model.get("dtype")),
+            "backend": (self.model.get("backend"), other.model.get("backend")),
+        }
+        for name, value in vars(self.settings).items():
+            options[name] = value, getattr(other.settings, name)
+        for name, (begun, given) in options.items():
+            if begun != given:
+                problem = f"{name} {shorten(begun)}, not {shorten(given)}"
                 raise UsageError(
                     f"{folder} was started with {problem}; use the same, or another folder"
                 )
