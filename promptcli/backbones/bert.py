@@ -73,9 +73,7 @@ class BertConfig:
 
 
 def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | None:
-    """Return the content of a ``config.json`` as this file's configuration; None if the model needs
-    transformers.
-    """
+    """Return the configuration in a ``config.json``, or None if the model needs transformers."""
     plan = FAMILIES[family].plan
     if (
         plan is None
@@ -99,9 +97,8 @@ class BertOutput:
     """The output of a pass."""
 
     last_hidden_state: Tensor  #: (n, t, d), or (n, 1, d) at the slots
-    hidden_states: tuple[
-        Tensor, ...
-    ] = ()  #: on request: the first layer's input, then every layer's output
+    #: on request: the first layer's input, then every layer's output
+    hidden_states: tuple[Tensor, ...] = ()
 
 
 def _table(rows: int, width: int, pad: int | None = None) -> nn.Embedding:
@@ -136,7 +133,7 @@ class _Embeddings(nn.Module):
 
 
 class _SelfAttention(nn.Module):
-    """The heads of a layer; ``maps`` names the linear maps to queries, keys and values."""
+    """The heads of a layer; ``maps`` are the names of the linear maps to queries, keys, values."""
 
     def __init__(
         self, config: BertConfig, maps: tuple[str, str, str] = ("query", "key", "value")

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from promptcli.backbones import kernels
 from promptcli.errors import UsageError, unknown
 
-TF32 = (  #: Float32 with matrix products on a GPU of operands rounded to 10 bits of mantissa
-    "tf32"
-)
+#: Float32 whose matrix products, on a GPU, round their operands to 10 bits of mantissa.
+TF32 = "tf32"
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,

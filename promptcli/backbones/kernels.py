@@ -52,10 +52,9 @@ def _is_amd() -> bool:
 
 @functools.cache
 def mkl_is_slow() -> bool:
-    """Return whether MKL, which torch calls for float32 products, leaves half of the CPU's vector
-    units idle.
+    """Return whether oneDNN should compute the float32 products that torch leaves to MKL.
 
-    That is so on AMD's CPUs with AVX-512. False if oneDNN cannot take the products over.
+    On AMD's CPUs with AVX-512 MKL leaves half of the vector units idle.
     """
     if _AVX512 is None or _ONEDNN_LINEAR is None or not _HAS_ONEDNN:
         return False
@@ -80,11 +79,10 @@ def attention_with_logsumexp(
     scale: float,
     softcap: float | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output (n, h, t, d/h) and the logsumexp over keys (n, h, t) float32 of one
-    attention.
+    """Return an attention's output (n, h, t, d/h) and its logsumexp over keys (n, h, t) float32.
 
-    A fused kernel computes both without the matrix (n, h, t, t), where the device has one and
-    scores are not capped.
+    If the device has a fused kernel, and scores are not capped, the matrix (n, h, t, t) is never
+    made.
     """
     kernel = _FUSED.get(query.device.type)
     learned = mask is not None and mask.requires_grad  # the kernels have no gradient of a mask
@@ -101,7 +99,7 @@ def attention_with_logsumexp(
 def scores(
     query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None
 ) -> Tensor:
-    """Return the scaled, capped and masked dot products, (n, h, t, t) float32."""
+    """Return the scaled, capped and masked dot products (n, h, t, t) float32 of an attention."""
     products = cap_scores((query @ key.transpose(-1, -2)).float() * scale, softcap)
     if mask is None:
         return products

@@ -14,7 +14,7 @@ _ID_BYTES = array(_INTEGER).itemsize
 
 
 class RaggedIds:
-    """n rows of token ids, one after the other; a row taken out of them is a list."""
+    """n rows of token ids, one after the other; indexing returns a row as a list."""
 
     def __init__(self, ids: np.ndarray, lengths: np.ndarray) -> None:
         self.ids = ids  #: (sum of lengths,) int32
@@ -39,7 +39,7 @@ class RaggedIds:
 
     @classmethod
     def ended_by(cls, end: int | None, ids: np.ndarray) -> "RaggedIds":
-        """Return the rows that an id ends in an array, without it."""
+        """Return the rows of an array in which the id ``end`` closes each row, without it."""
         stays = ids != end
         lengths = np.flatnonzero(~stays)
         lengths[1:] -= lengths[:-1] + 1

@@ -32,7 +32,7 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Processes of this machine: only this one, one for each GPU, or the chosen number."""
+    """Makes parts in this process, in one process for each GPU, or in the chosen number."""
 
     def check(self, address: str | None) -> None:
         """Refuse the address of a cluster."""

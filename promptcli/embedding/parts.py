@@ -1,8 +1,7 @@
-"""Parts of a folder, made by any process that holds the job, and the worker processes of this
-machine.
+"""The parts of a folder, made by this process or by worker processes of this machine.
 
-A part is a range of rows determined by the inputs and the number of shards; its bytes depend on
-nothing else.
+The inputs and the number of shards determine the rows of a part, and its bytes depend on nothing
+else.
 """
 
 import gc
@@ -46,8 +45,9 @@ CONTEXT: Any = multiprocessing.get_context("spawn")
 
 
 def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None = None) -> Choice:
-    """Return a model in a form that any process can open from any folder: the user's choice, or the
-    choice that opened an encoder of that provenance.
+    """Return a choice of the model that any process can open from any folder.
+
+    Dtype and backend are those of an encoder's ``provenance``, else those that the user chose.
     """
     entry = loading.entry_of(model)
     backbone = portable_name(entry.recipe.backbone)

@@ -1,6 +1,6 @@
-"""The stream from sentences to vectors: windows in, rows out; a vector file with its manifest.
+"""Rows of sentences into a vector file with its manifest, or into a stream.
 
-One window of sentences is held at a time, for inputs of any length.
+Sentences are read and encoded in windows, so that an input of any length fits into memory.
 """
 
 import functools
@@ -83,7 +83,7 @@ def embed_file(
 
 
 def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
-    """Return the fields of every manifest of vectors."""
+    """Return what every manifest says of the encoder and the settings."""
     return Manifest(
         dim=encoder.width,
         settings=settings,

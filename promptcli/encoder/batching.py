@@ -1,6 +1,7 @@
-"""Batches of model inputs: sorted by length, under a token budget, with little padding. A CPU
-computes several batches at a time, with a few threads each, which wait less for each other. The
-vectors are put back in order.
+"""Batches of model inputs: sorted by length, under a token budget, with little padding.
+
+A CPU computes several batches at a time, with a few threads each: few threads wait less for each
+other.
 """
 
 import contextvars
@@ -83,7 +84,7 @@ def token_budget(device: torch.device, width: int) -> int:
 
 
 class BatchSplitter:
-    """Splits batches that do not fit into memory, and all later batches with as many tokens."""
+    """Splits a batch that does not fit into memory, and all later batches with as many tokens."""
 
     def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
         self._lengths = lengths

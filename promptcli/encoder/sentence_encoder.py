@@ -48,8 +48,8 @@ Option = str | int | bool | Progress | None  #: value of an argument of ``encode
 class Encoder(abc.ABC):
     """Sentences in, vectors out; ``promptcli.load`` opens one.
 
-    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Nothing
-    in it changes what it encodes, so several threads may call it.
+    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Several
+    threads may call it.
 
     A recipe's prompt is a template around the sentence, or learned vectors. What
     sentence-transformers calls prompts, the arguments ``prompt`` and ``prompt_name`` of ``encode``

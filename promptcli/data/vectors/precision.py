@@ -1,4 +1,4 @@
-"""Quantization of vectors (half floats, 8-bit buckets, one bit a number), its inverse and its loss.
+"""Quantization of vectors (half floats, 8-bit buckets, one bit a number), and its loss.
 
 Buckets and bits are those of sentence-transformers' ``quantize_embeddings``.
 """
@@ -61,7 +61,7 @@ def _signs(stored: NDArray[Any], ranges: Floats) -> Floats:
     return bits.astype(np.float32) * 2 - 1
 
 
-#: Bit that makes a byte of ``_bits`` one less 128, as int8.
+#: Flipping this bit turns a byte of ``_bits``, read as int8, into its value less 128.
 _SIGN = np.int8(-128)
 
 
@@ -76,7 +76,7 @@ class Precision:
     store: Callable[[Floats, Floats], NDArray[Any]]  #: takes vectors (n, d) and ranges
     restore: Callable[[NDArray[Any], Floats], Floats]  #: takes stored numbers and ranges
     ranged: bool = False  #: whether the stored numbers cannot be read without the ranges
-    packed: bool = False  #: Eight numbers a byte, zeros at the end: (n, ceil(d / 8)).
+    packed: bool = False  #: whether a byte holds eight numbers: (n, ceil(d / 8)), zeros at the end
 
 
 PRECISIONS: dict[str, Precision] = {
@@ -111,9 +111,9 @@ class QuantizedVectors:
 def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> QuantizedVectors:
     """Return vectors (n, d) in fewer bytes.
 
-    ``int8`` is the number, less 128, of the 255th parts of a dimension's range below the value;
-    ``binary`` (int8) and ``ubinary`` (uint8) are whether a value is above 0, eight a byte: the same
-    bytes as sentence-transformers'.
+    For ``int8`` each dimension's range is cut into 255 equal parts, and the number of parts below
+    the value, less 128, is stored. ``binary`` (int8) and ``ubinary`` (uint8) store whether a value
+    is above 0, eight values a byte. The bytes are the same as sentence-transformers'.
 
     Args:
         vectors: (n, d) float32.
@@ -156,10 +156,10 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
 
 @dataclass(frozen=True)
 class Loss:
-    """The difference between restored and original vectors, on some rows of the first window."""
+    """How much restored vectors differ from the original ones, on some rows of the first window."""
 
     rows: int
-    recall_at_10: float  #: by each row's 10 nearest other rows by cosine
+    recall_at_10: float  #: share of each row's 10 nearest other rows, by cosine, that stay so
 
 
 class Quantizer:
