@@ -4,20 +4,15 @@ The input is checked before torch loads.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
-from promptcli.data import vectors
 from promptcli.data.arguments import check_texts
 from promptcli.data.csv_options import stored_options
 from promptcli.data.input_files import (
-    STANDARD,
     check_sentence,
     find_inputs,
     names_file,
@@ -25,49 +20,38 @@ from promptcli.data.input_files import (
     split_text_column,
 )
 from promptcli.data.layouts import TEXT, ColumnChoice
-from promptcli.data.rows import open_rows
-from promptcli.data.vectors import EmbedReport, EmbedSettings, part_folder
 from promptcli.embedding.engines import ENGINES
-from promptcli.embedding.splitting import Splitter
-from promptcli.embedding.writing import WINDOW, embed_file, manifest_of
-from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import UsageError, counted, if_stopped, look_up
-from promptcli.models import loading
-from promptcli.models.cosines import cosines_of_pairs
-from promptcli.models.language import note_unread
-from promptcli.models.loading import Model
 from promptcli.notes import is_offline, note, stage
 from promptcli.settings import list_of_names
-from promptcli.storage.files import check_output, remove_leftovers
+from promptcli.storage.files import remove_leftovers
 from promptcli.storage.locks import in_use
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-@dataclass(frozen=True)
-class EmbedResult:
-    """The result of ``embed`` on a file."""
-
-    output: Path | None  #: the vector file; None: a stream
-    encoder: Encoder
-    report: EmbedReport
-    seconds: float | None  #: None: the same call had made the file before
+    from promptcli.data.vectors import part_folder
+    from promptcli.embedding.writing import EmbedResult
+    from promptcli.models.loading import Model
 
 
 @overload
 def embed(
     source: list[str] | tuple[str, ...],
     output: None = None,
-    model: Model = "mini",
+    model: "Model" = "mini",
     *,
     device: str | None = None,
     dtype: str | None = None,
     normalize: bool = False,
     batch_size: int | None = None,
-) -> NDArray[np.float32]: ...
+) -> "NDArray[np.float32]": ...
 @overload
 def embed(
     source: str | Path | BinaryIO,
     output: str | Path | BinaryIO | None = None,
-    model: Model = "mini",
+    model: "Model" = "mini",
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -80,11 +64,11 @@ def embed(
     force: bool = False,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
-) -> EmbedResult: ...
+) -> "EmbedResult": ...
 def embed(
     source: Any,
     output: str | Path | BinaryIO | None = None,
-    model: Model = "mini",
+    model: "Model" = "mini",
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -97,7 +81,7 @@ def embed(
     force: bool = False,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
-) -> EmbedResult | NDArray[np.float32]:
+) -> "EmbedResult | NDArray[np.float32]":
     """Encode sentences: a list into an array, a file into a vector file.
 
     Row i of the vectors is sentence i of a list, or line i of a file, from 0; blank lines keep
@@ -144,6 +128,11 @@ def embed(
     """
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"must be at least 1, got {batch_size}", parameter="batch_size")
+    from promptcli.data.vectors import EmbedSettings
+    from promptcli.embedding.writing import embed_source
+    from promptcli.encoder.sentence_encoder import Encoder
+    from promptcli.models import loading
+
     if isinstance(model, Encoder) and {device, dtype} - {None, "auto"}:
         raise UsageError(
             "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
@@ -167,59 +156,7 @@ def embed(
     settings = EmbedSettings(
         text_field, id_field, normalize, precision, split, stored_options(csv), skip_bad
     )
-    return _embed_rows(source, output, settings, open_encoder, batch_size=batch_size, force=force)
-
-
-def _embed_rows(
-    source: Path | BinaryIO,
-    output: str | Path | BinaryIO | None,
-    settings: EmbedSettings,
-    open_encoder: Callable[..., Encoder],
-    *,
-    batch_size: int | None,
-    force: bool,
-) -> EmbedResult:
-    """Encode the rows of a file or a stream into a vector file or a stream."""
-    path = source if isinstance(source, Path) else STANDARD
-    target = vectors.choose_output(path, output, settings)
-    earlier = None
-    if target is not None and not force:
-        earlier = vectors.reusable_manifest(target, path, settings)
-    fields = settings.fields
-    with open_rows(source, fields, csv=settings.csv, skip_bad=settings.skip_bad) as rows:
-        if target is not None:
-            check_output(target, force=force or earlier is not None)
-        count = rows.total()
-        calibration = _texts(path, fields, settings.csv, again=True) if path.is_file() else ()
-        encoder = open_encoder(rows=count, calibration=calibration)
-        if target is not None and earlier is not None:
-            if (earlier.fingerprint, earlier.model) == (encoder.fingerprint, encoder.provenance):
-                return EmbedResult(target, encoder, earlier.report, None)
-            check_output(target, force=False)  # another encoder made it
-        start = time.perf_counter()
-        if settings.split:
-            rows = replace(rows, batches=Splitter(encoder).batches(rows))
-            count = None
-        with stage("embed", count) as advance:
-            written = target or cast(BinaryIO, output)
-            report = embed_file(
-                encoder,
-                rows,
-                written,
-                settings,
-                batch_size=batch_size,
-                force=force,
-                progress=advance,
-            )
-    return EmbedResult(target, encoder, report, time.perf_counter() - start)
-
-
-def _texts(
-    path: str | Path, fields: ColumnChoice, csv: Mapping[str, Any] | None, *, again: bool = False
-) -> Iterator[str]:
-    """Yield a file's sentences, read lazily."""
-    with open_rows(path, fields, csv=csv, again=again) as rows:
-        yield from rows.texts()
+    return embed_source(source, output, settings, open_encoder, batch_size=batch_size, force=force)
 
 
 @dataclass(frozen=True)
@@ -227,7 +164,7 @@ class PartsResult:
     """The result of ``embed_parts``."""
 
     folder: Path
-    manifest: part_folder.PartsManifest
+    manifest: "part_folder.PartsManifest"
     made: list[int]  #: the shards made by this call
     parts: int  #: that exist
     seconds: float
@@ -242,7 +179,7 @@ def embed_parts(
     files: str | Path | Sequence[str | Path],
     folder: str | Path,
     shards: int,
-    model: Model = "mini",
+    model: "Model" = "mini",
     *,
     shard: int | None = None,
     workers: int | None = None,
@@ -283,6 +220,10 @@ def embed_parts(
         UsageError: Options that do not go together, or a folder that was begun with other options.
         PromptcliError: A part could not be made; finished parts stay.
     """
+    from promptcli.data.vectors import EmbedSettings, part_folder
+    from promptcli.embedding.writing import manifest_of
+    from promptcli.models import loading
+
     look_up("engine", engine, ENGINES)
     _check_counts(shards, shard, workers)
     if shard is not None and (workers, engine, force) != (None, "local", False):
@@ -352,7 +293,7 @@ def _find_reachable(names: Sequence[str]) -> list[str]:
 
 def embed_dataset(
     dataset: Any,
-    model: Model = "mini",
+    model: "Model" = "mini",
     *,
     text_field: str | None = None,
     column: str = "embedding",
@@ -401,7 +342,7 @@ def embed_dataset(
 def compare_rows(
     first: str | Path,
     second: str | Path,
-    model: Model | None = None,
+    model: "Model | None" = None,
     *,
     text_field: str | None = None,
     csv: Mapping[str, Any] | None = None,
@@ -416,6 +357,11 @@ def compare_rows(
         text_field: Column of the sentence, as for ``embed``.
         csv: As for ``embed``.
     """
+    from promptcli.embedding.writing import WINDOW, read_texts
+    from promptcli.models import loading
+    from promptcli.models.cosines import cosines_of_pairs
+    from promptcli.models.language import note_unread
+
     names = str(first), str(second)
     sentences = [name for name in names if not names_file(name)]
     for sentence in sentences:
@@ -423,7 +369,7 @@ def compare_rows(
     if len(sentences) == 1:
         raise UsageError(f"{sentences[0]!r} is not a file; give two files or two sentences")
     fields = ColumnChoice(text=text_field)
-    lefts, rights = ([name] if sentences else list(_texts(name, fields, csv)) for name in names)
+    lefts, rights = ([name] if sentences else list(read_texts(name, fields, csv)) for name in names)
     if len(lefts) != len(rights):
         raise UsageError(
             f"{first} has {len(lefts):,} rows and {second} has {len(rights):,}; give the same"

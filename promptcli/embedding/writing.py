@@ -5,39 +5,107 @@ Sentences are read and encoded in windows, so that an input of any length fits i
 
 import functools
 import importlib.metadata
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 import promptcli
-from promptcli.data.layouts import ID, TEXT
-from promptcli.data.rows import RowBatch, Rows, windows
+from promptcli.data.input_files import STANDARD
+from promptcli.data.layouts import ID, TEXT, ColumnChoice
+from promptcli.data.rows import RowBatch, Rows, open_rows, windows
 from promptcli.data.vectors import (
     EmbedReport,
     EmbedSettings,
     HashedFile,
     Manifest,
     VectorManifest,
+    choose_output,
     escape_name,
     format_of,
     manifest_path,
+    reusable_manifest,
 )
 from promptcli.data.vectors.formats import VECTOR_FORMATS, Sink, closing_sink
 from promptcli.data.vectors.precision import PRECISIONS, Quantizer, unit
+from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
 from promptcli.models.language import note_unread
-from promptcli.notes import Advance
-from promptcli.storage.files import atomic_path, sha256, sync
+from promptcli.notes import Advance, stage
+from promptcli.storage.files import atomic_path, check_output, sha256, sync
 from promptcli.storage.typed_documents import to_json
 
 #: Sentences in a window: enough that sorting by length inside it fills every batch well.
 WINDOW = 8192
 #: Characters in a window, so that very long lines do not fill the memory.
 WINDOW_CHARACTERS = 8 << 20
+
+
+@dataclass(frozen=True)
+class EmbedResult:
+    """The result of ``embed`` on a file."""
+
+    output: Path | None  #: the vector file; None: a stream
+    encoder: Encoder
+    report: EmbedReport
+    seconds: float | None  #: None: the same call had made the file before
+
+
+def embed_source(
+    source: Path | BinaryIO,
+    output: str | Path | BinaryIO | None,
+    settings: EmbedSettings,
+    open_encoder: Callable[..., Encoder],
+    *,
+    batch_size: int | None,
+    force: bool,
+) -> EmbedResult:
+    """Encode the rows of a file or a stream into a vector file or a stream."""
+    path = source if isinstance(source, Path) else STANDARD
+    target = choose_output(path, output, settings)
+    earlier = None
+    if target is not None and not force:
+        earlier = reusable_manifest(target, path, settings)
+    fields = settings.fields
+    with open_rows(source, fields, csv=settings.csv, skip_bad=settings.skip_bad) as rows:
+        if target is not None:
+            check_output(target, force=force or earlier is not None)
+        count = rows.total()
+        calibration = read_texts(path, fields, settings.csv, again=True) if path.is_file() else ()
+        encoder = open_encoder(rows=count, calibration=calibration)
+        if target is not None and earlier is not None:
+            if (earlier.fingerprint, earlier.model) == (encoder.fingerprint, encoder.provenance):
+                return EmbedResult(target, encoder, earlier.report, None)
+            check_output(target, force=False)  # another encoder made it
+        start = time.perf_counter()
+        if settings.split:
+            rows = replace(rows, batches=Splitter(encoder).batches(rows))
+            count = None
+        with stage("embed", count) as advance:
+            written = target or cast(BinaryIO, output)
+            report = embed_file(
+                encoder,
+                rows,
+                written,
+                settings,
+                batch_size=batch_size,
+                force=force,
+                progress=advance,
+            )
+    return EmbedResult(target, encoder, report, time.perf_counter() - start)
+
+
+def read_texts(
+    path: str | Path, fields: ColumnChoice, csv: Mapping[str, Any] | None, *, again: bool = False
+) -> Iterator[str]:
+    """Yield a file's sentences, read lazily."""
+    with open_rows(path, fields, csv=csv, again=again) as rows:
+        yield from rows.texts()
 
 
 def embed_file(

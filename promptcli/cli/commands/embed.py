@@ -27,7 +27,8 @@ from promptcli.notes import note_counts
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
-    from promptcli.embedding import EmbedResult, PartsResult
+    from promptcli.embedding import PartsResult
+    from promptcli.embedding.writing import EmbedResult
 
 _PARTS = "Parts"
 
