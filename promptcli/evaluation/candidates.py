@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,47 +46,33 @@ class Candidate:
         return replace(self, label=replace(self.label, recipe=name), encoder=encoder)
 
 
-def name_given(model: Model) -> str | None:
-    """Return the name the model was given by, if any."""
-    if isinstance(model, Choice):
-        model = model.model
-    if isinstance(model, Encoder) and model.name in loading.open_registry().names():
-        return model.name
-    if isinstance(model, str | Path):
-        return str(model)
-    return None
-
-
 def open_candidates(
     models: Sequence[Model],
 ) -> tuple[list[Label], dict[Label, Candidate], dict[Label, PromptcliError]]:
     """Return the label of each model, the candidates, and why other models are not candidates.
 
-    Two words for one recipe have two labels. Candidates of one backbone share it.
+    Two names of one recipe have two labels. Candidates of one backbone share it.
     """
+    saved = set(loading.open_registry().names())
     labels: list[Label] = []
     opened: dict[Label, Candidate] = {}
-    given: dict[Label, str | int] = {}  # the word that names a candidate, else its identity
+    identities: dict[Label, str | int] = {}  # the name by which a candidate was given, or its id
     refused: dict[Label, PromptcliError] = {}
     for model in models:
-        word = name_given(model)
-        label = Label(word or str(model), "")
-        identity = word or id(model)
+        name = _name_of(model, saved)
+        label = Label(name or str(model), "")
+        identity = name or id(model)
         try:
             entry = entry_of(model)
-            label = _label(model, word, entry)
-            if given.setdefault(label, identity) != identity:
-                label = replace(label, recipe=f"{label.recipe} ({word or len(labels) + 1})")
+            label = _label(model, name, entry, is_saved=name in saved)
+            if identities.setdefault(label, identity) != identity:
+                label = replace(label, recipe=f"{label.recipe} ({name or len(labels) + 1})")
             if label not in opened:
                 peers = [candidate.encoder for candidate in opened.values()]
                 opened[label] = _open(model, entry, label, peers)
         except PromptcliError as error:
-            is_missing = isinstance(error, NotFoundError)
-            if is_missing and word is not None and os.path.isfile(split_columns(word)[0]):
-                raise UsageError(
-                    f"{word} is a file, not a model; graded pairs are a task:"
-                    f" `promptcli eval MODEL --task {word}`"
-                ) from None
+            if isinstance(error, NotFoundError) and name is not None:
+                _check_not_pairs(name)
             if not isinstance(error, WrongKindError) and len(models) > 1 and label not in refused:
                 note(f"{label.recipe or label.model} is left out: {error}")
             refused.setdefault(label, error)
@@ -94,16 +80,35 @@ def open_candidates(
     return labels, opened, refused
 
 
-def _label(model: Model, word: str | None, entry: Entry) -> Label:
-    """Return a model's name in results: its own name, or for a recipe the backbone's."""
-    is_saved = word in loading.open_registry().names()
-    is_named = is_saved or (word is not None and bool(entry.provenance))
+def _name_of(model: Model, saved: Collection[str]) -> str | None:
+    """Return the name by which a model was given, if any."""
+    if isinstance(model, Choice):
+        model = model.model
+    if isinstance(model, Encoder) and model.name in saved:
+        return model.name
+    if isinstance(model, str | Path):
+        return str(model)
+    return None
+
+
+def _label(model: Model, name: str | None, entry: Entry, *, is_saved: bool) -> Label:
+    """Return a model's label in results: its own name, or for a recipe the backbone's."""
+    is_named = is_saved or (name is not None and bool(entry.provenance))
     is_changed = isinstance(model, Choice) and bool(model.changes)
     return Label(
-        str(word) if is_named else entry.recipe.backbone,
+        str(name) if is_named else entry.recipe.backbone,
         recipe_name(entry.recipe),
         entry=is_saved and not is_changed,
     )
+
+
+def _check_not_pairs(name: str) -> None:
+    """Refuse a file in place of a model: it may hold graded pairs."""
+    if os.path.isfile(split_columns(name)[0]):
+        raise UsageError(
+            f"{name} is a file, not a model; graded pairs are a task:"
+            f" `promptcli eval MODEL --task {name}`"
+        ) from None
 
 
 def _open(model: Model, entry: Entry, label: Label, peers: Sequence[TorchEncoder]) -> Candidate:
