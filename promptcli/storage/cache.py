@@ -33,19 +33,21 @@ class Cache:
         self._values = folder / "values.sqlite"
         self._is_kept = True
         self._fresh = fresh
-        self._renewed: set[str] = set()  # digests of keys
+        self._renewed: set[str] = set()
 
-    def is_hidden(self, key: Mapping[str, Any]) -> bool:
-        """Return whether the key's value may be of an earlier run, which a fresh cache hides."""
-        return self._fresh and digest(key) not in self._renewed
+    def is_hidden(self, name: str) -> bool:
+        """Return whether what is stored under a name may be of an earlier run, which a fresh cache
+        hides.
+        """
+        return self._fresh and name not in self._renewed
 
-    def renew(self, key: Mapping[str, Any]) -> None:
-        """Show the key's value from now on."""
-        self._renewed.add(digest(key))
+    def renew(self, name: str) -> None:
+        """Show what is stored under a name from now on."""
+        self._renewed.add(name)
 
     def get(self, key: Mapping[str, Any]) -> Any:
         """Return the value of a key, or None."""
-        if self._values.exists() and not self.is_hidden(key):
+        if self._values.exists() and not self.is_hidden(digest(key)):
             with contextlib.suppress(sqlite3.Error, ValueError):
                 for (value,) in self._execute("SELECT value FROM kept WHERE key = ?", digest(key)):
                     return json.loads(value)
@@ -53,7 +55,7 @@ class Cache:
 
     def put(self, key: Mapping[str, Any], value: Any) -> None:
         """Store a JSON-ready value."""
-        self.renew(key)
+        self.renew(digest(key))
         if not self._is_kept:
             return
         insert = "INSERT OR REPLACE INTO kept VALUES (?, ?)"

@@ -62,15 +62,17 @@ class FiguresCache(Cache):
         super().__init__(folder or home_folder() / "cache" / "figures", fresh=fresh)
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
-        if not self.is_hidden(key):
+        path = self._path(key, ".safetensors")
+        if not self.is_hidden(path.name):
             with contextlib.suppress(OSError, SafetensorError):
-                return load_file(self._path(key, ".safetensors"))
+                return load_file(path)
         return None
 
     def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        with atomic_path(self._path(key, ".safetensors")) as temporary:
+        path = self._path(key, ".safetensors")
+        with atomic_path(path) as temporary:
             save_tensors(tensors, temporary)
-        self.renew(key)
+        self.renew(path.name)
 
     @contextlib.contextmanager
     def training_folder(self, key: Mapping[str, Any]) -> Iterator[Path]:
@@ -80,10 +82,10 @@ class FiguresCache(Cache):
         """
         run = RunFolder(self._path(key, ".run"))
         with run.claim("the same work", "leave it out"):
-            if self.is_hidden(key):
+            if self.is_hidden(run.folder.name):
                 run.discard()
             run.folder.mkdir(exist_ok=True)
-            self.renew(key)
+            self.renew(run.folder.name)
             yield run.folder
             run.discard()
 

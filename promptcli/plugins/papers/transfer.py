@@ -258,38 +258,27 @@ def treebank(line: str) -> str:
 
 
 def _transfer(
-    folder: str,
-    read: Callable[[Path], Iterator[GoldRow]],
-    **splits: str,
+    folder: str, read: Callable[[Path], Iterator[GoldRow]], **splits: Sequence[str]
 ) -> TaskRow:
-    files = {split: listed.split() for split, listed in splits.items()}
-    read_all = partial(read_splits, folder=folder, splits=files, read=read, by_length=True)
+    read_all = partial(read_splits, folder=folder, splits=splits, read=read, by_length=True)
     return TaskRow("accuracy", read_all, folder, make=TransferTask.of)
 
 
-ROWS = {
-    "MR": _transfer("MR", read_polarity, all="rt-polarity.pos rt-polarity.neg"),
-    "CR": _transfer("CR", read_polarity, all="custrev.pos custrev.neg"),
-    "SUBJ": _transfer("SUBJ", read_polarity, all="subj.objective subj.subjective"),
-    "MPQA": _transfer("MPQA", read_polarity, all="mpqa.pos mpqa.neg"),
-    "SST-2": _transfer(
-        "SST/binary",
-        read_sentiment,
-        train="sentiment-train",
-        dev="sentiment-dev",
-        test="sentiment-test",
-    ),
-    "TREC": _transfer(
-        "TREC",
-        read_questions,
-        train="train_5500.label",
-        test="TREC_10.label",
-    ),
-    "MRPC": _transfer(
-        "MRPC",
-        read_paraphrases,
-        train="msr_paraphrase_train.txt",
-        test="msr_paraphrase_test.txt",
-    ),
-}
-MR, CR, SUBJ, MPQA, SST2, TREC, MRPC = (ROWS[name] for name in NAMES)
+MR = _transfer("MR", read_polarity, all=["rt-polarity.pos", "rt-polarity.neg"])
+CR = _transfer("CR", read_polarity, all=["custrev.pos", "custrev.neg"])
+SUBJ = _transfer("SUBJ", read_polarity, all=["subj.objective", "subj.subjective"])
+MPQA = _transfer("MPQA", read_polarity, all=["mpqa.pos", "mpqa.neg"])
+SST2 = _transfer(
+    "SST/binary",
+    read_sentiment,
+    train=["sentiment-train"],
+    dev=["sentiment-dev"],
+    test=["sentiment-test"],
+)
+TREC = _transfer("TREC", read_questions, train=["train_5500.label"], test=["TREC_10.label"])
+MRPC = _transfer(
+    "MRPC",
+    read_paraphrases,
+    train=["msr_paraphrase_train.txt"],
+    test=["msr_paraphrase_test.txt"],
+)
