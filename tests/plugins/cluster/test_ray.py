@@ -5,6 +5,7 @@ of vectors in a Ray data set.
 import importlib.util
 import os
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -130,8 +131,12 @@ def test_where_no_cluster_answers(place, run, monkeypatch):
     ray_engine.RayEngine().check(there)
     line = (*EMBED, "-o", "out", "--engine", "ray", "--address")
     refused(run(*line, "ray://x"), 2, "--address: 'ray://x'", "give the HOST:PORT")
-    monkeypatch.setattr(ray_engine, "_PATIENCE", 1)
-    refused(run(*line, "127.0.0.1:9"), 2, "--address: '127.0.0.1:9': no Ray answered in 1 s; give")
+
+    def waits(command, *, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(ray_engine.subprocess, "run", waits)
+    refused(run(*line, "127.0.0.1:9"), 2, "--address: '127.0.0.1:9': no Ray answered in 10 s; give")
     assert not Path("out").exists()
 
 
