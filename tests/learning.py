@@ -4,6 +4,7 @@ steps.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 
 import pytest
@@ -72,10 +73,20 @@ def configured_method(method, family="bert", **changes):
     return ConfiguredMethod(method, method.small.replace(**changes), "x", family)
 
 
+@functools.cache
+def _loaded(folder):
+    return load_backbone(folder, dtype=torch.float32)
+
+
+def fresh_backbone(folder, device="cpu"):
+    """Return a copy of a folder's backbone, which is read once: a training changes its own."""
+    return _loaded(str(folder)).to(torch.device(device))
+
+
 def learner_of(method, folder, supervised=False, *, device="cpu", models=None, **changes):
     """Return a learner of a method, given itself or by its name."""
     method = find_method(method, supervised=supervised) if isinstance(method, str) else method
-    backbone = load_backbone(str(folder), device=device, dtype=torch.float32)
+    backbone = fresh_backbone(folder, device)
     settings = small(method, **changes)
     configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
     return TrainableEncoder(configured, backbone, find_objective(method), models or {})

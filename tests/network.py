@@ -16,6 +16,8 @@ attempts: list[str] = []
 #: Called at every attempt.
 listeners: list[Callable[[], None]] = []
 
+_ASKING = ("socket.getaddrinfo", "socket.gethostbyname")
+_WATCHED = frozenset(("socket.connect", "socket.sendto", *_ASKING))
 _LOCAL = ("localhost", "::1", "0.0.0.0", "::", "", None)
 
 
@@ -35,17 +37,16 @@ def _is_address(host: Any) -> bool:
 
 
 def _audit(event: str, given: tuple[Any, ...]) -> None:
-    if event in ("socket.connect", "socket.sendto"):
-        # a path is a socket of this machine
-        if not isinstance(given[1], tuple) or _is_local(given[1][0]):
-            return
-        where = given[1]
-    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
-        if _is_local(given[0]) or _is_address(given[0]):
-            return
-        where = given[0]
-    else:
+    if event not in _WATCHED:  # of a million events nearly all
         return
+    if event in _ASKING:
+        where = given[0]
+        if _is_local(where) or _is_address(where):
+            return
+    else:
+        where = given[1]  # a path is a socket of this machine
+        if not isinstance(where, tuple) or _is_local(where[0]):
+            return
     for listener in listeners:
         listener()
     attempts.append(f"{event} {where}")

@@ -182,7 +182,7 @@ def test_what_is_shipped_of_other_texts_has_every_answer():
 
 
 def test_a_model_that_is_not_better_is_not_saved(texts, start, quick, run, home):
-    quick(learning_rate=0.0)
+    quick("pairs", "simcse", "dcpcse", "promptbert", learning_rate=0.0)
     ran = run("adapt", texts, "--name", "mine", "-m", "start")
     assert ran.code == 0
     assert "nothing learned" in ran.out and "not better" in ran.out
