@@ -212,7 +212,7 @@ def _read_input(name: str, words: list[str], folder: Path | None) -> str | list[
     form, about, default = _INPUTS[kind]
     if not words:
         if kind == "texts":
-            raise UsageError(f"{name} takes sentences; give some, in quotes")
+            raise UsageError(f"{name} takes sentences; give at least one, in quotes")
         if kind == "pairs" and folder is not None:
             about, default = "STS-B", _ALL_STS_B
         if about:

@@ -180,8 +180,8 @@ def _impact(backbone: Backbone, row: Tensor, advance: notes.Advance) -> Tensor:
     mask = backbone.tokenizer.mask
     if mask is None:
         raise UsageError(
-            f"backbone {backbone.name!r} has no mask token, so perturbed masking has nothing to"
-            " mask with"
+            f"backbone {backbone.name!r} has no mask token, which perturbed masking needs; give a"
+            " masked language model"
         )
     count = len(row) - 2  # N
     alone = torch.zeros(count, backbone.width, dtype=torch.float64, device=backbone.device)

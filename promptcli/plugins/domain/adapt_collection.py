@@ -12,7 +12,7 @@ from pathlib import Path
 
 from promptcli.data import training_data
 from promptcli.data.tasks import RetrievalTask, STSTask
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, counted
 from promptcli.plugins.domain.synthetic_queries import SyntheticCollection, SyntheticQuery
 
 #: Share of the queries, most queries, and most passages of the test part.
@@ -59,8 +59,9 @@ class CollectionSplit:
         )
         if not (test and development and training):
             raise UsageError(
-                f"the texts are of {len(queries_of)} documents, but learning and measuring take"
-                " three that share none; give the texts in more files, or a table with a text a row"
+                f"the texts come from {counted(len(queries_of), 'document')}, but training and"
+                " testing need at least three; give the texts in more files, or a table with one"
+                " text a row"
             )
         return cls(collection, training, development, test, seed)
 

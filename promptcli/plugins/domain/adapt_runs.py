@@ -201,7 +201,7 @@ class Trainings:
         models = loading.open_registry().names()
         done = {name for name in schedule.steps if self.run_name(name) in models}
         left = sum(schedule.seconds[name] for name in schedule.steps if name not in done)
-        notes.note(f"all of it takes about {in_minutes(left)}")
+        notes.note(f"the trainings take about {in_minutes(left)}")
         for number, name in enumerate(schedule.steps, 1):
             place = f"{number} of {len(schedule.steps)}"
             if name in done:

@@ -224,8 +224,8 @@ def _split_texts(files: list[str], title: str | None, start: str, seed: int) -> 
     language = main_language(collection.passages)
     if language != ENGLISH and start in loading.LANGUAGES:
         raise UsageError(
-            f"{loading.with_language(start)} has not learned {language}, in which the texts"
-            " seem to be; give a model that has, made by `promptcli train`",
+            f"{loading.with_language(start)} has not learned {language}, which seems to be the"
+            " language of the texts; give a model that has, made by `promptcli train`",
             parameter="start",
         )
     split = CollectionSplit.of(collection, seed)
@@ -332,7 +332,7 @@ def _reason(
             f"not better: {' and '.join(better_here)} found more in your texts but lost more than"
             f" the margin of {margin:g} points on others"
         )
-    return "not better: nothing that was tried finds more in documents that it has not seen"
+    return "not better: no training finds more in documents that it has not seen"
 
 
 def _plan(schedule: Schedule, trainings: Trainings) -> dict[str, Any]:

@@ -19,8 +19,8 @@ KEY = "OPENAI_API_KEY"
 _HEADS = ("model", "by", "nDCG@10", "", "to the best", "", "verdict", "sentences/s", "MB")
 _CAPTION = (
     "nDCG@10: 100 if the right passage always comes first, 0 if it is never among the first ten."
-    " Low figures are usual, since one passage counts where others would do: only the order of the"
-    " rows tells. ±: how far other such queries would move a figure (half of the 95% interval)"
+    " Low figures are usual, because other passages would also answer: compare the rows with each"
+    " other. ±: half of the 95% interval over other such queries"
 )
 _ADAPT_HEADS = (
     *("row", "your texts", "change", "verdict"),
@@ -123,17 +123,17 @@ def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
     best = _words(chosen.best)
     usable = chosen.best_here
     if usable is not chosen.best:
-        yield f"best is {best}, an endpoint, with which promptcli does not search"
+        yield f"best is {best}, but promptcli does not search with endpoints"
     yield f"take {_words(usable)}: {_search(usable.model, files, by=usable.by)}"
     as_good = [way for way in chosen.ways[1:] if way.is_as_good]
     if as_good:
         others = ", ".join(map(_words, as_good))
-        yield f"within chance of {best}: these queries do not tell it from {others}"
+        yield f"within chance of {best}: {others}"
     else:
         yield f"{best}: better than every other row beyond chance"
     if not any(query.grades for query in chosen.queries.queries):
         yield (
-            "the queries were made from the texts, and people ask in other words: try some"
+            "the queries were made from the texts, but people ask in other words: try some"
             " questions of your own before you decide"
         )
 
@@ -256,18 +256,18 @@ def _show_adapted(document: Mapping[str, Any]) -> None:
     for name, reason in document["left_out"].items():
         note(f"{name} was left out: {reason}")
     note(
-        "your texts: how far up the right passage comes for"
-        f" {document['queries']['test']:,} queries made from documents that were not learned from;"
-        " 100: always first (nDCG@10)"
+        f"your texts: nDCG@10 x 100 of {document['queries']['test']:,} queries made from documents"
+        " that were held out; 100: the right passage is always first"
     )
     note(
-        "demo pairs and guides: the same model on texts of others, graded pairs (Spearman x 100)"
-        " and questions (nDCG@10); a large loss there means that it forgot"
+        "demo pairs and guides: the same model on other texts, graded pairs (Spearman x 100) and"
+        " questions (nDCG@10 x 100); a large loss there means that it forgot"
     )
     note(
-        "change: against the model as it is; one smaller than its ± may be chance. So may one"
-        " slightly larger, since several were tried, and the verdict counts that. dcpcse begins at"
-        " the pre-trained backbone, as in its paper, and so lacks what the model had learned"
+        "change: the difference to the row `as it is`. A change smaller than its ± may be chance;"
+        " so may a slightly larger one, because several trainings were tried, and the verdict takes"
+        " that into account. dcpcse begins at the pre-trained backbone, as in its paper, so it"
+        " lacks what the model had learned"
     )
     result(document["reason"])
     files = document["files"]

@@ -51,11 +51,11 @@ class Endpoint:
         parts = _TYPED.fullmatch(typed)
         if parts is None:  # not shown: it may hold a key
             raise UsageError(
-                "a model of an endpoint is openai:URL#NAME, its URL without a key and a query, e.g."
-                " openai:https://api.openai.com/v1#text-embedding-3-small"
+                "the model of an endpoint is named openai:URL#NAME, with no key and no query in the"
+                " URL, e.g. openai:https://api.openai.com/v1#text-embedding-3-small"
             )
         if key and not re.fullmatch("[!-~]+", key.strip()):
-            raise UsageError("the endpoint's key holds a space, a line feed or a letter with marks")
+            raise UsageError("the endpoint's key must be ASCII characters without spaces")
         url, self.host, self.name = parts.groups()
         self.typed = typed
         self._url = f"{url.rstrip('/')}/embeddings"
@@ -137,13 +137,13 @@ class Endpoint:
         except (msgspec.MsgspecError, LookupError, RecursionError, ValueError):
             raise self._error("an answer that does not have OpenAI's form") from None
         if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
-            raise self._error("vectors without numbers, or with some that are not finite")
+            raise self._error("vectors that are empty, or have numbers that are not finite")
         return vectors
 
     def _error(self, reason: str) -> PromptcliError:
         shown = one_line(reason, _CHARACTERS_SHOWN)
         return PromptcliError(
-            f"{self.host}, {self.name}: {shown}; see that the URL, the name and the key are right"
+            f"{self.host}, {self.name}: {shown}; check the URL, the name and the key"
         )
 
 

@@ -239,7 +239,7 @@ class Service:
         if self.held_bytes > _MOST_HELD_BYTES and not is_alone:
             message = (
                 f"the server is busy: bodies and answers of {self.held_bytes >> 20} MiB are in"
-                " work; try again"
+                " memory; try again"
             )
             raise RequestError(429, message, code="too_many_bytes")
 

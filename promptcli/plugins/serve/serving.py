@@ -86,7 +86,7 @@ def serve(
         note(f"serving {names} at http://{host}:{listening.getsockname()[1]}")
         server.run([listening])
     if server.force_exit:
-        raise PromptcliError("ended at once; requests in work were dropped")
+        raise PromptcliError("ended at once; requests in progress were dropped")
     if service.dropped:
         note(f"stopped; requests not answered within {DRAIN_SECONDS} seconds: {service.dropped:,}")
     else:

@@ -230,7 +230,7 @@ def test_what_is_not_http_is_one_line(sent):
 
     threading.Thread(target=reply, daemon=True).start()
     odd = Endpoint(f"openai:http://127.0.0.1:{listening.getsockname()[1]}#x", None)
-    with listening, refusal("see that the URL", PromptcliError):
+    with listening, refusal("check the URL", PromptcliError):
         encode(odd, ["a"])
 
 
