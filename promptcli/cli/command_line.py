@@ -142,6 +142,8 @@ def _typed(parameter: Any) -> str:
 
 def group(name: str, about: str, *rows: Command) -> Commands:
     """Return a group of commands; the user types its name before theirs."""
+    for row in rows:
+        row.rich_help_panel = None
     commands: Any = {row.name: row for row in rows}
     return Commands(
         name=name,

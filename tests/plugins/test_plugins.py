@@ -163,3 +163,4 @@ def test_help_lists_the_commands_of_plugins_last():
         core, _, plugins = text.partition("─ Plug-ins ")
         assert all(f"│ {name} " in plugins for name in added)
         assert not any(f"│ {name} " in core for name in added)
+    assert "Plug-ins" not in CliRunner().invoke(command(), ["index", "--help"]).output
