@@ -7,7 +7,7 @@ progress handler ends a slow condition.
 import re
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,17 +68,12 @@ class Condition:
 
         ``go_on`` is called at intervals and may raise.
         """
-        self._check_types(store)
-        own = self._own_columns(store)
-        columns = [f"{sql} AS {name}" for name, (_, sql) in own.items()]
-        for name, kind in store.types.items():
-            if name.casefold() not in own:
-                column = quoted(name)
-                dates = " COLLATE dates" if kind == "date" else ""
-                columns.append(f"c.{column}{dates} AS {column}")
+        columns = _columns(store)
+        self._check_types({name: kind for name, (kind, _) in columns.items()})
+        shown = [f"{sql} AS {quoted(name)}" for name, (_, sql) in columns.items()]
         # from a common table expression, since SQLite also finds a rowid in a subquery
         query = (
-            f"WITH named AS (SELECT c._key AS _key, {', '.join(columns)} FROM columns c LEFT JOIN"
+            f"WITH named AS (SELECT c._key AS _key, {', '.join(shown)} FROM columns c LEFT JOIN"
             f" rows r ON r.key=c._key) SELECT _key FROM named WHERE (\n{self._sql}\n) ORDER BY _key"
         )
         end = time.monotonic() + SECONDS
@@ -108,24 +103,10 @@ class Condition:
             sql.set_authorizer(None)
         return np.array([key for (key,) in rows], np.int64)
 
-    def _own_columns(self, store: Store) -> dict[str, tuple[str, str]]:
-        """Return the types and the SQL of text and id.
-
-        In searched files, ``id`` is the table's column if it has one.
-        """
-        own = {TEXT: ("text", "r.text")}
-        if ID in store.types and store.one("SELECT source FROM rows LIMIT 1"):
-            return own
-        texts = "SELECT EXISTS(SELECT 1 FROM rows WHERE typeof(id)='text' OR part)"
-        # an integer also equals a quoted number
-        number = ("number", "CAST(r.id AS INTEGER)")
-        return {ID: ("text", _TEXT_ID) if store.one(texts) else number, **own}
-
-    def _check_types(self, store: Store) -> None:
+    def _check_types(self, types: Mapping[str, str]) -> None:
         """Refuse a comparison with a value of another type, which SQLite would silently accept."""
         shape = _TEXT.sub("'a'", self._sql)  # no column is named inside a text
-        own = {name: kind for name, (kind, _) in self._own_columns(store).items()}
-        for name, kind in {**store.types, **own}.items():
+        for name, kind in types.items():
             form, wanted = _WRONG[kind]
             column = rf"(?<![\w`])(?:{re.escape(name)}|`{re.escape(name)}`)(?![\w`])"
             if kind == "text" and re.search(rf"{column}{_ORDER}'\d{{4}}-\d\d", self._sql, re.I):
@@ -133,6 +114,25 @@ class Condition:
                 raise self._refusal(f"column {name!r} holds text, not dates; {hint}")
             if re.search(f"{column}{_OPERATOR}{form}", shape, re.I):
                 raise self._refusal(f"column {name!r} holds {kind}; compare it with {wanted}")
+
+
+def _columns(store: Store) -> dict[str, tuple[str, str]]:
+    """Return the type and the SQL of the columns that a condition may name, with id and text.
+
+    In searched files, ``id`` is the table's column if it has one.
+    """
+    own = {TEXT: ("text", "r.text")}
+    if not (ID in store.types and store.one("SELECT source FROM rows LIMIT 1")):
+        texts = "SELECT EXISTS(SELECT 1 FROM rows WHERE typeof(id)='text' OR part)"
+        # an integer also equals a quoted number
+        number = ("number", "CAST(r.id AS INTEGER)")
+        own[ID] = ("text", _TEXT_ID) if store.one(texts) else number
+    columns = {}
+    for name, kind in store.types.items():
+        if name.casefold() not in own:
+            dates = " COLLATE dates" if kind == "date" else ""
+            columns[name] = kind, f"c.{quoted(name)}{dates}"
+    return columns | own
 
 
 def _literal(quoted: "re.Match[str]") -> str:

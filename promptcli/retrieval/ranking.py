@@ -27,6 +27,8 @@ EQUAL = 1e-6
 ROUNDING = 5e-7
 #: Default cosine from which two rows are near-duplicates.
 NEAR = 0.95
+#: By 1 if a row is among the first by cosine, plus 2 if it is among the first by BM25.
+_FOUND_BY = np.array(["both", "meaning", "words", "both"])
 _PRODUCTS = 1 << 24  # products of vectors held at once
 _FEWEST = 8192  # fewest rows per block
 #: Of a hit ranked by both: the way that found it, its BM25, and its ranks by cosine and by words.
@@ -216,11 +218,11 @@ def join_rankings(
         scores += weight * bm25 / bm25.max()
     first = np.lexsort((keys, -scores.astype(np.float32)))[:k]
     ranks = cosine_ranks[first], bm25_ranks[first]
-    by_meaning, with_words = ((0 < each) & (each <= len(first)) for each in ranks)
+    by_meaning, by_bm25 = ((0 < each) & (each <= len(first)) for each in ranks)
     return JoinedRanking(
         keys[first],
         cosines[first].astype(np.float32),
-        np.where(by_meaning == with_words, "both", np.where(by_meaning, "meaning", "words")),
+        _FOUND_BY[by_meaning + 2 * by_bm25],
         bm25[first].astype(np.float32),
         *ranks,
     )

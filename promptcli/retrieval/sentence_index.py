@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
     from promptcli.retrieval.pairs import DuplicateGroup, Leaks
-    from promptcli.retrieval.sync import Synced
+    from promptcli.retrieval.sync import SyncResult
 
 WAYS = ("both", "meaning", "words")
 
@@ -507,7 +507,7 @@ class SentenceIndex:
         self._derived.update()
 
     @classmethod
-    def sync(cls, folder: str | Path, files: Any = None, **options: Any) -> "Synced":
+    def sync(cls, folder: str | Path, files: Any = None, **options: Any) -> "SyncResult":
         """Make an index equal to files, see ``promptcli.retrieval.sync.sync``."""
         from promptcli.retrieval.sync import sync
 
@@ -622,7 +622,7 @@ class SentenceIndex:
         units = None
         if way != "words" and vectors is not None:
             units = unit_rows(vectors)
-        elif way != "words":  # opened here: no one has to wait for it to write
+        elif way != "words":  # outside of a transaction, which would keep others from writing
             queries = self._encoder_of(before.origin).in_role("query")
             units = queries.encode(texts, normalize_embeddings=True)
         go_on()

@@ -49,7 +49,7 @@ class NewRows:
 
     ids: Sequence[int | str]
     texts: Sequence[Any]  #: None for each row with only a vector
-    parts: Sequence[int] = ()  #: number of the part of a row, from 1; 0 for a whole row
+    parts: Sequence[int] = ()  #: number of the part of a row, from 1; 0 (default): a whole row
     source: str | None = None  #: the file
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)  #: number, truth, date or text
@@ -57,38 +57,36 @@ class NewRows:
     are_numbered: bool = False  #: whether the ids are row numbers, which continue in an index
     read: int = 0  #: rows read for them, with the blank ones before them
 
+    def __post_init__(self) -> None:
+        self.parts = self.parts or [0] * len(self.ids)
+
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def names(self) -> list[str]:
         """The displayed ids."""
-        return [str(row_name(*each)) for each in zip(self.ids, self.all_parts, strict=True)]
-
-    @property
-    def all_parts(self) -> Sequence[int]:
-        """The number of each row's part."""
-        return self.parts or [0] * len(self)
+        return [str(row_name(*each)) for each in zip(self.ids, self.parts, strict=True)]
 
     @property
     def next_number(self) -> int:
         """The number after the highest numeric id."""
-        names = [str(name) for name in self.ids]
+        names = map(str, self.ids)
         numbers = (int(name) for name in names if name.isdecimal() and len(name) < 19)
         return max(numbers, default=-1) + 1
 
     def take(self, places: Sequence[int]) -> "NewRows":
         """Return the rows at some places."""
 
-        def taken(values: Sequence[Any]) -> list[Any]:
-            return [values[place] for place in places] if len(values) else []
+        def pick(values: Sequence[Any]) -> list[Any]:
+            return [values[place] for place in places]
 
         return replace(
             self,
-            ids=taken(self.ids),
-            texts=taken(self.texts),
-            parts=taken(self.parts),
-            columns={name: taken(values) for name, values in self.columns.items()},
+            ids=pick(self.ids),
+            texts=pick(self.texts),
+            parts=pick(self.parts),
+            columns={name: pick(values) for name, values in self.columns.items()},
             vectors=None if self.vectors is None else self.vectors[list(places)],
         )
 
@@ -232,7 +230,7 @@ class Store:
         """Append rows, in order."""
         keys = range(self.places, self.places + len(rows))
         sources = [rows.source] * len(rows)
-        records = zip(keys, rows.ids, rows.all_parts, rows.texts, sources, strict=True)
+        records = zip(keys, rows.ids, rows.parts, rows.texts, sources, strict=True)
         self.sql.executemany("INSERT INTO rows VALUES(?, ?, ?, ?, ?)", records)
         assert rows.vectors is not None
         self.file.write(self.places, rows.vectors)

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptcli.data.arguments import is_unicode
 from promptcli.data.csv_options import stored_options
@@ -57,7 +57,7 @@ class Counts:
 
 
 @dataclass
-class Synced:
+class SyncResult:
     """The changes of a sync."""
 
     index: SentenceIndex
@@ -66,6 +66,12 @@ class Synced:
     left_out: list[LeftOut] = field(default_factory=list)  #: files that were not read
     added: list[tuple[str, str]] = field(default_factory=list)  #: ids and texts of new rows
     removed: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the index has rows after the sync."""
+        counts = self.rows
+        return bool(counts.added + counts.changed + counts.renamed + counts.unchanged)
 
     def report(self) -> dict[str, object]:
         """Return the counts, JSON-ready."""
@@ -94,7 +100,7 @@ def sync(
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
     verbose: bool = False,
-) -> Synced:
+) -> SyncResult:
     """Make an index equal to files: passages of texts and rows of tables, and no others, under the
     ids FILE:LINES.
 
@@ -127,18 +133,18 @@ def sync(
     is_new = not (folder / DATABASE).exists()
     if is_new and files is None:
         raise NotFoundError(f"no index in {folder}; name the files")
-    with contextlib.ExitStack() as ended:
+    with contextlib.ExitStack() as created:
         if is_new:
-            index = SentenceIndex(ended.enter_context(creating(None if dry_run else folder)))
+            index = SentenceIndex(created.enter_context(creating(None if dry_run else folder)))
             before = Reading()
         else:
-            index = SentenceIndex.open(folder, model if not is_named(model) else None)
+            index = SentenceIndex.open(folder, None if is_named(model) else model)
             before = index.reading
             if index.synced is None:
                 raise UsageError(
                     "the index has rows that do not come from `index sync`; give another folder"
                 )
-        about = _sources(index.synced, files, ignore, exclude)
+        sources = _sources(index, files, ignore, exclude)
         reading = Reading(
             rows or before.rows,
             text_field or before.text_field,
@@ -146,37 +152,40 @@ def sync(
             split or before.split,
             stored_options(csv) or before.csv,
         )
-        found = find_files(about["names"], ignore=about["ignore"], exclude=about["exclude"])
+        found = find_files(sources.names, ignore=sources.ignore, exclude=sources.exclude)
         if is_new:
             index.begin_with(model, reading, lexical=lexical is not False)
         elif model is not None and is_named(model):
             _migrate(index, model, dry_run=dry_run)
-        settings: dict[str, Any] = {"synced": about, "reading": asdict(reading)}
-        if lexical is not None:
-            settings["lexical"] = lexical
-        work = _Sync(index, reading, settings, read_all=reading != before, skip_bad=skip_bad)
-        work.read(found)
+        changes = _Changes(index, reading, read_all=reading != before, skip_bad=skip_bad)
+        changes.read(found)
         if line := found.note(verbose=verbose):
             note(line)
-        work.compare()
+        changes.compare()
+        result = changes.result
+        if not result.has_rows:
+            raise UsageError(
+                f"no line to index in {', '.join(sources.names)}; give texts, tables, or folders of"
+                " them"
+            )
         if not yes and not dry_run:
-            work.check_going(folder)
-        work.note_changes()
+            changes.check_removals(folder)
+        changes.note_counts()
         if dry_run:
-            return work.result
+            return result
+        settings: dict[str, Any] = {"synced": asdict(sources), "reading": asdict(reading)}
+        if lexical is not None:
+            settings["lexical"] = lexical
         if is_new:
-            work.apply()
-        elif work.is_changed:
+            changes.write(settings)
+        elif changes.are_any(settings):
             with index.store.changing():
-                if index.store.generation != work.generation + 1:  # this change adds 1
-                    raise PromptcliError(
-                        f"{folder}: another process changed it while it ran; sync it again"
-                    )
-                work.apply()
+                changes.check_generation(folder)
+                changes.write(settings)
     if is_new:
-        work.result.index = SentenceIndex.open(folder, index._model)
-    work.result.index._derived.update()
-    return work.result
+        result.index = SentenceIndex.open(folder, index._model)
+    result.index._derived.update()
+    return result
 
 
 def _migrate(index: SentenceIndex, model: "Model", *, dry_run: bool) -> None:
@@ -189,52 +198,66 @@ def _migrate(index: SentenceIndex, model: "Model", *, dry_run: bool) -> None:
             index.migrate(encoder)
 
 
-def _sources(
-    before: dict[str, Any] | None, files: Any, ignore: bool, exclude: Sequence[str]
-) -> dict[str, Any]:
-    """Return the names of the files to read, and how they are found; by default as at the last
-    sync.
-    """
-    if files is None and before is not None:
-        if before["root"] != os.getcwd():
-            raise UsageError(f"the index was made in {before['root']}; run sync there")
-        return before
-    names = list_of_names(files)
-    return {"root": os.getcwd(), "names": names, "ignore": ignore, "exclude": list(exclude)}
+def _sources(index: SentenceIndex, files: Any, ignore: bool, exclude: Sequence[str]) -> "_Sources":
+    """Return which files to read; by default those of the last sync."""
+    before = index.synced
+    if files is not None or before is None:
+        return _Sources(os.getcwd(), list_of_names(files), ignore, list(exclude))
+    sources = _Sources(**before)
+    if sources.root != os.getcwd():
+        raise UsageError(f"the index was made in {sources.root}; run sync there")
+    return sources
 
 
-class _Sync:
+@dataclass(frozen=True)
+class _Sources:
+    """The files that an index mirrors, and how they are found."""
+
+    root: str  #: the working folder
+    names: list[str]
+    ignore: bool
+    exclude: list[str]
+
+
+class _FileState(NamedTuple):
+    """The state of a file when it was read."""
+
+    size: int
+    changed: int  #: time in ns; 0: it may change again within the same time
+    sha256: str
+
+
+class _Changes:
     """The rows of the files, compared with those of the index."""
 
     def __init__(
-        self,
-        index: SentenceIndex,
-        reading: Reading,
-        settings: dict[str, Any],
-        *,
-        read_all: bool,
-        skip_bad: bool,
+        self, index: SentenceIndex, reading: Reading, *, read_all: bool, skip_bad: bool
     ) -> None:
         self.index, self.store = index, index.store
-        self.result = Synced(index)
-        self._settings = settings  # present settings of the index
+        self.result = SyncResult(index)
         self._reading, self._read_all, self._skip_bad = reading, read_all, skip_bad
         with self.store.reading():
-            self.generation = self.store.generation  #: generation that the files are compared with
+            self._generation = self.store.generation  # that the files are compared with
             records = self.store.sql.execute("SELECT * FROM files").fetchall()
-        self._known = {name: tuple(state) for name, *state in records}
-        self._files: dict[str, tuple[int, int, str]] = {}  # the states of the files now
-        self._new: dict[str, list[NewRows]] = {}  # the rows of new and changed files
-        self._fresh: list[NewRows] = []  # rows to encode
+        self._before = {name: _FileState(*state) for name, *state in records}
+        self._now: dict[str, _FileState] = {}
+        self._blocks: dict[str, list[NewRows]] = {}  # the rows of new and changed files
+        self._new: list[NewRows] = []  # rows to encode
         self._moved: list[tuple[int, NewRows]] = []  # old keys, each with its new row
-        self._left: dict[int, tuple[str, str]] = {}  # keys to remove, their ids and texts
+        self._removed: dict[int, tuple[str, str]] = {}  # keys, with their ids and texts
 
-    @property
-    def is_changed(self) -> bool:
-        """Whether any change must be written."""
+    def are_any(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether rows, files or settings change."""
         lexical = self.store.settings["lexical"]
-        other_words = self._settings.get("lexical", lexical) != lexical
-        return self._files != self._known or self._read_all or other_words
+        other_words = settings.get("lexical", lexical) != lexical
+        return self._now != self._before or self._read_all or other_words
+
+    def check_generation(self, folder: Path) -> None:
+        """Refuse to write if another process has changed the index; call inside ``changing``."""
+        if self.store.generation != self._generation + 1:  # this change adds 1
+            raise PromptcliError(
+                f"{folder}: another process changed it while it ran; sync it again"
+            )
 
     def _documents(self) -> "Encoder":
         return self.index.origin.documents(self.index.encoder)
@@ -245,13 +268,14 @@ class _Sync:
             with found.reading(file):
                 self._read_one(file)
         self.result.left_out = found.left_out
-        hashes = Counter(self._known[name][2] for name in self._known.keys() - self._files)
-        come = Counter(self._files[name][2] for name in self._files.keys() - self._known)
+        before, now = self._before, self._now
+        removed = Counter(before[name].sha256 for name in before.keys() - now)
+        added = Counter(now[name].sha256 for name in now.keys() - before)
         counts = self.result.files
-        counts.renamed = (hashes & come).total()
-        counts.removed = hashes.total() - counts.renamed
-        counts.added = come.total() - counts.renamed
-        counts.unchanged = len(self._files) - come.total() - counts.changed
+        counts.renamed = (removed & added).total()
+        counts.removed = removed.total() - counts.renamed
+        counts.added = added.total() - counts.renamed
+        counts.unchanged = len(now) - added.total() - counts.changed
 
     def _read_one(self, file: str) -> None:
         if not is_unicode(file):  # ids must be text
@@ -259,14 +283,14 @@ class _Sync:
         path = Path(split_columns(file)[0])
         state = path.stat()
         size, changed = state.st_size, state.st_mtime_ns
-        known = None if self._read_all else self._known.get(file)
-        if known is not None and (size, changed) == known[:2]:
-            self._files[file] = known
+        before = None if self._read_all else self._before.get(file)
+        if before is not None and (size, changed) == (before.size, before.changed):
+            self._now[file] = before
             return
         if time.time_ns() - changed < _SETTLED_NS:
             changed = 0
-        now = (size, changed, sha256(path))
-        if known is None or known[2] != now[2]:
+        now = _FileState(size, changed, sha256(path))
+        if before is None or before.sha256 != now.sha256:
             documents = self._documents()
             blocks = read_file(file, self._reading, documents, self._skip_bad)
             after = path.stat()
@@ -274,15 +298,15 @@ class _Sync:
                 raise PromptcliError(f"{file} is being written to; try again when it is complete")
             if self._reading.split:
                 blocks = [split_rows(rows, documents) for rows in blocks]
-            self._new[file] = blocks
-            self.result.files.changed += file in self._known
-        self._files[file] = now
+            self._blocks[file] = blocks
+            self.result.files.changed += file in self._before
+        self._now[file] = now
 
     def _old_rows(self) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
         """Yield key, id, text and columns of the rows of new, changed or removed files."""
         query = "SELECT key, id, part, text FROM rows WHERE source=? ORDER BY key"
-        for file in self._known:
-            if file in self._files and file not in self._new:
+        for file in self._before:
+            if file in self._now and file not in self._blocks:
                 continue
             rows = self.store.sql.execute(query, (file,)).fetchall()
             columns = self.store.columns([key for key, *_ in rows])
@@ -295,11 +319,11 @@ class _Sync:
             old = list(self._old_rows())
             kept = len(self.store) - len(old)
         by_id = {(name, text): (key, cells) for key, name, text, cells in old}
-        left = {key: (name, text) for key, name, text, _ in old}
+        left = self._removed = {key: (name, text) for key, name, text, _ in old}
         counts = self.result.rows
         counts.unchanged = kept
         unknown: list[NewRows] = []  # rows that the index does not have under their ids
-        for rows in itertools.chain(*self._new.values()):
+        for rows in itertools.chain(*self._blocks.values()):
             places = []
             for place, name_and_text in enumerate(zip(rows.names, rows.texts, strict=True)):
                 key, cells = by_id.pop(name_and_text, (None, {}))
@@ -315,7 +339,7 @@ class _Sync:
         by_text: dict[str, list[int]] = defaultdict(list)
         for key in reversed(left):
             by_text[left[key][1]].append(key)
-        come = self.result.added
+        added = self.result.added
         for rows in unknown:
             places = []
             for place, text in enumerate(rows.texts):
@@ -325,23 +349,17 @@ class _Sync:
                     self._moved.append((key, rows.take([place])))
                 else:
                     places.append(place)
-            fresh = rows.take(places)
-            self._fresh.append(fresh)
-            come += zip(fresh.names, fresh.texts, strict=True)
-        self._left = left
+            new = rows.take(places)
+            self._new.append(new)
+            added += zip(new.names, new.texts, strict=True)
         old_names = {name for name, _ in left.values()}
         counts.renamed = len(self._moved)
-        counts.changed = sum(name in old_names for name, _ in come)
-        counts.added = len(come) - counts.changed
+        counts.changed = sum(name in old_names for name, _ in added)
+        counts.added = len(added) - counts.changed
         counts.removed = len(left) - counts.changed
         self.result.removed = list(left.values())
-        if not counts.added + counts.changed + counts.renamed + counts.unchanged:
-            raise UsageError(
-                f"no line to index in {', '.join(self._settings['synced']['names'])}; give texts,"
-                " tables, or folders of them"
-            )
 
-    def note_changes(self) -> None:
+    def note_counts(self) -> None:
         """Note the number of changed rows."""
         counts = self.result.rows
         parts = []
@@ -353,38 +371,37 @@ class _Sync:
         parts += [f"{counts.removed:,} removed", f"{counts.unchanged:,} unchanged"]
         note(f"rows: {', '.join(parts)}")
 
-    def check_going(self, folder: Path) -> None:
+    def check_removals(self, folder: Path) -> None:
         """Refuse to remove more than half of an index.
 
         A text replaced by another in its file does not count as removed.
         """
-        gone = Counter(LINES.sub("", name) for name, _ in self._left.values())
-        come = Counter(LINES.sub("", name) for name, _ in self.result.added)
-        going = gone - come
+        removed = Counter(LINES.sub("", name) for name, _ in self.result.removed)
+        removed -= Counter(LINES.sub("", name) for name, _ in self.result.added)
         rows = len(self.index)
-        if 2 * going.total() > rows and not self._read_all:
-            file, count = going.most_common(1)[0]
+        if 2 * removed.total() > rows and not self._read_all:
+            file, count = removed.most_common(1)[0]
             raise MostRowsError(
-                f"{going.total():,} of {counted(rows, 'row')} of {folder} would be removed,"
+                f"{removed.total():,} of {counted(rows, 'row')} of {folder} would be removed,"
                 f" {count:,} of them from {file}"
             )
 
-    def apply(self) -> None:
-        """Write the changes, inside a transaction."""
+    def write(self, settings: Mapping[str, Any]) -> None:
+        """Write the changes and settings, inside a transaction."""
         store = self.store
-        store.keep(**self._settings)
-        store.remove(self._left)
+        store.keep(**settings)
+        store.remove(self._removed)
         keys = [(key,) for key, _ in self._moved]
         store.sql.executemany("UPDATE rows SET id=NULL WHERE key=?", keys)
         for key, row in self._moved:
-            values = (row.ids[0], row.all_parts[0], row.source, key)
+            values = (row.ids[0], row.parts[0], row.source, key)
             store.sql.execute("UPDATE rows SET id=?, part=?, source=? WHERE key=?", values)
             store.write_columns([key], row)
         if self.result.added:
             documents = self._documents()
-            blocks = prepare_rows(documents, self._fresh, split=False)
+            blocks = prepare_rows(documents, self._new, split=False)
             for rows in encode_rows(documents, blocks):
                 store.append(rows)
         store.sql.execute("DELETE FROM files")
-        records = [(name, *state) for name, state in self._files.items()]
+        records = [(name, *state) for name, state in self._now.items()]
         store.sql.executemany("INSERT INTO files VALUES(?, ?, ?, ?)", records)

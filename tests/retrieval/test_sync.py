@@ -92,7 +92,7 @@ def test_a_sync_is_an_index_built_afresh_whatever_was_edited(folder):
 def test_what_another_process_has_changed_meanwhile_is_not_synced(folder, monkeypatch):
     synced("notes")
     (folder / "notes/lines.txt").write_text("A storm is coming.\n")
-    plain = syncing._Sync.compare
+    plain = syncing._Changes.compare
 
     def compare(work):
         plain(work)
@@ -100,7 +100,7 @@ def test_what_another_process_has_changed_meanwhile_is_not_synced(folder, monkey
         monkeypatch.chdir(folder)
         synced()
 
-    monkeypatch.setattr(syncing._Sync, "compare", compare)
+    monkeypatch.setattr(syncing._Changes, "compare", compare)
     with refusal("another process", pc.PromptcliError):
         synced(yes=True)
     assert counts(synced()) == (0, 0, 0, 0, 3)
