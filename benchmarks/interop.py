@@ -26,7 +26,7 @@ from promptcli.models.exporting import export
 from promptcli.models.importing import import_model
 from promptcli.models.loading import open_model
 from promptcli.models.parity import PROBES, lowest_cosine
-from tests.making import random_numbers
+from tests.random_encoders import random_numbers
 
 _ST = """from sentence_transformers import SentenceTransformer
 load = lambda folder: SentenceTransformer(folder, device='cpu'{}).encode"""

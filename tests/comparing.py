@@ -18,3 +18,12 @@ def refusal(said, error=UsageError):
     with pytest.raises(error, match=said) as refused:
         yield refused
     assert "\n" not in str(refused.value)
+
+
+def refused(ran, code, *parts):
+    """Return the one line on stderr, which holds every part; nothing is on stdout."""
+    assert (ran.code, ran.out) == (code, ""), ran.err
+    assert ran.err.count("\n") == 1 and ran.err.startswith("promptcli: ")
+    for part in parts:
+        assert part in ran.err
+    return ran.err

@@ -300,8 +300,17 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
     return said
 
 
+@pytest.fixture(scope="session")
+def pretended_device(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The folder that the pretended device is compiled into, kept where pytest has a cache."""
+    cache = getattr(request.config, "cache", None)
+    return cache.mkdir("pretend-cuda") if cache else tmp_path_factory.mktemp("pretend-cuda")
+
+
 @pytest.fixture
-def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
+def cuda(pretended_device: Path) -> Iterator[Any]:
     """The device: a real one where there is one, else the pretended one."""
     import torch
     from accelerate.state import AcceleratorState
@@ -313,7 +322,6 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
         return
     # which remembers the device of whoever came first
     AcceleratorState._reset_state(reset_partial_state=True)
-    assert request.config.cache is not None
-    with pretended(request.config.cache.mkdir("pretend-cuda")) as device:
+    with pretended(pretended_device) as device:
         yield device
     AcceleratorState._reset_state(reset_partial_state=True)

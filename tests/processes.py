@@ -44,7 +44,7 @@ _LOADED = [
     *("promptcli.select.template_search", "promptcli.evaluation.evaluator"),
     *("promptcli.backbones.by_name", "promptcli.encoder.encoder"),
     "promptcli.retrieval.sentence_index",
-    *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),
+    *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen_imports"),
 ]
 
 

@@ -22,12 +22,12 @@ from promptcli.training.fitting import fit_recipe
 from promptcli.training.processes import Processes
 from promptcli.training.step import TrainingStep
 from promptcli.training.trainer import Trainer
-from tests import learning
+from tests import training_steps
 from tests.comparing import gap, refusal
-from tests.learning import gradients
 from tests.pretend_cuda import RealCuda
 from tests.select.pairs import EVERY_PAIR
 from tests.tiny import FAMILIES, SENTENCES
+from tests.training_steps import gradients
 
 pytestmark = pytest.mark.cuda
 
@@ -132,31 +132,31 @@ def cosines(first, second):
 
 
 def learner_of(name, supervised, device, tiny_folder, **changes):
-    folder = tiny_folder(learning.family_for(name))
+    folder = tiny_folder(training_steps.family_for(name))
     teacher = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
     models = {}
     if name in ("distill", "rankcse"):
         models["teacher"] = pc.load(teacher, device=device, dtype="float32")
-    return learning.learner_of(
+    return training_steps.learner_of(
         name, folder, supervised, device=device, models=models, **{"batch_size": 4, **changes}
     )
 
 
-assert_equal = functools.partial(learning.assert_equal, tolerance=1e-4)
+assert_equal = functools.partial(training_steps.assert_equal, tolerance=1e-4)
 
 
-@pytest.mark.parametrize(("name", "supervised"), learning.FORMS)
+@pytest.mark.parametrize(("name", "supervised"), training_steps.FORMS)
 def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_folder):
-    changes = {"dropout": 0.0, **learning.CERTAIN.get(name, {})}
-    changes |= {"lora_dropout": 0.0} if learning.family_for(name) == "llama" else {}
-    columns = learning.columns_for(name, supervised)
+    changes = {"dropout": 0.0, **training_steps.CERTAIN.get(name, {})}
+    changes |= {"lora_dropout": 0.0} if training_steps.family_for(name) == "llama" else {}
+    columns = training_steps.columns_for(name, supervised)
     cpu, gpu = (
         learner_of(name, supervised, device, tiny_folder, **changes) for device in ("cpu", "cuda")
     )
     assert_equal(gradients(cpu, columns=columns), gradients(gpu, columns=columns))
     if not isinstance(cuda, RealCuda):
         return  # the pretended one has no waits
-    trainer = learning.step_of(learner_of(name, supervised, "cuda", tiny_folder, **changes))
+    trainer = training_steps.step_of(learner_of(name, supervised, "cuda", tiny_folder, **changes))
     trainer.gradients(0, columns)
     with cuda.waits() as waits:
         trainer.gradients(1, columns)
@@ -169,7 +169,8 @@ def test_cached_gradients_have_the_same_dropout(name, cuda, tiny_folder):
     plain = learner_of(name, False, "cuda", tiny_folder, **options)
     cached = learner_of(name, False, "cuda", tiny_folder, **options | {"gradient_caching": True})
     assert_equal(
-        gradients(plain, columns=learning.COLUMNS), gradients(cached, columns=learning.COLUMNS)
+        gradients(plain, columns=training_steps.COLUMNS),
+        gradients(cached, columns=training_steps.COLUMNS),
     )
 
 
@@ -180,9 +181,9 @@ def test_compiled_steps_are_those_of_the_plain_model(name, cuda, tiny_folder):
 
     def losses(**changes):
         learner = learner_of(name, False, "cuda", tiny_folder, **changes)
-        trainer = learning.step_of(learner)
+        trainer = training_steps.step_of(learner)
         for number in range(4):  # the first ones record a CUDA graph, the others replay it
-            yield float(trainer.gradients(number, learning.COLUMNS))
+            yield float(trainer.gradients(number, training_steps.COLUMNS))
             trainer.apply_gradients()
 
     plain, compiled = (list(losses(dropout=0.0, compile=one)) for one in (False, True))
@@ -195,10 +196,10 @@ def test_compiled_steps_are_those_of_the_plain_model(name, cuda, tiny_folder):
     "name", ["simcse", "dcpcse", "prompteol", "denosent", "cse-sfp", "pcc-tuning"]
 )
 def test_products_in_bfloat16_are_near(name, cuda, tiny_folder):
-    still = {"dropout": 0.0, **learning.CERTAIN.get(name, {})}
+    still = {"dropout": 0.0, **training_steps.CERTAIN.get(name, {})}
     supervised = name == "pcc-tuning"
     learners = (learner_of(name, supervised, "cuda", tiny_folder, **still) for _ in "ab")
-    columns = learning.columns_for(name, supervised)
+    columns = training_steps.columns_for(name, supervised)
     whole, halved = (
         gradients(next(learners), columns=columns, mixed=mixed) for mixed in (False, True)
     )

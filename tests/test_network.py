@@ -16,8 +16,7 @@ from promptcli.cli.command_line import command
 from promptcli.models.loading import entry_of
 from promptcli.recipe import Choice
 from tests import network
-from tests.comparing import refusal
-from tests.embed_running import refused
+from tests.comparing import refusal, refused
 from tests.senteval import write_transfer
 from tests.tiny import SENTENCES
 

@@ -13,14 +13,14 @@ import promptcli as pc
 from promptcli.evaluation.scores import Label
 from promptcli.models.parity import lowest_cosine
 from promptcli.plugins.papers.mteb_tasks import MtebEncoder
-from tests.published import made
-from tests.roles import PROMPTS, wanted
+from tests.published_folders import write_folder
+from tests.role_prompts import PROMPTS, vectors_behind
 from tests.tiny import SENTENCES
 
 
 @pytest.fixture
 def folder(bert_folder, tmp_path):
-    return made(tmp_path, bert_folder, prompts=PROMPTS)
+    return write_folder(tmp_path, bert_folder, prompts=PROMPTS)
 
 
 @pytest.fixture
@@ -47,10 +47,11 @@ def test_an_index_and_its_queries_on_the_command_line(run, folder, text, tmp_pat
     assert "'document'" in run("index", "add", tmp_path / "i", tmp_path / "more.txt").err
     index, rows = pc.SentenceIndex.open(tmp_path / "i"), [*SENTENCES, "A boat."]
     stored = index.store.vectors(range(len(index)))
-    assert lowest_cosine(stored, wanted(folder, "flowers : ", rows)) >= 0.9999
+    assert lowest_cosine(stored, vectors_behind(folder, "flowers : ", rows)) >= 0.9999
     assert index.origin.prompt == "document"
     expected = cosines(
-        wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, "flowers : ", rows)
+        vectors_behind(folder, "two dogs : ", ["A cat."]),
+        vectors_behind(folder, "flowers : ", rows),
     )[0]
     (tmp_path / "q.txt").write_text("A cat.\n")
     for query in ("A cat.", tmp_path / "q.txt"):
@@ -70,7 +71,9 @@ def test_vectors_of_embed_keep_their_prompts_and_are_no_documents(run, folder, t
     built = run("index", "build", tmp_path / "v.npy", "-o", tmp_path / "i")
     assert "without the model's prompt for documents" in built.err
     ran = run("index", "search", tmp_path / "i", "A cat.", "-k", 1, "--json")
-    expected = cosines(wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, ""))[0]
+    expected = cosines(
+        vectors_behind(folder, "two dogs : ", ["A cat."]), vectors_behind(folder, "")
+    )[0]
     assert ran.json["score"] == pytest.approx(expected.max(), abs=1e-4)
 
 
@@ -79,7 +82,10 @@ def test_an_index_of_the_library_equals_sentence_transformers(folder, tmp_path):
     index = pc.SentenceIndex.build(SENTENCES, encoder, output=tmp_path / "i")
     index.add(["A boat."])
     rows = [*SENTENCES, "A boat."]
-    documents, queries = wanted(folder, "flowers : ", rows), wanted(folder, "two dogs : ")
+    documents, queries = (
+        vectors_behind(folder, "flowers : ", rows),
+        vectors_behind(folder, "two dogs : "),
+    )
     if importlib.util.find_spec("sentence_transformers") is not None:
         from sentence_transformers import SentenceTransformer
 
@@ -103,7 +109,9 @@ def test_an_index_of_the_library_equals_sentence_transformers(folder, tmp_path):
 def test_a_search_of_files(folder, text):
     encoder = pc.load(folder, device="cpu", dtype="float32")
     lines = pc.search("A cat.", text, k=99, model=encoder, by="meaning")
-    expected = cosines(wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, "flowers : "))[0]
+    expected = cosines(
+        vectors_behind(folder, "two dogs : ", ["A cat."]), vectors_behind(folder, "flowers : ")
+    )[0]
     assert [line.score for line in lines] == pytest.approx(sorted(expected, reverse=True), abs=1e-4)
 
 
@@ -120,7 +128,9 @@ def test_a_search_of_files(folder, text):
 def test_the_prompts_of_a_role_by_their_usual_names(
     bert_folder, tmp_path, notes, prompts, query, document
 ):
-    encoder = pc.load(made(tmp_path, bert_folder, prompts=prompts), device="cpu", dtype="float32")
+    encoder = pc.load(
+        write_folder(tmp_path, bert_folder, prompts=prompts), device="cpu", dtype="float32"
+    )
     for role, prompt in (("query", query), ("document", document)):
         notes.clear()
         vectors = encoder.in_role(role, report=True).encode(SENTENCES)
@@ -141,8 +151,8 @@ def test_retrieval_and_other_tasks(folder, tmp_path, notes):
     told = [line.split(" begin")[0] for line in notes if " begin with the model's prompt" in line]
     assert told == ["queries", "documents"]
     assert demo.value == pc.evaluate(encoder, "demo:dev")[0].value
-    queries = wanted(folder, "two dogs : ", [SENTENCES[0], SENTENCES[2]])
-    near = cosines(queries, wanted(folder, "flowers : ", [row[1] for row in rows]))
+    queries = vectors_behind(folder, "two dogs : ", [SENTENCES[0], SENTENCES[2]])
+    near = cosines(queries, vectors_behind(folder, "flowers : ", [row[1] for row in rows]))
     gains = [1 / np.log2(2 + (line > line[place]).sum()) for place, line in enumerate(near)]
     assert retrieval.value == pytest.approx(100 * np.mean(gains), abs=0.01)
 
@@ -163,4 +173,4 @@ def test_mteb_s_tasks(folder, kind, side, prompt):
     vectors = model.encode(
         [{"text": SENTENCES}], task_metadata=task, prompt_type=role, hf_split="test"
     )
-    assert lowest_cosine(vectors, wanted(folder, prompt)) >= 0.9999
+    assert lowest_cosine(vectors, vectors_behind(folder, prompt)) >= 0.9999

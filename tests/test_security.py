@@ -20,7 +20,7 @@ from promptcli.data.rows import open_rows
 from promptcli.data.vectors import read_vectors
 from promptcli.errors import CheckFailedError, UsageError
 from tests.comparing import refusal
-from tests.reading import texts
+from tests.source_files import texts
 
 ROOT = Path(__file__).parents[1]
 

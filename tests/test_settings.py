@@ -12,8 +12,7 @@ from promptcli.models.loading import entry_of
 from promptcli.recipe import Choice
 from promptcli.settings import BARE, PAPER, config_file, read_settings, typed_settings, typed_value
 from promptcli.training.methods import METHODS
-from tests.comparing import refusal
-from tests.embed_running import refused
+from tests.comparing import refusal, refused
 
 
 def test_the_environment_comes_before_the_file(tmp_path):

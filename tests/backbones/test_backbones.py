@@ -43,7 +43,7 @@ TEMPLATES = [*dict.fromkeys(plain.TEMPLATES.values()), "[MASK][X]", "[X]"]
 
 def test_every_family_has_a_tiny_model():
     assert {name for name, family in ROWS.items() if family.causal} == set(CAUSAL)
-    # the first shares deberta-v2's row; EmbeddingGemma: tests/published.py
+    # the first shares deberta-v2's row; EmbeddingGemma: tests/published_folders.py
     assert set(ROWS) - set(FAMILIES) - set(CAUSAL) == {"deberta", "gemma3_text-bidirectional"}
 
 

@@ -19,7 +19,7 @@ from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import PromptcliError
 from promptcli.recipe import RECIPES
 from promptcli.training.objectives.contrastive import Similarity, contrastive_loss
-from tests import learning
+from tests import training_steps
 from tests.comparing import gap, refusal
 from tests.tiny import SENTENCES
 
@@ -28,7 +28,7 @@ TRIPLETS = [SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]]
 
 
 def learner_of(folder, *, supervised=True, **changes):
-    return learning.learner_of(
+    return training_steps.learner_of(
         "prompteol", folder, supervised, **{"batch_size": 4, **LORA, **changes}
     )
 

@@ -25,8 +25,8 @@ from promptcli.encoder.prompts import deep_prefix
 from promptcli.grammar import parse_prompt
 from promptcli.recipe import RECIPES, Recipe
 from tests.comparing import gap, refusal
-from tests.learning import gradients, learner_of
 from tests.tiny import SENTENCES
+from tests.training_steps import gradients, learner_of
 
 LONG = 64  # tokens of the longest input, so that distances share buckets
 LENGTHS = torch.tensor([LONG, 17, 2])

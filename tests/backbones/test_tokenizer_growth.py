@@ -9,7 +9,7 @@ import pytest
 import promptcli as pc
 from promptcli.backbones.tokenizer_files import check_growth
 from tests.comparing import refusal
-from tests.published import static_folder
+from tests.published_folders import static_folder
 from tests.tiny import save_tiny
 from tests.tiny_causal import save_tiny_causal
 

@@ -27,7 +27,7 @@ from promptcli.errors import (
     UsageError,
 )
 from promptcli.threads import COMPUTING
-from tests.embed_running import refused
+from tests.comparing import refused
 from tests.processes import Program, program
 
 EVERY_COMMAND = {(): command(), **dict(command().walk())}

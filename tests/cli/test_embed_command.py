@@ -16,8 +16,9 @@ import pytest
 
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.part_folder import part_name
-from tests.embed_fakes import FakeEncoder, vector
-from tests.embed_running import ROWS, TEXT, contents, fake_encoder, names, refused  # noqa: F401
+from tests.comparing import refused
+from tests.fake_commands import ROWS, TEXT, contents, fake_encoder, names  # noqa: F401
+from tests.fake_encoder import FakeEncoder, vector
 
 EMBED = ("embed", "a.txt", "-o", "v.npy")
 PARTS = ("embed", "lines.txt", "-o", "out", "--shards", "4")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from promptcli.data.rows import BATCH
-from tests import embed_fakes
-from tests.embed_running import names
+from tests import fake_encoder
+from tests.fake_commands import names
 from tests.processes import PIPE, Program
 
 
@@ -23,7 +23,7 @@ def folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-program = partial(Program, main=embed_fakes.main)
+program = partial(Program, main=fake_encoder.main)
 
 
 def lines(count):

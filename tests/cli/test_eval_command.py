@@ -16,8 +16,8 @@ from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.plugins.papers.mteb_tasks import MtebTask
 from promptcli.recipe import COMPARED, RECIPES
-from tests.embed_running import refused
-from tests.letters import LETTERS, LetterEncoder, count_letters
+from tests.comparing import refused
+from tests.letter_encoder import LETTERS, LetterEncoder, count_letters
 from tests.senteval import write_pairs
 
 UNFITTED = [name for name in COMPARED if name not in ("first-last-tfidf", "whitening", "flow")]

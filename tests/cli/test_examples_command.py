@@ -1,6 +1,6 @@
 """``examples``: files that every other command can read, never over one's own."""
 
-from tests.embed_running import refused
+from tests.comparing import refused
 
 NAMES = ["more.csv", "notes.md", "pairs.tsv", "sentences.txt", "triplets.csv"]
 

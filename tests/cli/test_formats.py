@@ -10,7 +10,7 @@ import pytest
 
 from promptcli.cli.console import Grid
 from promptcli.cli.result_files import Report, best_cells, latex_text, print_report
-from tests.embed_running import refused
+from tests.comparing import refused
 
 #: What people name models, sentences and templates.
 HOSTILE = [

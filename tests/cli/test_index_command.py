@@ -12,8 +12,9 @@ import pytest
 
 from promptcli.models import loading as encoders
 from promptcli.retrieval.sentence_index import SentenceIndex
-from tests.embed_fakes import FakeEncoder, vector
-from tests.embed_running import embed, refused
+from tests.comparing import refused
+from tests.fake_commands import embed
+from tests.fake_encoder import FakeEncoder, vector
 
 SENTENCES = [
     "A cat sleeps.",

@@ -6,7 +6,7 @@ import torch
 from promptcli.cli.commands.models import method_line
 from promptcli.models.entries import SHIPPED_MODELS, Entry
 from promptcli.recipe import LISTED, RECIPES, Recipe
-from tests.embed_running import refused
+from tests.comparing import refused
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 
 import promptcli as pc
 from promptcli.training.methods import METHODS
-from tests.embed_running import refused
-from tests.learning import stopped_at
+from tests.comparing import refused
 from tests.processes import Program
 from tests.tiny import SENTENCES
+from tests.training_steps import stopped_at
 
 ROWS = [f"{one}\t{one}\t{n % 6}" for n, one in enumerate(SENTENCES)]
 

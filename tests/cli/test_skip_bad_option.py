@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.embed_running import refused
+from tests.comparing import refused
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from promptcli.named_templates import named_templates
-from tests.embed_running import refused
+from tests.comparing import refused
 
 MANUAL = 'This sentence : "[X]" means [MASK] .'
 

@@ -6,10 +6,10 @@ import torch
 from promptcli.cli.commands.train import last_line
 from promptcli.models.entries import Registry
 from promptcli.training.trained import Trained
-from tests.embed_running import refused
-from tests.learning import figures_of, stopped_at
+from tests.comparing import refused
 from tests.processes import Program, ranks_of_two
 from tests.training_files import FILES
+from tests.training_steps import stopped_at, with_scores
 
 
 @pytest.fixture(autouse=True)
@@ -165,9 +165,9 @@ def test_the_last_line_says_what_is_better(run, options, registry):
     words = ["--data", "text.txt", "--on", "graded.tsv", "--steps", 1, "--batch-size", 4]
     assert run("train", "dcpcse", *words, "--name", "mine").code == 0
     trained = Trained(registry.load("mine"))
-    below_mini = figures_of(trained, default=91.41, trained=67.09, untrained=5)
+    below_mini = with_scores(trained, default=91.41, trained=67.09, untrained=5)
     assert "mini is better on graded.tsv, 91.41 to 67.09" in last_line(below_mini)
-    good = figures_of(trained, default=9, trained=67, untrained=5, begun=5)
+    good = with_scores(trained, default=9, trained=67, untrained=5, begun=5)
     assert last_line(good) == "saved as model 'mine'; use it: promptcli embed FILE -m mine"
-    below = figures_of(trained, default=70, trained=67, untrained=80, begun=5)
+    below = with_scores(trained, default=70, trained=67, untrained=80, begun=5)
     assert "80.00 to 67.00" in last_line(below)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.embed_running import refused
+from tests.comparing import refused
 
 
 def test_a_variable_sets_an_option(run, monkeypatch):

@@ -6,7 +6,7 @@ from promptcli.data.task_table import read_graded_pairs
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.data.training_data import development_task
 from tests.comparing import refusal
-from tests.reading import write, write_table
+from tests.source_files import write, write_table
 
 ROWS = [
     ("We eat.", "Wir essen.", 4.0),

@@ -19,7 +19,7 @@ from promptcli.data.vectors import EmbedSettings
 from promptcli.data.vectors.part_folder import check_ids, check_same_files, count_input, read_range
 from promptcli.errors import NotFoundError, UsageError
 from tests.comparing import refusal
-from tests.reading import records
+from tests.source_files import records
 
 
 def read_rows(files, start, stop):

@@ -16,9 +16,9 @@ from hypothesis.extra import numpy as st_numpy
 import promptcli as pc
 from promptcli.data.vectors import VECTOR_FORMATS, manifest_path, read_vectors
 from promptcli.data.vectors.precision import PRECISIONS, Quantizer, neighbour_recall, quantize
-from tests.comparing import gap, refusal
-from tests.embed_fakes import vector
-from tests.embed_running import fake_encoder, names, refused  # noqa: F401
+from tests.comparing import gap, refusal, refused
+from tests.fake_commands import fake_encoder, names  # noqa: F401
+from tests.fake_encoder import vector
 
 LESS = [name for name in PRECISIONS if name != "float32"]
 LINES = [f"line {number}" for number in range(60)]

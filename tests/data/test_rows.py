@@ -11,7 +11,7 @@ from promptcli.data import input_files, tables
 from promptcli.data.input_files import STANDARD
 from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError
-from tests.reading import fails, parquet, read, texts, write
+from tests.source_files import assert_unreadable, read, texts, write, write_parquet
 
 ODD = "a\u2028b\u2029c\x0bd\x0ce\x1cf\x85g\rh"
 
@@ -58,11 +58,11 @@ def test_a_line_of_a_megabyte(tmp_path):
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(input_files, "LONGEST_LINE", 1 << 20)
-    fails(
+    assert_unreadable(
         write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB"
     )
     monkeypatch.setattr(tables, "LONGEST_LINE", 1 << 20)
-    fails(
+    assert_unreadable(
         write(tmp_path, "a.json", "[" + "1,\n" * (1 << 19)),
         "a.json: a JSON value of more than",
         "jq -c",
@@ -71,11 +71,11 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monk
 
 def test_missing_files_and_folders(tmp_path):
     for name in ("none.txt", "none.parquet"):
-        fails(tmp_path / name, name, "No such file", error=NotFoundError)
-    fails(tmp_path / ("x" * 300), "too long", error=NotFoundError)
+        assert_unreadable(tmp_path / name, name, "No such file", error=NotFoundError)
+    assert_unreadable(tmp_path / ("x" * 300), "too long", error=NotFoundError)
     for name in ("folder", "folder.parquet"):
         (tmp_path / name).mkdir()
-        fails(tmp_path / name, "is a folder")
+        assert_unreadable(tmp_path / name, "is a folder")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_missing_files_and_folders(tmp_path):
     ],
 )
 def test_malformed_files_are_named_with_line_and_cure(tmp_path, name, content, parts):
-    fails(write(tmp_path, name, content), *parts)
+    assert_unreadable(write(tmp_path, name, content), *parts)
 
 
 def test_damaged_gzip(tmp_path):
@@ -144,7 +144,7 @@ def test_damaged_gzip(tmp_path):
     }
     for name, content in damaged.items():
         (tmp_path / f"{name}.txt.gz").write_bytes(content)
-        fails(tmp_path / f"{name}.txt.gz", "damaged or cut-off .gz data", "line")
+        assert_unreadable(tmp_path / f"{name}.txt.gz", "damaged or cut-off .gz data", "line")
 
 
 def test_standard_input_is_text_or_with_a_field_json_lines():
@@ -153,8 +153,8 @@ def test_standard_input_is_text_or_with_a_field_json_lines():
         STANDARD, text="body", stdin=b'{"id": "a", "body": "one"}\n{"id": "b", "body": "two"}'
     )
     assert found == [("a", "one"), ("b", "two")]
-    fails(STANDARD, "standard input is empty", stdin=b"")
-    fails(STANDARD, "standard input: line 1", stdin=b"\xff")
+    assert_unreadable(STANDARD, "standard input is empty", stdin=b"")
+    assert_unreadable(STANDARD, "standard input: line 1", stdin=b"\xff")
 
 
 def test_hash_is_of_the_bytes_in_the_file_and_total_is_known_if_it_is_cheap(tmp_path):
@@ -168,7 +168,7 @@ def test_hash_is_of_the_bytes_in_the_file_and_total_is_known_if_it_is_cheap(tmp_
         path = (
             write(tmp_path, name, content)
             if content
-            else parquet(tmp_path, {"text": ["one", "two"]})
+            else write_parquet(tmp_path, {"text": ["one", "two"]})
         )
         with open_rows(path) as source:
             assert source.total() == total
@@ -183,10 +183,10 @@ def test_hash_is_of_the_bytes_in_the_file_and_total_is_known_if_it_is_cheap(tmp_
 
 def test_the_right_field_is_asked_for(tmp_path):
     path = write(tmp_path, "a.csv", "a,b\n1,2\n")
-    fails(path, "a.csv", "text_field", "columns: a, b")
-    fails(path, "text_field: ", "'text'", "columns: a, b", text="text")
-    fails(path, "id_field: ", "'key'", "columns: a, b", text="a", identifier="key")
-    fails(write(tmp_path, "a.txt", "one\n"), "has no columns", text="text")
+    assert_unreadable(path, "a.csv", "text_field", "columns: a, b")
+    assert_unreadable(path, "text_field: ", "'text'", "columns: a, b", text="text")
+    assert_unreadable(path, "id_field: ", "'key'", "columns: a, b", text="a", identifier="key")
+    assert_unreadable(write(tmp_path, "a.txt", "one\n"), "has no columns", text="text")
     assert read(path, "b", "a") == [("1", "2")]
     assert read(write(tmp_path, "d.jsonl", '{"a": "one", "b": "k"}'), "a", "b") == [("k", "one")]
 
@@ -205,18 +205,24 @@ def test_windows_have_at_most_so_many_rows_and_end_when_full(rows, size, lengths
 
 def test_parquet(tmp_path):
     many = [f"sentence {i}" for i in range(10_000)]
-    path = parquet(
+    path = write_parquet(
         tmp_path,
         {"id": list(range(5, 10_005)), "text": many, "other": [0] * 10_000},
         row_group_size=3000,
     )
     assert read(path) == [(str(i + 5), many[i]) for i in range(10_000)]
-    assert texts(parquet(tmp_path, {"s": pa.array(["a", "b"]).dictionary_encode()})) == ["a", "b"]
-    assert texts(parquet(tmp_path, {"s": pa.array(["a", "b"], pa.large_string())})) == ["a", "b"]
+    assert texts(write_parquet(tmp_path, {"s": pa.array(["a", "b"]).dictionary_encode()})) == [
+        "a",
+        "b",
+    ]
+    assert texts(write_parquet(tmp_path, {"s": pa.array(["a", "b"], pa.large_string())})) == [
+        "a",
+        "b",
+    ]
 
 
 def test_a_missing_text_is_a_blank_row(tmp_path):
-    assert texts(parquet(tmp_path, {"text": ["a", None, "b"]})) == ["a", "", "b"]
+    assert texts(write_parquet(tmp_path, {"text": ["a", None, "b"]})) == ["a", "", "b"]
     path = tmp_path / "gaps.jsonl"
     path.write_text('{"text": "a"}\n{"text": null}\n')
     assert texts(path) == ["a", ""]
@@ -233,13 +239,15 @@ def test_wrong_parquet(tmp_path):
         ),  # beyond the year 9999
         ({"text": ["a"], "id": pa.array([2**31 - 1], pa.date32())}, "column 'id' of"),
     ):
-        fails(parquet(tmp_path, columns), *parts)
-    sound = parquet(tmp_path, {"text": ["a"] * 9999}).read_bytes()
-    fails(write(tmp_path, "c.parquet", sound[:-9]), "c.parquet is not a whole Parquet file")
+        assert_unreadable(write_parquet(tmp_path, columns), *parts)
+    sound = write_parquet(tmp_path, {"text": ["a"] * 9999}).read_bytes()
+    assert_unreadable(
+        write(tmp_path, "c.parquet", sound[:-9]), "c.parquet is not a whole Parquet file"
+    )
 
 
 def test_a_full_disk_is_not_blamed_on_the_input(tmp_path):
-    path = parquet(tmp_path, {"text": ["a"]})
+    path = write_parquet(tmp_path, {"text": ["a"]})
     with pytest.raises(OSError, match="No space left"), open_rows(path):
         raise OSError(errno.ENOSPC, "No space left on device", "vectors.npy")
 
@@ -257,6 +265,6 @@ def test_one_column_may_be_id_and_text(name, content, tmp_path):
     path = (
         write(tmp_path, name, content)
         if content
-        else parquet(tmp_path, {"name": ["one"], "x": [1]})
+        else write_parquet(tmp_path, {"name": ["one"], "x": [1]})
     )
     assert read(path, "name", "name") == [("one", "one")]

@@ -14,7 +14,7 @@ from promptcli.data.layouts import GRADED_PAIRS, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.training_data import training_examples
 from tests.comparing import refusal
-from tests.reading import records, write
+from tests.source_files import records, write
 
 
 def table(path, csv=None, skip_bad=None):

@@ -23,7 +23,7 @@ from promptcli.data.training_data import (
 )
 from promptcli.errors import NotFoundError
 from tests.comparing import refusal
-from tests.reading import parquet, write, write_table
+from tests.source_files import write, write_parquet, write_table
 
 #: (first, second) of every file below.
 NLI = [
@@ -59,7 +59,7 @@ def test_both_sides_of_a_file_of_pairs(name, text, tmp_path):
 
 
 def test_both_sides_of_a_parquet_file_and_one_side_by_its_name(tmp_path):
-    path = parquet(tmp_path, {"premise": SIDES[0], "label": LABELS, "hypothesis": SIDES[1]})
+    path = write_parquet(tmp_path, {"premise": SIDES[0], "label": LABELS, "hypothesis": SIDES[1]})
     assert fitting_sentences(str(path)) == [*SIDES[0], *SIDES[1]]
     assert fitting_sentences(str(write(tmp_path, "nli.csv", CSV)), text_field="sent1") == SIDES[1]
 

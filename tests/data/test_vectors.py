@@ -20,8 +20,8 @@ from promptcli.data.vectors.formats import ParquetRows, closing_sink
 from promptcli.embedding.writing import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from tests.comparing import refusal
-from tests.embed_fakes import FakeEncoder
-from tests.reading import batch
+from tests.fake_encoder import FakeEncoder
+from tests.source_files import batch
 
 
 def matrix(rows, width=3):

@@ -13,7 +13,7 @@ from promptcli.data.task_table import read_graded_pairs
 from promptcli.data.training_data import sentences_with_column
 from promptcli.errors import NotFoundError, UsageError
 from tests.comparing import refusal
-from tests.reading import records
+from tests.source_files import records
 from tests.workbooks import write_workbook
 
 PARCELS = [

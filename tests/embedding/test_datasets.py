@@ -10,7 +10,7 @@ import promptcli as pc
 from promptcli.embedding import datasets as adding
 from promptcli.models import loading
 from tests.comparing import refusal
-from tests.embed_fakes import FakeEncoder, vector
+from tests.fake_encoder import FakeEncoder, vector
 
 WORDS = ["one", None, "three"]
 TABLE = pa.table({"text": WORDS, "n": [1, 2, 3]})

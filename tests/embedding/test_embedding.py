@@ -16,10 +16,10 @@ from promptcli.embedding import writing
 from promptcli.embedding.writing import embed_file, embed_rows
 from promptcli.errors import PromptcliError
 from tests.comparing import refusal
-from tests.embed_fakes import FakeEncoder, vector
+from tests.fake_encoder import FakeEncoder, vector
 from tests.killing import killed_at_every_step
 from tests.processes import Program
-from tests.reading import batch
+from tests.source_files import batch
 
 
 class Window(dict):
@@ -88,7 +88,8 @@ def test_normalize():
 def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
     monkeypatch.setattr(writing, "WINDOW", 2)
     monkeypatch.setattr(
-        "tests.embed_fakes.vector", lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32)
+        "tests.fake_encoder.vector",
+        lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32),
     )
     with refusal("row 2: its vector is not finite", PromptcliError):
         embed_rows(FakeEncoder(), [batch(["a", "b", "bad"])], Kept())

@@ -26,11 +26,11 @@ from promptcli.models import loading
 from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES
 from tests.comparing import refusal
-from tests.embed_fakes import FakeEncoder, vector
-from tests.embed_running import contents, embed
+from tests.fake_commands import contents, embed
+from tests.fake_encoder import FakeEncoder, vector
+from tests.import_traps import imported_traps, write_traps
 from tests.killing import in_a_process_that_dies
 from tests.processes import context
-from tests.traps import sprung, write_traps
 
 SHARDS = 4
 LINES = [f"line {number}" for number in range(11)]
@@ -219,7 +219,7 @@ def test_workers_import_nothing_from_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "_make", abs)
     made = []
     parts.make_by_processes("a job", [1], ["cpu"], made.append)
-    assert made == [1] and not sprung(tmp_path)
+    assert made == [1] and not imported_traps(tmp_path)
 
 
 @contextlib.contextmanager

@@ -35,9 +35,8 @@ from promptcli.encoder.transforms.principal_axes import (
 from promptcli.errors import OutOfMemoryError, PromptcliError, WrongKindError
 from promptcli.grammar import parse_pooling, parse_transform
 from promptcli.recipe import MASKED_RECIPES, RECIPES, LeadingTexts, Recipe
-from tests.comparing import gap, refusal
-from tests.embed_running import refused
-from tests.making import random_encoder
+from tests.comparing import gap, refusal, refused
+from tests.random_encoders import random_encoder
 from tests.tiny import SENTENCES
 
 _TEMPLATE = 'This sentence : "[X]" means [MASK] .'

@@ -22,7 +22,7 @@ from promptcli.notes import stages_shown
 from promptcli.plugins.papers.transfer import AccuracyScore, TransferTask
 from promptcli.recipe import RECIPES, Recipe
 from tests.comparing import refusal
-from tests.letters import LETTERS, LetterEncoder, count_letters
+from tests.letter_encoder import LETTERS, LetterEncoder, count_letters
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from promptcli.evaluation import evaluator
-from tests.embed_running import refused
+from tests.comparing import refused
 from tests.senteval import write_pairs
 
 WORDS = ["river", "stone", "lamp", "cloud", "bread", "chair", "flute", "garden", "horse", "window"]

@@ -12,7 +12,7 @@ from promptcli.data.tasks import Pairs, STSTask, fitting_task, load_tasks, task_
 from promptcli.errors import NotFoundError
 from promptcli.notes import without_network
 from tests.comparing import refusal
-from tests.reading import write_table
+from tests.source_files import write_table
 
 #: All splits of a task: to fit on.
 ALL_SPLITS = [TaskName("STS-B", "all"), TaskName("SICK-R", "all")]

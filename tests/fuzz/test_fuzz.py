@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from promptcli.cli import command_line as entrance
 from promptcli.errors import LONGEST_MESSAGE
 from tests.fuzz.kinds import KINDS, TINY, Kind
-from tests.published import write_modules
+from tests.published_folders import write_modules
 from tests.senteval import write_transfer
 from tests.tiny import SENTENCES, save_tiny
 
@@ -71,7 +71,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _write_inputs(folder):
-    from tests.reading import write as write_named
+    from tests.source_files import write as write_named
 
     save_tiny("bert", folder / "bert")
     shutil.copytree(folder / "bert", folder / "model")

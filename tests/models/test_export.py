@@ -26,9 +26,8 @@ from promptcli.models.loading import open_model, open_registry
 from promptcli.models.parity import PROBES, check_parity, lowest_cosine
 from promptcli.models.sentence_transformers_format import TYPED_SPECIAL
 from promptcli.recipe import RECIPES, Recipe
-from tests.comparing import gap, refusal
-from tests.embed_running import refused
-from tests.making import random_encoder, random_numbers
+from tests.comparing import gap, refusal, refused
+from tests.random_encoders import random_encoder, random_numbers
 from tests.reference import sentence_transformers_folder
 from tests.tiny import SENTENCES
 

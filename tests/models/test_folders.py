@@ -17,8 +17,8 @@ from promptcli.models.entries import Entry, write_manifest
 from promptcli.models.exporting import export
 from promptcli.models.parity import lowest_cosine
 from tests.comparing import gap, refusal
-from tests.making import random_encoder, random_numbers
-from tests.published import MODULES, made, static_folder, write
+from tests.published_folders import MODULES, static_folder, write, write_folder
+from tests.random_encoders import random_encoder, random_numbers
 from tests.reference import sentence_transformers_folder as reference
 from tests.tiny import SENTENCES
 
@@ -51,7 +51,7 @@ def test_pooling_is_the_folders_own(tiny_folder, tmp_path, family, flags, mode):
             flag: name in ([mode] if isinstance(mode, str) else mode)
             for name, flag in reference.FLAGS.items()
         }
-    folder = made(
+    folder = write_folder(
         tmp_path, tiny_folder(family), pooling=pooling, inside="0_Transformer" if flags else ""
     )
     vectors, wanted = load(folder).encode(TEXTS), reference.vectors(folder, TEXTS)
@@ -74,7 +74,7 @@ def dense(number, rows, columns, activation, bias=True):
 
 
 def test_layers_after_the_pooling_and_normalize(bert_folder, tmp_path):
-    wide = made(
+    wide = write_folder(
         tmp_path / "wide",
         bert_folder,
         after=[dense(1, 8, 9, "torch.nn.modules.activation.Tanh")],
@@ -84,7 +84,7 @@ def test_layers_after_the_pooling_and_normalize(bert_folder, tmp_path):
     tanh, identity = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
     layers = [dense(1, 24, WIDTH, tanh), dense(2, 8, 24, identity, bias=False)]
     after = [("Dropout", {"dropout": 0.2}, {}), *layers, ("Normalize", {}, {})]
-    folder = made(tmp_path, bert_folder, after=after)
+    folder = write_folder(tmp_path, bert_folder, after=after)
     encoder = load(folder)
     assert encoder.width == 8
     assert gap(encoder.encode(TEXTS), reference.vectors(folder, TEXTS)) < 1e-5
@@ -94,7 +94,7 @@ def test_layers_after_the_pooling_and_normalize(bert_folder, tmp_path):
 
 def test_prompts_by_name_and_by_default(bert_folder, tmp_path):
     prompts = {"query": "the dog : ", "passage": "flowers : ", "none": ""}
-    folder = made(tmp_path, bert_folder, prompts=prompts, default="passage")
+    folder = write_folder(tmp_path, bert_folder, prompts=prompts, default="passage")
     encoder = load(folder)
 
     def wanted(before):
@@ -115,7 +115,7 @@ def test_prompts_by_name_and_by_default(bert_folder, tmp_path):
 
 
 def test_the_tokenizers_limit_holds_if_the_module_has_none(bert_folder, tmp_path):
-    folder = made(tmp_path, bert_folder, limit=None)
+    folder = write_folder(tmp_path, bert_folder, limit=None)
     config = json.loads((folder / "tokenizer_config.json").read_text())
     write(folder, "tokenizer_config.json", {**config, "model_max_length": 16})
     assert load(folder).max_length == 16
@@ -179,7 +179,7 @@ def add_module(kind):
     ],
 )
 def test_what_cannot_be_read_faithfully_is_refused_by_name(bert_folder, tmp_path, damage, message):
-    folder = made(
+    folder = write_folder(
         tmp_path,
         bert_folder,
         after=[dense(1, 8, WIDTH, "torch.nn.modules.activation.Tanh")],
@@ -197,7 +197,7 @@ def test_what_cannot_be_read_faithfully_is_refused_by_name(bert_folder, tmp_path
 def test_a_pooling_may_leave_the_prompt_out(bert_folder, tmp_path, mode):
     body, query = bert_folder, "the dog : "
     pooling = {"pooling_mode": mode, "include_prompt": False}
-    encoder = load(made(tmp_path, body, pooling=pooling, prompts={"query": query}))
+    encoder = load(write_folder(tmp_path, body, pooling=pooling, prompts={"query": query}))
     tokenizer, model = AutoTokenizer.from_pretrained(body), AutoModel.from_pretrained(body).eval()
     count = len(tokenizer(query)["input_ids"]) - 1  # [SEP] is no part of it
 
@@ -225,7 +225,7 @@ def test_a_weighted_mean_that_leaves_the_prompt_out_is_refused_when_it_is_asked_
     bert_folder, tmp_path
 ):
     pooling = {"pooling_mode": "weightedmean", "include_prompt": False}
-    encoder = load(made(tmp_path, bert_folder, pooling=pooling, prompts={"query": "ask: "}))
+    encoder = load(write_folder(tmp_path, bert_folder, pooling=pooling, prompts={"query": "ask: "}))
     with refusal("weights weighted", PromptcliError):
         encoder.encode_query(TEXTS)
 
@@ -235,7 +235,7 @@ def test_weights_of_all_tokens_that_leave_the_prompt_out_are_refused(
     bert_folder, tmp_path, weights
 ):
     pooling = {"pooling_mode": "mean", "include_prompt": False}
-    plain = load(made(tmp_path, bert_folder, pooling=pooling, prompts={"query": "ask: "}))
+    plain = load(write_folder(tmp_path, bert_folder, pooling=pooling, prompts={"query": "ask: "}))
     recipe = plain.recipe.replace(prompt="[X] [MASK]", pooling=f"last/{weights}")
     encoder = TorchEncoder(recipe, plain.backbone, {}, leading=plain.leading)
     assert encoder.encode(TEXTS).shape == (len(TEXTS), plain.width)
@@ -244,7 +244,7 @@ def test_weights_of_all_tokens_that_leave_the_prompt_out_are_refused(
 
 
 def test_a_name_of_a_model_and_of_a_folder_is_the_model(bert_folder, here):
-    made(here, bert_folder, pooling={"pooling_mode": "cls"})
+    write_folder(here, bert_folder, pooling={"pooling_mode": "cls"})
     load(pc.Recipe(backbone=str(bert_folder), pooling="last/avg")).register("model")
     assert load("model").recipe.pooling == "last/avg"
     assert load("./model").recipe.pooling == "last/cls"

@@ -16,10 +16,9 @@ from promptcli.models import hub as publishing
 from promptcli.models.entries import SHIPPED_MODELS, Entry, Registry
 from promptcli.models.loading import open_model
 from promptcli.recipe import Recipe
-from tests.comparing import refusal
-from tests.embed_running import refused
+from tests.comparing import refusal, refused
 from tests.hub_stand_in import READER, WRITER, Hub
-from tests.making import random_numbers
+from tests.random_encoders import random_numbers
 from tests.tiny import SENTENCES
 
 REPO = "me/mine"

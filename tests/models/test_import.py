@@ -24,9 +24,9 @@ from promptcli.models.loading import open_model
 from promptcli.notes import without_network
 from promptcli.recipe import Recipe
 from tests.comparing import refusal
-from tests.published import write, write_modules
+from tests.import_traps import imported_traps, write_traps
+from tests.published_folders import write, write_modules
 from tests.tiny import SENTENCES
-from tests.traps import sprung, write_traps
 
 WIDTH, LAYERS, HEADS, LENGTH = 16, 2, 4, 3
 OF = 'This sentence of "[X]" means [MASK] .'
@@ -181,7 +181,7 @@ def test_a_pickle_is_refused_then_converted_and_a_malicious_one_never_runs(
     np.testing.assert_allclose(
         vectors(registry, "p")[0], states(bert_folder, SENTENCES[0])[1][0], atol=1e-5
     )
-    assert not sprung(folder)
+    assert not imported_traps(folder)
     sentinel = tmp_path / "ran"
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Payload(sentinel)}))
     evil = run("models", "import", folder, "--name", "evil", "--convert")

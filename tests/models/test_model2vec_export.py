@@ -15,8 +15,8 @@ from promptcli.models.entries import Entry, Registry
 from promptcli.models.exporting import export_model2vec
 from promptcli.models.sentence_transformers_format import InexactError
 from promptcli.recipe import Recipe
-from tests.embed_running import refused
-from tests.making import random_encoder
+from tests.comparing import refused
+from tests.random_encoders import random_encoder
 from tests.tiny import SENTENCES
 
 STATIC = [

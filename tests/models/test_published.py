@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import promptcli as pc
 from promptcli.backbones.published_backbones import PUBLISHED, PublishedBackbone, Shape
 from tests.comparing import gap, refusal
-from tests.published import MODELS, MODULES, save_body, save_published, write
+from tests.published_folders import MODELS, MODULES, save_body, save_published, write
 from tests.reference import sentence_transformers_folder
 from tests.tiny import SENTENCES
 

@@ -11,11 +11,11 @@ import promptcli as pc
 from promptcli.errors import missing_libraries
 from promptcli.named_templates import named_templates
 from promptcli.training.methods import METHODS
-from tests.learning import family_for
 from tests.reference import plain
 from tests.reference.causal import attention_outputs, contrasted, text_rule
 from tests.tiny import SENTENCES
 from tests.training_files import FILES
+from tests.training_steps import family_for
 
 pytestmark = pytest.mark.real
 MINILM, SMOLLM, GLOVE = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct", "glove.6B.50d.txt"

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from promptcli.data.tasks import Pairs, STSTask
-from tests.reading import write_table
+from tests.source_files import write_table
 from tests.tiny import SENTENCES
 
 

@@ -20,8 +20,7 @@ from promptcli.select.head_search import SEARCHED, head_cosines
 from promptcli.select.layer_search import search_layers
 from promptcli.select.search import cross_validate
 from promptcli.select.tfidf_correlation import correlate, tfidf_weights
-from tests.comparing import gap, refusal
-from tests.embed_running import refused
+from tests.comparing import gap, refusal, refused
 from tests.reference.plain import tfidf_weights as plain_weights
 from tests.select.pairs import EVERY_PAIR, make_task, write_pairs
 from tests.tiny import SENTENCES

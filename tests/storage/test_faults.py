@@ -12,8 +12,8 @@ from promptcli.backbones.devices import choose_device
 from promptcli.data.vectors.part_folder import part_name
 from promptcli.recipe import Recipe
 from promptcli.storage.files import LONGEST_NAME
-from tests.comparing import refusal
-from tests.embed_running import fake_encoder, refused  # noqa: F401
+from tests.comparing import refusal, refused
+from tests.fake_commands import fake_encoder  # noqa: F401
 
 EMBED = ("embed", "a.txt", "-o", "out", "--shards", "2")
 LONG = "n" * (LONGEST_NAME + 1)

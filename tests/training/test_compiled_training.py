@@ -15,10 +15,10 @@ from promptcli.backbones import backbone as backbone_module
 from promptcli.backbones.states import Batch, Needs
 from promptcli.recipe import Recipe
 from promptcli.training import step as step_module
-from tests import learning
+from tests import training_steps
 from tests.comparing import refusal
-from tests.learning import CERTAIN, COLUMNS, assert_equal, gradients, learner_of, step_of
 from tests.tiny import SENTENCES
+from tests.training_steps import CERTAIN, COLUMNS, assert_equal, gradients, learner_of, step_of
 
 COMPILER = os.environ.get("PROMPTCLI_TEST_COMPILER", "")
 
@@ -56,7 +56,7 @@ def pickled(backbone):
 
 def options_of(name):
     certain = {"dropout": 0.0, **CERTAIN.get(name, {})}
-    return certain | ({"lora_dropout": 0.0} if learning.family_for(name) == "llama" else {})
+    return certain | ({"lora_dropout": 0.0} if training_steps.family_for(name) == "llama" else {})
 
 
 def compiles_with(monkeypatch, **options):
@@ -74,7 +74,7 @@ def test_one_graph_has_the_gradients_and_torchs_own_dropout(bert_folder, monkeyp
 
 
 @pytest.mark.skipif(not COMPILER, reason="the compiler: PROMPTCLI_TEST_COMPILER names no backend")
-@pytest.mark.parametrize(("name", "supervised"), learning.FORMS)
+@pytest.mark.parametrize(("name", "supervised"), training_steps.FORMS)
 def test_every_method_compiles_to_the_same_gradients(name, supervised, tiny_folder, monkeypatch):
     compiles_with(monkeypatch, backend=COMPILER, dynamic=True)
     models = {}
@@ -84,11 +84,11 @@ def test_every_method_compiles_to_the_same_gradients(name, supervised, tiny_fold
         models = {"teacher": pc.load(teacher)}
 
     def found(**changes):
-        family = learning.family_for(name)
+        family = training_steps.family_for(name)
         learner = learner_of(
             name, tiny_folder(family), supervised, models=models, **options_of(name), **changes
         )
-        return gradients(learner, columns=learning.columns_for(name, supervised))
+        return gradients(learner, columns=training_steps.columns_for(name, supervised))
 
     assert_equal(found(), found(compile=True))
 

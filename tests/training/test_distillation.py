@@ -20,9 +20,9 @@ from promptcli.training.objectives.distillation import rotation_between
 from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainer import batches
 from tests.comparing import gap, refusal
-from tests.learning import learner_of, mini_vectors, stopped_at
 from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance
 from tests.tiny import SENTENCES
+from tests.training_steps import learner_of, mini_vectors, stopped_at
 
 CORPUS = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
 SETTINGS = {"steps": 9, "eval_steps": 3, "batch_size": 16, "learning_rate": 3e-3, "warmup": 0.0}

@@ -9,8 +9,7 @@ from promptcli.errors import NotFoundError
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.fitting import FITS, fit_recipe
-from tests.comparing import gap, refusal
-from tests.embed_running import refused
+from tests.comparing import gap, refusal, refused
 from tests.tiny import SENTENCES
 
 MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]

@@ -15,9 +15,9 @@ import promptcli as pc
 from promptcli.storage.interrupts import delay_interrupts
 from promptcli.training import trainer as trainer_module
 from promptcli.training.step import TrainingStep
-from tests.learning import stopped_at
 from tests.processes import Program
 from tests.tiny import SENTENCES
+from tests.training_steps import stopped_at
 
 TEXTS = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
 STEPS = 6

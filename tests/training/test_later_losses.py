@@ -25,12 +25,12 @@ from promptcli.training.objectives.contrastive import (
 )
 from promptcli.training.objectives.pairs import angle_similarity
 from promptcli.training.teacher import SentenceVectors, mine_negatives
-from tests import learning
+from tests import training_steps
 from tests.comparing import gap, refusal
 from tests.reference import losses
 from tests.tiny import SENTENCES, save_tiny
 
-learner_of = functools.partial(learning.learner_of, max_length=60, dropout=0.0)
+learner_of = functools.partial(training_steps.learner_of, max_length=60, dropout=0.0)
 PAIRS = [SENTENCES[:5], SENTENCES[5:10], ["1.0", "0.0", "0.5", "1.0", "0.25"]]
 SCORES = list(map(float, PAIRS[2]))
 CONSECUTIVE = list(itertools.pairwise(SENTENCES))
@@ -65,12 +65,12 @@ def test_losses_of_graded_pairs_are_the_papers(name, weight, bert_folder):
         + weight * losses.in_batch_negatives(first, second, [score == 1 for score in SCORES], 20),
         "pearson": losses.pearson_loss(cosines, SCORES),
     }
-    loss, grads = learning.gradients(learner, columns=PAIRS)
+    loss, grads = training_steps.gradients(learner, columns=PAIRS)
     assert loss == pytest.approx(expected[name], rel=1e-4)
     assert all(torch.isfinite(grad).all() for grad in grads.values())
     assert max(grad.abs().max() for grad in grads.values()) > 0
     if name != "squared":  # a batch of equal scores teaches nothing
-        _, grads = learning.gradients(learner, columns=[*PAIRS[:2], ["0.5"] * 5])
+        _, grads = training_steps.gradients(learner, columns=[*PAIRS[:2], ["0.5"] * 5])
         assert weight or all((grad == 0).all() for grad in grads.values())
 
 
@@ -135,7 +135,7 @@ def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
         plain = TorchEncoder(recipe, backbone, {}).encode(SENTENCES[:4])
         assert gap(got.detach().numpy(), plain) < 1e-4
     assert learner.as_encoder().recipe.pooling == "last/last-token"
-    loss, grads = learning.gradients(learner, columns=[SENTENCES[:4]])
+    loss, grads = training_steps.gradients(learner, columns=[SENTENCES[:4]])
     assert loss == pytest.approx(
         float(contrastive_loss(second, first, Similarity(0.05)).detach()), rel=1e-4
     )
@@ -180,7 +180,7 @@ def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(bert_fold
         2 * float(contrastive_loss(*views[:2], Similarity(0.05))) + 3 * float(expected) / tokens,
         rel=1e-4,
     )
-    _, grads = learning.gradients(learner.train(), columns=columns)
+    _, grads = training_steps.gradients(learner.train(), columns=columns)
     assert {"objective.bias", "projection.0.weight"} <= grads.keys()
     again = learner_of("denosent", bert_folder, **options).trainable()
     assert all(torch.equal(again[name], start) for name, start in learner.trainable().items())
@@ -316,7 +316,7 @@ def test_a_killed_run_ends_at_the_same_numbers(
 ):
     data = {"pcc-tuning": GRADED, "simcse": CONSECUTIVE}.get(name, SENTENCES)
     options = {
-        "backbone": str(tiny_folder(learning.family_for(name))),
+        "backbone": str(tiny_folder(training_steps.family_for(name))),
         "on": "demo:dev",
         "batch_size": 4,
         "steps": 5,
@@ -325,7 +325,7 @@ def test_a_killed_run_ends_at_the_same_numbers(
     if "backbone" in settings:
         options["backbone"] = str(folder_with_pooler)
     expected = pc.train(name, data, **options)
-    with learning.stopped_at(monkeypatch, 3), pytest.raises(KeyboardInterrupt):
+    with training_steps.stopped_at(monkeypatch, 3), pytest.raises(KeyboardInterrupt):
         pc.train(name, data, name="killed", **options)
     resumed = pc.train(name, data, name="killed", resume=True, **options)
     assert resumed.scores == expected.scores

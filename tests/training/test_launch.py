@@ -16,8 +16,8 @@ from promptcli.errors import PromptcliError
 from promptcli.training.launch import number_of_processes
 from promptcli.training.processes import _together
 from tests.comparing import refusal
-from tests.learning import COLUMNS
 from tests.processes import Program, ranks_of_two
+from tests.training_steps import COLUMNS
 
 TORCHRUN = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "here"}
 

@@ -23,17 +23,17 @@ from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import Similarity, negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
 from promptcli.training.objectives.pairs import CLASSES, PairCosine
-from tests import learning
+from tests import training_steps
 from tests.comparing import gap, refusal
-from tests.learning import configured_method, gradients
 from tests.reference import losses
 from tests.tiny import SENTENCES
+from tests.training_steps import configured_method, gradients
 
 LABELS = ["entailment", "contradiction", "neutral", "neutral"]
 PAIRS = [SENTENCES[:4], SENTENCES[4:8], LABELS]
 
 
-learner_of = functools.partial(learning.learner_of, max_length=60, dropout=0.0)
+learner_of = functools.partial(training_steps.learner_of, max_length=60, dropout=0.0)
 
 
 def plain_vectors(learner, texts, pooling, prompt="[X]"):

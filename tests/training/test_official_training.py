@@ -17,7 +17,7 @@ from promptcli.training.objectives import find_objective
 from promptcli.training.step import OPTIMIZERS
 from promptcli.training.trainable_encoder import TrainableEncoder
 from tests.comparing import gap
-from tests.learning import step_of
+from tests.training_steps import step_of
 
 OFFICIAL = Path(__file__).parents[1] / "reference" / "official"
 BATCHES = json.loads((OFFICIAL / "batches.json").read_text(encoding="utf-8"))

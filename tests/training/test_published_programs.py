@@ -21,8 +21,8 @@ from promptcli.training.step import OPTIMIZERS
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, batches, learning_rate, stalled, steps_of
 from tests.comparing import refusal
-from tests.learning import configured_method, learner_of
 from tests.tiny import SENTENCES
+from tests.training_steps import configured_method, learner_of
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -16,8 +16,8 @@ from promptcli.training import run as running
 from promptcli.training.methods import METHODS
 from promptcli.training.step import TrainingStep
 from tests.comparing import refusal
-from tests.learning import family_for, figures_of, stopped_at
 from tests.training_files import FILES
+from tests.training_steps import family_for, stopped_at, with_scores
 
 SMALL = {"batch_size": 4, "steps": 2, "eval_steps": 1, "on": "graded.tsv", "offline": True}
 
@@ -346,7 +346,7 @@ def test_a_result_worse_than_what_was_not_trained_is_a_warning(small, notes):
         ),
     ):
         notes.clear()
-        changed = figures_of(trained, **values)
+        changed = with_scores(trained, **values)
         assert list(changed.below) == changed.to_dict()["below"] == below
         running.warn_if_worse(changed)
         assert any("plain encoder has" in line for line in notes) is warned

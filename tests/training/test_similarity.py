@@ -10,7 +10,9 @@ from promptcli.training.methods.method import ContrastiveSettings
 from promptcli.training.objectives import OBJECTIVES
 from promptcli.training.objectives.contrastive import LEAST, InfoNCE, Similarity
 from promptcli.training.trainable_encoder import LearnableScalar
-from tests.learning import (
+from tests.reference.losses import cosine, infonce
+from tests.tiny import SENTENCES
+from tests.training_steps import (
     COLUMNS,
     READ,
     family_for,
@@ -19,8 +21,6 @@ from tests.learning import (
     step_of,
     stopped_at,
 )
-from tests.reference.losses import cosine, infonce
-from tests.tiny import SENTENCES
 
 TAU = "objective.similarity.log_temperature"
 CONTRASTIVE = [

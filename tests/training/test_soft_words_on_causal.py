@@ -8,11 +8,11 @@ from promptcli.backbones.states import Needs
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.soft_template import TENSOR
 from promptcli.recipe import Recipe
-from tests import learning
+from tests import training_steps
 from tests.comparing import gap
-from tests.learning import learner_of
 from tests.reference import losses, plain
 from tests.tiny import SENTENCES
+from tests.training_steps import learner_of
 
 FAMILIES = ["llama", "gpt2", "opt", "gemma3_text"]
 TEMPLATE = "This : [X] in a word :"
@@ -68,7 +68,7 @@ def test_the_loss_is_simcses_and_only_the_rows_learn(kind, tiny_folder):
     learner = made("llama", tiny_folder, supervised=kind != "sentences", temperature=0.05)
     columns = COLUMNS[kind]
     before = {name: tensor.clone() for name, tensor in learner.backbone.model.state_dict().items()}
-    loss, gradients = learning.gradients(learner, columns=columns)
+    loss, gradients = training_steps.gradients(learner, columns=columns)
     encoder = learner.as_encoder()
     plain_text = encoder.recipe.replace(period=False)
     reader = TorchEncoder(plain_text, learner.backbone, encoder.tensors())
@@ -84,7 +84,7 @@ def test_the_loss_is_simcses_and_only_the_rows_learn(kind, tiny_folder):
     assert "soft-template" in name
     assert gradient.shape == encoder.tensors()[TENSOR].shape
     assert (gradient.abs().amax(1) > 0).all()
-    trainer = learning.step_of(learner)
+    trainer = training_steps.step_of(learner)
     trainer.gradients(0, columns)
     for tensor in learner.trainable().values():
         tensor.data.sub_(tensor.grad)

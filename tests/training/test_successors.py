@@ -23,13 +23,13 @@ from promptcli.training.objectives.contrastive import (
     soft_negative_loss,
 )
 from promptcli.training.teacher import SentenceVectors, check_negatives
-from tests import learning
+from tests import training_steps
 from tests.comparing import gap, refusal
-from tests.learning import assert_equal, gradients
 from tests.reference import losses
 from tests.tiny import SENTENCES
+from tests.training_steps import assert_equal, gradients
 
-learner_of = functools.partial(learning.learner_of, dropout=0.0)
+learner_of = functools.partial(training_steps.learner_of, dropout=0.0)
 SENT0, SENT1 = SENTENCES[:5], SENTENCES[5:10]
 HARD = ["", SENTENCES[10], SENTENCES[9], "", SENTENCES[11]]
 
@@ -159,7 +159,7 @@ def test_a_guide_of_another_width_leaves_out_what_it_finds_nearer(bert_folder):
 
 @pytest.mark.parametrize("name", ["cotbert", "consert"])
 def test_methods_of_single_sentences_leave_out_false_negatives_too(name, bert_folder):
-    options = {**learning.CERTAIN.get(name, {}), "mask_margin": 0.0}
+    options = {**training_steps.CERTAIN.get(name, {}), "mask_margin": 0.0}
     views = [drawn(5, 8, seed=number) for number in range(3 if name == "cotbert" else 2)]
 
     def loss(**changes):

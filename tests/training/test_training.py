@@ -21,8 +21,8 @@ from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import Similarity, contrastive_loss
 from promptcli.training.trainer import batches, source_shares, steps_of
 from tests.comparing import gap, refusal
-from tests.learning import FORMS, family_for, learner_of
 from tests.tiny import SENTENCES
+from tests.training_steps import FORMS, family_for, learner_of
 
 SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert", "mpnet"]
 CONTRASTIVE = [

@@ -36,9 +36,12 @@ from promptcli.training.objectives.contrastive import false_negative_mask
 from promptcli.training.processes import Processes
 from promptcli.training.step import TrainingStep
 from promptcli.training.trainable_encoder import mask_tokens
-from tests import learning
+from tests import training_steps
 from tests.comparing import gap, refusal
-from tests.learning import (
+from tests.processes import Program, ranks_of_two
+from tests.reference import losses
+from tests.tiny import SENTENCES
+from tests.training_steps import (
     CERTAIN,
     COLUMNS,
     PAIRS,
@@ -49,9 +52,6 @@ from tests.learning import (
     mini_vectors,
     step_of,
 )
-from tests.processes import Program, ranks_of_two
-from tests.reference import losses
-from tests.tiny import SENTENCES
 
 HARD = ["", SENTENCES[9], "", SENTENCES[8], SENTENCES[7], "", SENTENCES[2]]
 #: A row's second and third hard negative; the first of ``FURTHER`` is the positive of another row.
@@ -68,7 +68,9 @@ WITH_NEGATIVES = [
     for _, form in METHODS.values()
     if form and TRIPLETS in find_objective(form).layouts and form.objective != "soft-negative"
 ]
-READ |= {name: learning.READ[name] for name in ("sbert", "sbert-regression", "defsent", "sncse")}
+READ |= {
+    name: training_steps.READ[name] for name in ("sbert", "sbert-regression", "defsent", "sncse")
+}
 READ["promcse"] = [*PAIRS, HARD]
 #: What is changed where two processes are compared with one: the temperature learns, too.
 STILL = {name: {"dropout": 0.0, **CERTAIN.get(name, {})} for name in READ}

@@ -6,8 +6,8 @@ import pytest
 
 from promptcli.plugins.analyze import pictures
 from promptcli.plugins.analyze.geometry import Uniformity
-from tests.drawn import keep_figures
-from tests.embed_running import refused
+from tests.comparing import refused
+from tests.kept_figures import keep_figures
 from tests.senteval import write_pairs
 from tests.tiny import SENTENCES
 

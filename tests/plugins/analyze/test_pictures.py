@@ -5,7 +5,7 @@ import pytest
 
 from promptcli.plugins.analyze import token_bias
 from promptcli.plugins.analyze.token_bias import TokenBias
-from tests.drawn import keep_figures
+from tests.kept_figures import keep_figures
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.plugins.analyze import sentence_map
 from promptcli.plugins.analyze.pictures import COLOURS
 from promptcli.plugins.analyze.sentence_map import METHODS, MOST_CLASSES, groups_of
-from tests.comparing import refusal
-from tests.embed_running import refused
+from tests.comparing import refusal, refused
 
 pytest.importorskip("sklearn")
 

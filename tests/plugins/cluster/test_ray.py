@@ -17,9 +17,9 @@ from promptcli.data.vectors.part_folder import PartFolder
 from promptcli.embedding import parts
 from promptcli.errors import UsageError
 from promptcli.plugins.cluster import ray_engine
-from tests.comparing import refusal
-from tests.embed_running import contents, refused
-from tests.traps import sprung, write_traps
+from tests.comparing import refusal, refused
+from tests.fake_commands import contents
+from tests.import_traps import imported_traps, write_traps
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("extra ray", allow_module_level=True)
@@ -84,7 +84,7 @@ def test_a_killed_worker_loses_nothing_and_makes_nothing_twice(place, run, trapp
     assert contents("out") == contents("here")
     texts = [text for block in PartFolder(Path("out")).blocks() for text in block.texts]
     assert texts == [f"line {number}" for number in range(20)]
-    assert not sprung(trapped)
+    assert not imported_traps(trapped)
 
 
 class FailingJob(parts.PartJob):
@@ -112,7 +112,7 @@ def test_a_column_of_a_ray_data_set(trapped):
     assert [row["text"] for row in rows] == texts
     vectors = np.array([row["embedding"] for row in rows], np.float32)
     assert np.allclose(vectors, encoder.encode([*texts[:2], ""]), atol=1e-5)
-    assert not sprung(trapped)
+    assert not imported_traps(trapped)
 
 
 def test_a_session_is_private_and_within_this_machine(trapped):

@@ -22,10 +22,10 @@ from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
 from promptcli.training.step import TrainingStep
 from tests.comparing import refusal
-from tests.learning import stopped_at
 from tests.plugins.absent import delete_plugin
 from tests.processes import Program
 from tests.tiny import SENTENCES
+from tests.training_steps import stopped_at
 
 WORDS = sorted({word.lower() for line in SENTENCES for word in line.split() if word.isalpha()})
 #: Topics, each with words of its titles and other words of its texts.

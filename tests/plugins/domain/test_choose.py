@@ -9,7 +9,7 @@ import promptcli as pc
 from promptcli.models import loading
 from promptcli.plugins.domain.choosing import Way, with_differences
 from promptcli.recipe import Choice
-from tests.embed_running import refused
+from tests.comparing import refused
 from tests.plugins.domain.texts import write_letters
 
 

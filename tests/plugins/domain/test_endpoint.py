@@ -15,8 +15,7 @@ import promptcli as pc
 from promptcli import PromptcliError, UsageError, notes
 from promptcli.plugins.domain import endpoint
 from promptcli.plugins.domain.endpoint import Endpoint
-from tests.comparing import refusal
-from tests.embed_running import refused
+from tests.comparing import refusal, refused
 from tests.plugins.domain.texts import write_letters
 
 SECRET = "sk-very-secret-0123456789"

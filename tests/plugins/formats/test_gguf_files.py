@@ -20,8 +20,7 @@ from promptcli.models.parity import lowest_cosine
 from promptcli.plugins.formats import gguf_files
 from promptcli.plugins.formats.gguf_header import Header
 from promptcli.recipe import Recipe
-from tests.comparing import refusal
-from tests.embed_running import refused
+from tests.comparing import refusal, refused
 from tests.tiny import SENTENCES
 from tests.tiny_causal import save_tiny_causal
 

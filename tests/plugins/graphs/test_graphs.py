@@ -22,8 +22,8 @@ from promptcli.plugins.graphs.rows import GraphBackend
 from promptcli.plugins.graphs.targets import export_onnx
 from promptcli.recipe import RECIPES, LeadingTexts, Recipe
 from tests.comparing import gap, refusal
-from tests.making import random_encoder
 from tests.plugins.absent import delete_plugin
+from tests.random_encoders import random_encoder
 
 PROMPT = RECIPES["prompt"]
 PREFIX = Recipe(prompt="deep-prefix:3", pooling="last/cls")

@@ -7,7 +7,7 @@ import pytest
 
 from promptcli.plugins.papers import pictures
 from promptcli.plugins.papers.figures import draw_numbers
-from tests.drawn import keep_figures
+from tests.kept_figures import keep_figures
 
 needs_analyze = pytest.mark.skipif(
     importlib.util.find_spec("promptcli.plugins.analyze") is None, reason="analyze is not here"

@@ -16,7 +16,7 @@ from promptcli.plugins.papers.seeds import (
     compare_groups,
     read_groups,
 )
-from tests.embed_running import refused
+from tests.comparing import refused
 from tests.tiny import SENTENCES
 
 ONE = [70.1, 71.4, 70.9]

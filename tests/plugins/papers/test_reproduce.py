@@ -38,8 +38,8 @@ from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from tests.comparing import refusal
-from tests.learning import stopped_at
 from tests.senteval import write_pairs, write_transfer
+from tests.training_steps import stopped_at
 
 ROOT = Path(__file__).parents[3]
 DEMO = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()

@@ -20,8 +20,7 @@ from promptcli.plugins.pretrain.batches import batch_of_step, steps
 from promptcli.plugins.pretrain.corpus import Vocabulary, make_corpus
 from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import OthersModel
-from tests.comparing import gap
-from tests.embed_running import refused
+from tests.comparing import gap, refused
 from tests.tiny import FAMILIES, SENTENCES, save_tiny
 
 SMALL = ["--batch-tokens", "128", "--threads", "1", "--tokens", "600"]

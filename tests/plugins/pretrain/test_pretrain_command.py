@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.plugins.pretrain import pretraining
 from promptcli.plugins.pretrain.pretraining import Pretrainer
-from tests.embed_running import refused
+from tests.comparing import refused
 
 LINES = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()
 TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--positions", "64"]

@@ -20,7 +20,7 @@ from promptcli.plugins.serve import serving
 from promptcli.plugins.serve.agents import make_server
 from promptcli.recipe import Recipe
 from promptcli.retrieval.sentence_index import SentenceIndex
-from tests.embed_running import refused
+from tests.comparing import refused
 from tests.processes import PIPE, Program
 from tests.tiny import SENTENCES
 

@@ -5,8 +5,8 @@ import pytest
 
 import promptcli as pc
 from promptcli.models.parity import lowest_cosine
-from tests.published import made
-from tests.roles import PROMPTS, wanted
+from tests.published_folders import write_folder
+from tests.role_prompts import PROMPTS, vectors_behind
 from tests.tiny import SENTENCES
 
 
@@ -17,7 +17,7 @@ def test_a_server(bert_folder, tmp_path):
     from promptcli.plugins.serve.app import make_app
     from promptcli.plugins.serve.service import Service
 
-    folder = made(tmp_path, bert_folder, prompts=PROMPTS)
+    folder = write_folder(tmp_path, bert_folder, prompts=PROMPTS)
     encoder = pc.load(folder, device="cpu", dtype="float32")
     with TestClient(make_app(Service({"m": encoder}, {})), base_url="http://127.0.0.1") as client:
         for given, prompt in (
@@ -29,6 +29,8 @@ def test_a_server(bert_folder, tmp_path):
             body = {"model": "m", "input": SENTENCES, "input_type": given}
             rows = client.post("/v1/embeddings", json=body).json()["data"]
             assert (
-                lowest_cosine(np.array([row["embedding"] for row in rows]), wanted(folder, prompt))
+                lowest_cosine(
+                    np.array([row["embedding"] for row in rows]), vectors_behind(folder, prompt)
+                )
                 >= 0.9999
             )

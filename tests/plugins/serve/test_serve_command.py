@@ -15,7 +15,7 @@ pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[s
 
 from promptcli.plugins.serve.serving import _listen
 from promptcli.plugins.serve.settings import ServeSettings
-from tests.embed_running import refused
+from tests.comparing import refused
 from tests.processes import Program
 from tests.tiny import SENTENCES
 

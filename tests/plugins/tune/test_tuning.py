@@ -16,9 +16,8 @@ from promptcli.recipe import RECIPES
 from promptcli.training import run as running
 from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore
-from tests.comparing import refusal
-from tests.embed_running import refused
-from tests.learning import stopped_at
+from tests.comparing import refusal, refused
+from tests.training_steps import stopped_at
 
 SPACE = {"temperature": "0.01..0.2", "batch_size": [32, 64], "steps": "10..40"}
 CHEAP = {"method": "simcse", "name": "mine", "on": "demo:dev"}

@@ -46,7 +46,7 @@ def write(folder, name, content):
     return path
 
 
-def fails(path, *parts, error=UsageError, **kwargs):
+def assert_unreadable(path, *parts, error=UsageError, **kwargs):
     """Assert that reading fails with one line that holds every part."""
     with pytest.raises(error) as caught:
         read(path, **kwargs)
@@ -56,7 +56,7 @@ def fails(path, *parts, error=UsageError, **kwargs):
         assert part in message
 
 
-def parquet(folder, columns, name="a.parquet", **options):
+def write_parquet(folder, columns, name="a.parquet", **options):
     path = folder / name
     pq.write_table(pa.table(columns), path, **options)
     return path

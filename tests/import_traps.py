@@ -15,6 +15,6 @@ def write_traps(folder: Path) -> None:
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
 
 
-def sprung(folder: Path) -> list[str]:
+def imported_traps(folder: Path) -> list[str]:
     """Return the modules that were imported from the folder."""
     return sorted(path.name.partition("-")[2] for path in folder.glob("IMPORTED-*"))

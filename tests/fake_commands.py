@@ -10,7 +10,7 @@ import pytest
 from promptcli.embedding import embed_parts
 from promptcli.models import loading as encoders
 from promptcli.models.entries import Entry
-from tests.embed_fakes import FakeEncoder
+from tests.fake_encoder import FakeEncoder
 
 # each takes the functions that are replaced below when it is first imported
 for _name in ("cosines", "exporting", "hub", "importing"):
@@ -44,15 +44,6 @@ def names():
 
 def contents(folder="out"):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-
-
-def refused(ran, code, *parts):
-    """Return the one line on stderr, which holds every part; nothing is on stdout."""
-    assert (ran.code, ran.out) == (code, ""), ran.err
-    assert ran.err.count("\n") == 1 and ran.err.startswith("promptcli: ")
-    for part in parts:
-        assert part in ran.err
-    return ran.err
 
 
 def embed(folder, names, shards=4, encoder=None, **options):

@@ -318,7 +318,7 @@ def save_published(name: str, folder: Path) -> Path:
     return folder
 
 
-def made(
+def write_folder(
     tmp_path,
     body,
     *,

@@ -63,7 +63,7 @@ def family_for(name):
     return "llama" if any(form and "adapter" in form.learns for form in METHODS[name]) else "bert"
 
 
-def small(method, **changes):
+def small_settings(method, **changes):
     fewer = {"dcpcse": {"prefix_length": 3}, "denosent": {"decoder_layers": 1}}.get(method.name, {})
     return method.small.replace(**{**fewer, "max_length": 20, "seed": 1, **changes})
 
@@ -87,7 +87,7 @@ def learner_of(method, folder, supervised=False, *, device="cpu", models=None, *
     """Return a learner of a method, given itself or by its name."""
     method = find_method(method, supervised=supervised) if isinstance(method, str) else method
     backbone = fresh_backbone(folder, device)
-    settings = small(method, **changes)
+    settings = small_settings(method, **changes)
     configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
     return TrainableEncoder(configured, backbone, find_objective(method), models or {})
 
@@ -147,7 +147,7 @@ def mini_vectors(columns, folder):
     return vectors
 
 
-def figures_of(model, /, **values):
+def with_scores(model, /, **values):
     """Change the development scores of a model and of its references."""
     entry = model.entry
     facts = dict(entry.provenance["trained"])

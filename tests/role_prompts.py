@@ -6,6 +6,6 @@ from tests.tiny import SENTENCES
 PROMPTS = {"query": "two dogs : ", "document": "flowers : ", "STS": "a man : "}
 
 
-def wanted(folder, prompt, texts=SENTENCES):
+def vectors_behind(folder, prompt, texts=SENTENCES):
     """Return the vectors of texts behind a prompt, by the folder's modules."""
     return reference.vectors(folder, [prompt + text for text in texts])
