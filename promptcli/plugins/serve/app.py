@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -271,7 +271,8 @@ async def health(service: Service, request: Request) -> Response:
 
 async def metrics(service: Service, request: Request) -> Response:
     """Answer ``GET /metrics``; the requests in progress include this one."""
-    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    text = generate_latest(service.metrics.registry)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 async def page(service: Service, request: Request) -> Response:
@@ -360,6 +361,7 @@ class _Guard:
             await self._app(scope, receive, send)
             return
 
+        service = self._service
         status = _LEFT
         began = time.perf_counter()
 
@@ -370,7 +372,7 @@ class _Guard:
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
                 headers.setdefault("Content-Security-Policy", _POLICY)
-                if self._service.stopping:
+                if service.stopping:
                     headers["Connection"] = "close"
             body = message.get("body", b"")
             start = 0
@@ -380,7 +382,7 @@ class _Guard:
                 start += _PIECE
             await send({**message, "body": body[start:]} if start else message)
 
-        self._service.in_work += 1
+        service.in_work += 1
         try:
             refusal = self._refusal(scope)
             if refusal is None:
@@ -388,17 +390,18 @@ class _Guard:
             else:
                 await (await _error(Request(scope), refusal))(scope, receive, sending)
         except asyncio.CancelledError:
-            self._service.dropped += 1
+            service.dropped += 1
             raise
         except Exception as error:  # ``_error`` has answered it
             notes.warn(f"{scope['path']} failed: {type(error).__name__}: {error}")
         finally:
-            self._service.in_work -= 1
-            self._service.held_bytes -= scope.pop(HELD_BYTES, 0)
+            service.in_work -= 1
+            service.held_bytes -= scope.pop(HELD_BYTES, 0)
             # all unknown paths count as one: a scanner would create thousands
-            known = any(path == scope["path"] for _, path in ROUTES)
-            path = scope["path"] if known else "other"
-            self._service.metrics.count_request(path, status, time.perf_counter() - began)
+            is_served = any(path == scope["path"] for _, path in ROUTES)
+            path = scope["path"] if is_served else "other"
+            service.metrics.requests.labels(path, str(status)).inc()
+            service.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
     def _refusal(self, scope: Scope) -> RequestError | None:
         headers = Headers(scope=scope)

@@ -2,55 +2,41 @@
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 #: Upper bounds of the histogram of seconds: from one short text to thousands of texts.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
-    """The counters of one server, in a registry per server, so that two in one process do not
+    """The metrics of one server, in a registry per server, so that two in one process do not
     mix.
     """
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
             "promptcli_requests",
             "Requests that have ended; the status of one without an answer is 499.",
             ("path", "status"),
-            registry=self._registry,
+            registry=self.registry,
         )
-        self._seconds = Histogram(
+        self.seconds = Histogram(
             "promptcli_request_seconds",
             "Seconds from the head of a request to the end of its answer.",
             ("path",),
             buckets=_SECONDS,
-            registry=self._registry,
+            registry=self.registry,
         )
-        self._sentences = Counter(
-            "promptcli_sentences", "Sentences that were encoded.", registry=self._registry
+        self.sentences = Counter(
+            "promptcli_sentences", "Sentences that were encoded.", registry=self.registry
         )
-        self._truncated = Counter(
+        self.truncated = Counter(
             "promptcli_truncated_sentences",
             "Encoded sentences that were longer than the model's input.",
-            registry=self._registry,
+            registry=self.registry,
         )
 
     def watch(self, name: str, about: str, value: Callable[[], float]) -> None:
         """Add a number that is read whenever the metrics are."""
-        Gauge(f"promptcli_{name}", about, registry=self._registry).set_function(value)
-
-    def count_request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request that has ended."""
-        self._requests.labels(path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
-
-    def count_sentences(self, encoded: int, truncated: int) -> None:
-        """Count encoded sentences, and those that were too long."""
-        self._sentences.inc(encoded)
-        self._truncated.inc(truncated)
-
-    def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
+        Gauge(f"promptcli_{name}", about, registry=self.registry).set_function(value)

@@ -164,7 +164,8 @@ class Batcher:
             for job, rows in rows_of.items():
                 await self._encode(encoder, [job] * len(rows), [texts[row] for row in rows])
             return
-        self._metrics.count_sentences(len(texts), int(np.count_nonzero(encoded.truncated)))
+        self._metrics.sentences.inc(len(texts))
+        self._metrics.truncated.inc(int(encoded.truncated.sum()))
         for job, rows in rows_of.items():
             job.add(encoded.take(np.array(rows)))
 

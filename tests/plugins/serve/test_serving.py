@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
@@ -774,7 +775,7 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
     monkeypatch.setattr(TorchEncoder, "encode_report", keep)
     assert asyncio.run(ask()) == 200 and encoded == ["held", "stays"]
     assert service.in_work == 0
-    values = values_of(service.metrics.text().decode())
+    values = values_of(generate_latest(service.metrics.registry).decode())
     assert values["promptcli_requests_total", "/v1/embeddings", "499"] == 1
     assert values[("promptcli_sentences_total",)] == 2
 
