@@ -1,12 +1,12 @@
 """The batches of a pre-training run; plan and corpus alone determine them, so any step can be
 repeated.
 
-Bag-of-words prediction: the [MASK] of a template predicts the content words of its sentence, after
-Ma et al. 2024 (arXiv 2401.11248), where [CLS] does. A small model thus learns to answer templates.
+In bag-of-words prediction the [MASK] of a template predicts the content words of its sentence; in
+Ma et al. 2024 (arXiv 2401.11248) [CLS] does. A small model thus learns to answer templates.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from promptcli.plugins.pretrain.corpus import MASK, Corpus, Template, Vocabulary
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.training.trainable_encoder import MASKED, RANDOM, group_by_length
 
-LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut off
+LONGEST_LINE = 62  # most tokens of a line in a template
 _POOL = 16_384  # chunks sorted by length at a time: little padding, but still a random draw
-#: Seeds of the kinds of draws, so that no two share random numbers.
+#: Each kind of draw has its own seed, so that no two share random numbers.
 _CUT, _ORDER, _MASKS, _PLACES, _KINDS, _TEMPLATES = range(6)
 _LINES = 1_000  #: seed of templated lines, as for a further phase
 DEFAULT_TEMPLATES = Path(__file__).with_name("templates.txt")  #: our own, none from the papers
@@ -37,8 +37,8 @@ class Step:
     number: int  #: from 0
     seen: int  #: tokens of the steps before it
     spans: np.ndarray  #: (n, 2) begin and end of its chunks in the corpus
-    dropout: float  #: in force
-    templated: bool = False  #: its spans are lines, put into templates
+    dropout: float
+    templated: bool = False  #: whether its spans are lines, put into templates
 
     @property
     def tokens(self) -> int:
@@ -46,7 +46,16 @@ class Step:
         return int((self.spans[:, 1] - self.spans[:, 0] + 2).sum())
 
 
-_NONE = np.zeros(0, np.int64)
+_NO_WORDS = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class BagOfWords:
+    """The words that the mask of a template predicts."""
+
+    mask: int  #: its place in the flattened ids
+    words: np.ndarray  #: (e,) int64, ids
+    weights: np.ndarray  #: (e,), sum 1
 
 
 @dataclass(frozen=True)
@@ -54,12 +63,12 @@ class MaskedBatch:
     """Inputs and predictions; each template mask predicts several words, with weights."""
 
     ids: np.ndarray  #: (n, t) int64, padded at the end
-    real: np.ndarray  #: (n, t) bool, not padding
+    real: np.ndarray  #: (n, t) bool, False on padding
     begins: np.ndarray  #: (n,) int64, the position of each chunk's [CLS] in the position table
-    #: (k,) int64, of the predictions, numbered in the flattened ids; of templates' masks last
+    #: (k,) int64, places of the predictions in the flattened ids, the masks of templates last
     places: np.ndarray
     gold: np.ndarray  #: (g,) int64, the right ids at the first g places
-    owners: np.ndarray  #: (e,) int64, each word's place, numbered after the first g
+    owners: np.ndarray  #: (e,) int64, the place of each word, counted after the first g
     words: np.ndarray  #: (e,) int64, ids
     weights: np.ndarray  #: (e,) float32, of the words; their sum is 1
 
@@ -75,13 +84,13 @@ class MaskedBatch:
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
     """Yield the steps of a run, first to last."""
     number = seen = 0
-    is_taught = plan.objective == BAGS
-    lines = lines_for_templates(plan, corpus) if is_taught else iter(())
+    has_templates = plan.objective == BAGS
+    lines = lines_for_templates(plan, corpus) if has_templates else iter(())
     kinds = np.random.default_rng([plan.seed, _KINDS])
     for index, phase in enumerate(plan.phases):
         chunks = chunks_of_phase(plan, corpus, index)
         while seen < phase.until * plan.tokens:
-            templated = is_taught and kinds.random() < plan.templated
+            templated = has_templates and kinds.random() < plan.templated
             spans = next(lines if templated else chunks)
             step = Step(number, seen, spans, phase.dropout, templated)
             yield step
@@ -109,8 +118,8 @@ def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
 def _batches(
     plan: Plan, spans_of: Callable[[int], np.ndarray], seed: int, extra: int = 0
 ) -> Iterator[np.ndarray]:
-    """Yield the batches of one pass after another over spans, of similar lengths; each holds at
-    most ``batch_tokens``, padding included.
+    """Yield the batches of one pass after another over spans; a batch has spans of similar lengths,
+    and at most ``batch_tokens``, padding included.
 
     Every span gets ``extra`` more tokens.
     """
@@ -129,68 +138,70 @@ def _batches(
 def batch_of_step(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: chunks, or lines in templates whose masks predict their words.
 
-    A share of the chunks' and the lines' own tokens is predicted, at least one.
+    A share of the tokens of the chunks or lines is predicted, at least one.
     """
     vocabulary = corpus.vocabulary
     lines = [np.asarray(corpus.tokens[start:end]) for start, end in step.spans.tolist()]
-    around: list[Template] = [([], [])] * len(lines)
+    templates: list[Template] = [([], [])] * len(lines)
     if step.templated:
         rng = np.random.default_rng([plan.seed, _TEMPLATES, step.number])
         drawn = rng.integers(len(corpus.templates), size=len(lines))
-        around = [corpus.templates[number] for number in drawn.tolist()]
+        templates = [corpus.templates[number] for number in drawn.tolist()]
     rows = []
-    for line, (before, after) in zip(lines, around, strict=True):
+    for line, (before, after) in zip(lines, templates, strict=True):
         rows.append([vocabulary.start, *before, *line.tolist(), *after, vocabulary.end])
     lengths = np.array(list(map(len, rows)))
     ids = np.full((len(rows), int(lengths.max())), vocabulary.pad, np.int64)
     for row, tokens in zip(ids, rows, strict=True):
         row[: len(tokens)] = tokens
     columns = np.arange(ids.shape[1])
-    starts = np.array([1 + len(before) for before, _ in around])[:, None]
+    starts = np.array([1 + len(before) for before, _ in templates])[:, None]
     in_line = (columns >= starts) & (columns < starts + np.array(list(map(len, lines)))[:, None])
-    contents = []
-    weights = []
-    masks = []
+    bags: list[BagOfWords] = []
     if step.templated:
-        masks_of_rows = np.flatnonzero((ids == vocabulary.mask) & ~in_line)
-        for mask, line in zip(masks_of_rows, lines, strict=True):
-            words, shares = _weighed(corpus, line)
-            if len(words):  # a line without content words has nothing to predict
-                contents.append(words)
-                weights.append(shares)
-                masks.append(mask)
+        masks = np.flatnonzero((ids == vocabulary.mask) & ~in_line)
+        bags = _bags_of_words(corpus, lines, masks)
     places, gold = _mask_tokens(ids, in_line, step, plan, vocabulary)
+    weights = np.concatenate([_NO_WORDS, *(bag.weights for bag in bags)])
     return MaskedBatch(
         ids=ids,
         real=columns < lengths[:, None],
         begins=_first_positions(step, plan, lengths),
-        places=np.concatenate([places, np.array(masks, np.int64)]),
+        places=np.concatenate([places, np.array([bag.mask for bag in bags], np.int64)]),
         gold=gold,
-        owners=np.repeat(np.arange(len(masks)), list(map(len, contents))),
-        words=np.concatenate([_NONE, *contents]),
-        weights=(np.concatenate([_NONE, *weights]) / max(len(masks), 1)).astype(np.float32),
+        owners=np.repeat(np.arange(len(bags)), [len(bag.words) for bag in bags]),
+        words=np.concatenate([_NO_WORDS, *(bag.words for bag in bags)]),
+        weights=(weights / max(len(bags), 1)).astype(np.float32),
     )
 
 
-def _weighed(corpus: Corpus, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct content pieces of a line and their weights: information, normalised to
-    sum 1.
+def _bags_of_words(
+    corpus: Corpus, lines: Sequence[np.ndarray], masks: np.ndarray
+) -> list[BagOfWords]:
+    """Return the distinct content words of each line, weighted by their information.
+
+    A line without content words has nothing to predict, and is left out.
     """
-    words = np.unique(ids).astype(np.int64)
-    words = words[corpus.information[words] > 0]
-    information = corpus.information[words]
-    return words, information / max(information.sum(), 1e-9)
+    bags = []
+    for mask, line in zip(masks.tolist(), lines, strict=True):
+        words = np.unique(line).astype(np.int64)
+        words = words[corpus.information[words] > 0]
+        if len(words):
+            information = corpus.information[words]
+            bags.append(BagOfWords(mask, words, information / max(information.sum(), 1e-9)))
+    return bags
 
 
 def _mask_tokens(
     ids: np.ndarray, in_line: np.ndarray, step: Step, plan: Plan, vocabulary: Vocabulary
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hide a share of the lines' tokens, (n, t) bool, that are ordinary, in place.
+    """Mask a share of the ordinary tokens of the lines in place; ``in_line`` (n, t) says which
+    tokens these are.
 
-    Return places in the flattened ids and right ids, (k,) each.
+    Return the places in the flattened ids and the right ids, (k,) each.
     """
     words = np.flatnonzero(in_line & vocabulary.are_ordinary[ids])
-    if not len(words):  # unknown characters only
+    if not len(words):  # all characters are unknown
         words = np.flatnonzero(in_line)
     rng = np.random.default_rng([plan.seed, _MASKS, step.number])
     flat = ids.ravel()
@@ -208,8 +219,8 @@ def _mask_tokens(
 
 
 def _first_positions(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
-    """Return the position of each chunk's first token, (n,): 0, or anywhere it fits, so that all
-    positions learn.
+    """Return the position of the first token of each chunk, (n,): 0, or a drawn one at which the
+    chunk fits, so that all positions learn.
     """
     rng = np.random.default_rng([plan.seed, _PLACES, step.number])
     anywhere = rng.integers(0, plan.positions - lengths + 1)

@@ -1,4 +1,4 @@
-"""Vocabulary and corpus of a pre-training run: text files streamed once into a file of token ids.
+"""Vocabulary and corpus of a pre-training run: text files are streamed into a file of token ids.
 
 A chunk is a run of complete lines between [CLS] and [SEP]; for unrelated lines, a single line.
 """
@@ -22,12 +22,12 @@ from promptcli.data.training_data import stream_sentences
 from promptcli.errors import UsageError
 from promptcli.storage import files
 
-#: the special tokens, in the order of their ids
+#: The special tokens in the order of their ids.
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
 
 
-_ALPHABET = 300  # characters in the alphabet: rarer ones become [UNK]
+_ALPHABET = 300  # most characters of the alphabet; rarer ones become [UNK]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +36,13 @@ class Vocabulary:
 
     encode: Callable[[Sequence[str]], list[list[int]]]
     size: int
-    pieces: tuple[str, ...] = ()  #: by id, for a vocabulary made here
+    pieces: tuple[str, ...] = ()  #: by id, of a vocabulary made here
     pad: int = PAD
     unk: int | None = UNK  #: None if every text has tokens
     start: int = CLS  #: before an input
     end: int = SEP  #: after it
     mask: int = MASK
-    others: tuple[int, ...] = ()  #: of special tokens
+    others: tuple[int, ...] = ()  #: ids of further special tokens
 
     @functools.cached_property
     def are_ordinary(self) -> np.ndarray:
@@ -100,9 +100,9 @@ class Vocabulary:
 def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabulary:
     """Return the WordPiece vocabulary of lower-cased lines, ``size`` items with the specials.
 
-    One text always gives the same vocabulary. The library numbers word-internal characters in
-    random order, and breaks ties by these numbers. So the alphabet is counted first and passed with
-    its numbers: the lines are read twice.
+    The same text always gives the same vocabulary. The library numbers word-internal characters in
+    random order, and breaks ties by these numbers. The alphabet is therefore counted first and
+    passed in a fixed order, and the lines are read twice.
     """
     tokenizer = BertWordPieceTokenizer(lowercase=True)
     first, inside = _alphabet(tokenizer, lines())
@@ -162,7 +162,7 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 
 _LINES = 20_000  # tokenised at a time
-_FUNCTION_PIECES = 150  # number of most frequent pieces, by lines
+_FUNCTION_PIECES = 150  # pieces that occur in the most lines, and have no information
 _SHORTEST = 4  # fewest tokens of a chunk without [CLS] and [SEP]
 
 
@@ -211,8 +211,8 @@ class Corpus:
         return float(np.mean(np.asarray(self.tokens) == self.vocabulary.unk))
 
     def lines(self, longest: int) -> np.ndarray:
-        """Return begin and end of each long enough line, cut to at most ``longest`` tokens, (lines,
-        2).
+        """Return begin and end of each line that is long enough, (lines, 2); lines are cut to at
+        most ``longest`` tokens.
         """
         starts = np.concatenate([[0], self.ends[:-1]])
         return _long_enough(starts, np.minimum(self.ends, starts + longest))
@@ -271,9 +271,9 @@ def make_corpus(
     vocabulary: Vocabulary,
     templates: tuple[Template, ...] = (),
 ) -> Corpus:
-    """Return the corpus; it is tokenised into ``folder`` unless present (``lines.npz`` comes last).
+    """Return the corpus; unless it is present, it is tokenised into ``folder``, ``lines.npz`` last.
 
-    ``unrelated`` is the number of files at the end of the texts whose lines are unordered.
+    ``unrelated`` are the files at the end of ``texts`` whose lines are in no order.
     """
     dtype = token_dtype(vocabulary.size)
     if not (folder / "lines.npz").is_file():
@@ -287,8 +287,8 @@ def make_corpus(
         ):
             for file in texts:
                 lines = stream_sentences(file)
-                while lot := tuple(itertools.islice(lines, _LINES)):
-                    ids = vocabulary.encode(lot)
+                while batch := tuple(itertools.islice(lines, _LINES)):
+                    ids = vocabulary.encode(batch)
                     out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype).data)
                     lengths.append(np.array(list(map(len, ids)), np.int64))
                     advance(len(ids))

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from promptcli.errors import UsageError
 from promptcli.settings import check_bounds, setting
 
-#: aims of chunk lengths, [CLS] and [SEP] not counted; one is drawn for each
+#: target lengths of chunks without [CLS] and [SEP]; one is drawn for each chunk
 SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
 BAGS = "bag-of-words"
 _HEAD_WIDTH = 32  # if the number of heads is not given
-#: Defaults of a run from another's model. Learning rate and masking: as in the published code
-#: of Gururangan et al. 2020 (arXiv 2004.10964) for task-adaptive pre-training. Warm-up: our choice.
+#: Defaults of a run from a model of others. Learning rate and masking are those of the published
+#: code of Gururangan et al. 2020 (arXiv 2004.10964) for task-adaptive pre-training; the warm-up is
+#: our choice.
 CONTINUED = {"learning_rate": 1e-4, "warmup": 0.06, "masking": 0.15}
 
 

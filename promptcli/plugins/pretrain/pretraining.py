@@ -111,31 +111,37 @@ def pretrain(
     if not settings.get("tokens"):
         raise UsageError("must be given: the budget of the run", parameter="tokens")
     with notes.without_network(offline), evaluator.keep_random_states():
-        begun = open_start(start) if start else NewBert()
-        plan = begun.plan(settings)
+        initial = open_start(start) if start else NewBert()
+        plan = initial.plan(settings)
         if templates and plan.objective != BAGS:
             raise UsageError(f"needs the objective {BAGS}", parameter="templates")
-        apart = list(map(Path, unrelated))
-        texts = [*map(Path, list_of_names(files)), *apart]
-        hashes = [_identity(file) + (" unrelated" if file in apart else "") for file in texts]
+        unrelated_files = list(map(Path, unrelated))
+        all_files = [*map(Path, list_of_names(files)), *unrelated_files]
+        hashes = []
+        for file in all_files:
+            mark = " unrelated" if file in unrelated_files else ""
+            hashes.append(_hash_of_text(file) + mark)
         plan = dataclasses.replace(plan, files=tuple(hashes))
-        taught = None
+        templates_file = None
         if plan.objective == BAGS:
-            taught = Path(templates or DEFAULT_TEMPLATES)
-            plan = dataclasses.replace(plan, templates=_identity(taught))
+            templates_file = Path(templates or DEFAULT_TEMPLATES)
+            plan = dataclasses.replace(plan, templates=_hash_of_text(templates_file))
         output = Path(output)
         device = devices.choose_device(device)
         with _run_folder(output, plan, resume=resume) as work:
-            corpus = _corpus(work, begun, texts, apart, plan, taught)
+            vocabulary = initial.vocabulary(work, all_files, plan.vocab_size)
+            read = () if templates_file is None else read_templates(templates_file, vocabulary)
+            corpus = make_corpus(work, all_files, unrelated_files, vocabulary, read)
+            _check_corpus(corpus, plan)
             state = work / "state.safetensors"
-            model = begun.model(plan, corpus, device, resumed=state.exists())
+            model = initial.model(plan, corpus, device, resumed=state.exists())
             trainer = Pretrainer(plan, device, model)
             with (
                 errors.if_stopped("resume=True continues the run from its last checkpoint"),
                 notes.stage("pretrain", plan.tokens) as advance,
             ):
                 end = trainer.train(corpus, state, output / "log.jsonl", advance)
-            begun.save_tokenizer(work, output, plan)
+            initial.save_tokenizer(work, output, plan)
             model.save(output, dropout=plan.dropout)
             figures: dict[str, object] = {
                 "parameters": sum(map(torch.numel, trainer.parameters.values())),
@@ -154,8 +160,8 @@ def pretrain(
     return Pretrained(output, figures)
 
 
-def _identity(file: Path) -> str:
-    """Return the hash of a file; a file that is not text is refused before the work."""
+def _hash_of_text(file: Path) -> str:
+    """Return the hash of a text file; other files are refused."""
     next(stream_sentences(file), None)
     return storage.sha256(file)
 
@@ -177,18 +183,8 @@ def _run_folder(output: Path, plan: Plan, *, resume: bool) -> Iterator[Path]:
         yield folder.folder
 
 
-def _corpus(
-    work: Path,
-    begun: NewBert,
-    texts: Sequence[Path],
-    unrelated: Sequence[Path],
-    plan: Plan,
-    templates: Path | None,
-) -> Corpus:
-    """Return the tokenised corpus with its vocabulary and templates; missing ones are made."""
-    vocabulary = begun.vocabulary(work, texts, plan.vocab_size)
-    read = () if templates is None else read_templates(templates, vocabulary)
-    corpus = make_corpus(work, texts, unrelated, vocabulary, read)
+def _check_corpus(corpus: Corpus, plan: Plan) -> None:
+    """Refuse a corpus with fewer tokens than a step; note its size, and many unknown tokens."""
     if len(corpus.tokens) < plan.batch_tokens:
         raise UsageError(
             f"{plan.batch_tokens:,} are more than the {len(corpus.tokens):,} tokens of the corpus;"
@@ -199,7 +195,6 @@ def _corpus(
     if corpus.unknown > _MUCH_UNKNOWN:
         reason = "the vocabulary was made from other text or another script"
         note(f"{corpus.unknown:.0%} of the tokens are [UNK]: {reason}")
-    return corpus
 
 
 class Pretrainer:
@@ -216,9 +211,9 @@ class Pretrainer:
         self.parameters = self.model.parameters
         weights = self.parameters.values()
         groups: list[dict[str, Any]] = [
-            {"params": [each for each in weights if each.dim() > 1]},
+            {"params": [weight for weight in weights if weight.dim() > 1]},
             # biases and layer norms do not decay
-            {"params": [each for each in weights if each.dim() <= 1], "weight_decay": 0.0},
+            {"params": [weight for weight in weights if weight.dim() <= 1], "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(
             groups,
@@ -275,7 +270,7 @@ class Pretrainer:
     def gradients(self, step: Step, batch: MaskedBatch) -> Tensor:
         """Compute the gradients of a step.
 
-        Return loss, correct first guesses and predictions, (3,).
+        Return the loss, the number of right first guesses, and the number of predictions, (3,).
         """
         torch.manual_seed(self.plan.seed * PRIME + step.number)
         self.optimizer.zero_grad()
@@ -298,9 +293,8 @@ class Pretrainer:
         self.optimizer.step()
 
     def _record(self, figures: np.ndarray, step: Step) -> None:
-        """Add the figures of a step to the next report.
-
-        A loss that is not a number ends the run.
+        """Add the figures of a step to the next report; the run ends if the loss is infinite or
+        NaN.
         """
         loss, right, predictions = figures.tolist()
         if not math.isfinite(loss):

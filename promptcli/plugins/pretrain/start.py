@@ -1,9 +1,8 @@
-"""The start of a pre-training run: random weights and the corpus, an earlier run's model, or
-another's.
+"""The start of a pre-training run: a new BERT, a model of an earlier run, or a model of others.
 
-Token vectors start from a truncated SVD of the corpus' positive pointwise mutual information
-(PPMI): words in similar contexts are close. Positions start from sinusoids: equal distances look
-alike everywhere.
+The token vectors of a new BERT start from a truncated SVD of the corpus' positive pointwise mutual
+information (PPMI), so words in similar contexts are close. Its positions start from sinusoids, so
+the same distance looks the same at every position.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from promptcli.plugins.pretrain.corpus import (
 )
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
 
-_ENCODER = "mini"  # the shipped encoder, which is not a language model
+_ENCODER = "mini"  # the shipped encoder; it is not a language model
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
 # exponent of context counts, so that rare contexts do not dominate (Levy et al. 2015)
 _SMOOTHING = 0.75
@@ -52,7 +51,7 @@ class NewBert:
         return make_vocabulary(work, texts, size)
 
     def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
-        """Return the model to train; a ``resumed`` one gets its weights later."""
+        """Return the model to train; the weights of a ``resumed`` run are loaded later."""
         model = new_model(plan, device)
         if not resumed:
             with notes.stage("start vectors", None):
@@ -84,7 +83,7 @@ class OthersModel(NewBert):
         return self._plan({**CONTINUED, **settings}, fixed)
 
     def _plan(self, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> Plan:
-        """Return the plan of a run from the model, which fixes its shape and some settings."""
+        """Return the plan of a run; the model fixes its shape and some settings."""
         backbone = self.checkpoint.backbone
         fixed = {
             "layers": backbone.n_layers,
@@ -153,7 +152,7 @@ def new_model(plan: Plan, device: str, dtype: torch.dtype | None = None) -> Mask
 
 
 def open_start(name: str) -> NewBert:
-    """Find a shipped model, or one in a folder or on the hub, made by this command or by others."""
+    """Open a shipped model, a folder or a hub id, made by this command or by others."""
     if name == _ENCODER:
         raise UsageError(f"{name} is an encoder; give mini-bert, its backbone", parameter="start")
     checkpoint = MaskedCheckpoint.open(name)
@@ -207,7 +206,7 @@ def ppmi_svd(corpus: Corpus, vocab_size: int, width: int, seed: int) -> np.ndarr
 
 
 def _cooccurrences(corpus: Corpus, vocab_size: int) -> Any:
-    """Return the symmetric counts of pairs within the window and the line's file run, (v, v)."""
+    """Return the symmetric counts of pairs of tokens within the window and a line, (v, v)."""
     total: Any = sp.coo_array((vocab_size, vocab_size), dtype=np.float32).tocsr()
     line_of = np.repeat(np.arange(len(corpus.ends)), np.diff(corpus.ends, prepend=0))
     for start in range(0, len(corpus.tokens), _SLICE):
