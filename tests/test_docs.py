@@ -31,8 +31,8 @@ from promptcli.backbones.names import SHIPPED_BACKBONES, SHIPPED_TABLES
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
-from promptcli.training import trainer
 from promptcli.training.methods import METHODS
+from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.step import TrainingStep
 from tests.pages import README, ROOT, check_output, is_shown, shorten
 from tests.senteval import write_pairs
@@ -153,13 +153,13 @@ def take_few_steps(monkeypatch):
     """Let a training have at most two steps of eight examples: each step of each method is tried
     elsewhere.
     """
-    planned, whole = trainer.steps_of, TrainingStep.gradients
+    planned, whole = TrainingSettings.total_steps, TrainingStep.gradients
 
     def first_rows(self, step, columns, sides=None):
         return whole(self, step, [column[:8] for column in columns])
 
     monkeypatch.setattr(TrainingStep, "gradients", first_rows)
-    monkeypatch.setattr(trainer, "steps_of", lambda *given: min(2, planned(*given)))
+    monkeypatch.setattr(TrainingSettings, "total_steps", lambda *given: min(2, planned(*given)))
 
 
 @pytest.mark.parametrize(

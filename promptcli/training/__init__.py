@@ -161,10 +161,9 @@ def training_settings(
     """
     from promptcli.data.training_data import is_fetched, source_name
     from promptcli.training.config import TrainConfig, family_on
+    from promptcli.training.inputs import read_examples
     from promptcli.training.methods import find_method
     from promptcli.training.objectives import find_objective
-    from promptcli.training.run import read_examples
-    from promptcli.training.trainer import steps_of
 
     config = TrainConfig(
         method=method,
@@ -189,7 +188,7 @@ def training_settings(
     in_force = preset.changed(settings)
     samples = {}
     if examples is not None:
-        steps_of(in_force, len(examples))  # refuses too few
+        in_force.total_steps(len(examples))  # refuses too few
         samples = find_objective(form).samples(examples)
     name = config.backbone_name
     configured = config.configure(form, in_force, name, family_on(name, form))

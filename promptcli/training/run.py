@@ -5,7 +5,6 @@ save.
 import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +13,28 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.lora import is_lora
 from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import published_name
-from promptcli.data.senteval import tasks_from
 from promptcli.data.task_table import TASKS
-from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, load_named_tasks
+from promptcli.data.tasks import AnyTask, DevelopmentTask
 from promptcli.data.training_data import (
     TrainingExamples,
-    checkpoint_task,
     source_name,
-    training_examples,
 )
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, tuned_weights
 from promptcli.errors import (
-    NotFoundError,
     UsageError,
     counted,
     if_stopped,
 )
 from promptcli.evaluation.candidates import is_for_transfer
 from promptcli.evaluation.evaluator import (
-    EvalSettings,
     keep_random_states,
     score_encoders,
     value_on,
 )
 from promptcli.evaluation.scores import Label, Score
-from promptcli.extensions import Extension, used_extensions
+from promptcli.extensions import used_extensions
 from promptcli.models.entries import Entry, portable
 from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
 from promptcli.notes import note, silent, warn
@@ -51,7 +44,7 @@ from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, check_same
 from promptcli.storage.tensors import checksum
 from promptcli.training.config import ConfiguredMethod, TrainConfig, differences_from_paper
-from promptcli.training.methods import METHODS, find_method
+from promptcli.training.inputs import Inputs, read_inputs
 from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
@@ -61,9 +54,9 @@ from promptcli.training.teacher import (
     mine_negatives,
     named_vectors,
 )
-from promptcli.training.trainable_encoder import Objective, TrainableEncoder
+from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trained import COLUMNS, UNTRAINED_START, Trained
-from promptcli.training.trainer import Trainer, steps_of
+from promptcli.training.trainer import Trainer
 from promptcli.training.watching import WatchedRun, Watcher, make_trackers
 
 _WORDS_SHOWN = 8  # left-out words that a note names
@@ -128,7 +121,7 @@ def train(config: TrainConfig) -> Trained:
 
 @keep_random_states()
 def train_in_folder(
-    inputs: "Inputs", processes: Processes, watchers: Sequence[Watcher], folder: Path
+    inputs: Inputs, processes: Processes, watchers: Sequence[Watcher], folder: Path
 ) -> Trained:
     """Train in a folder, which keeps the run if it is stopped; no model is saved."""
     config = inputs.config
@@ -182,52 +175,6 @@ def _done(config: TrainConfig, finished: Entry) -> Trained:
     return Trained(finished)
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What a training reads before its backbone: the examples, the tasks and the start model."""
-
-    config: TrainConfig
-    method: Method
-    objective: type[Objective[Any]]
-    examples: TrainingExamples
-    start: Entry | None  #: None: the backbone as pre-trained
-    development: DevelopmentTask
-    tests: list[AnyTask]  #: scored at the end
-    extensions: list[Extension]  #: code of method and objective from other packages
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What identifies the run before the backbone is opened, JSON-ready."""
-        return {
-            "method": self.method.name,
-            "supervised": self.examples.supervised,
-            **vars(self.config.settings_for(self.method)),
-            "data": self.examples.sha256,
-            "development": self.development.sha256(),
-            "code": "; ".join(dict.fromkeys(map(str, self.extensions))),
-        }
-
-
-def read_inputs(config: TrainConfig) -> Inputs:
-    """Read the data and the tasks of a training; the columns decide the form of the method."""
-    start = _read_start(config)
-    examples = read_examples(config)
-    with used_extensions() as extensions:
-        method = find_method(config.method, supervised=examples.supervised)
-        objective = find_objective(method)
-    with contextlib.suppress(NotFoundError):  # a backbone of the hub that is not downloaded yet
-        steps_of(config.settings_for(method), len(examples))
-    with tasks_from(config.data_dir):
-        development: DevelopmentTask = checkpoint_task(config.development)
-        tests = _read_tests(config)
-    for task in (development, *tests):
-        if isinstance(task, OtherTask):
-            task.check(EvalSettings())
-    return Inputs(
-        config, method, objective, examples, start, development, tests, sorted(extensions)
-    )
-
-
 class Run:
     """A training on its opened backbone, in the processes of this launch."""
 
@@ -260,7 +207,7 @@ class Run:
                 model, self.examples, self.data_name, processes.device, columns
             )
         _note_examples(self.examples, self.data_name)
-        steps_of(self.settings, len(self.examples))  # refuses fewer examples than a batch
+        self.settings.total_steps(len(self.examples))  # refuses fewer examples than a batch
         #: Everything that must be unchanged when the run is resumed, JSON-ready.
         self.identity = {**inputs.identity, "backbone": self.backbone.provenance.weights_sha256}
         if inputs.start is not None:
@@ -480,60 +427,6 @@ def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[s
     shown = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())
     note(f"{development.label} by dim: {shown}")
     return by_dim
-
-
-def read_examples(config: TrainConfig) -> TrainingExamples:
-    """Return the examples; their columns decide whether the method is supervised."""
-    form = config.form
-    layouts: dict[tuple[str, ...], None] = {}  # in order
-    for each in filter(None, METHODS[form.name]):
-        layouts |= dict.fromkeys(find_objective(each).layouts)
-    with tasks_from(config.data_dir):
-        examples = training_examples(
-            config.training_data, layouts=tuple(layouts), csv=config.csv, skip_bad=config.skip_bad
-        )
-    if config.supervised and not examples.supervised:
-        columns = " or ".join(
-            ", ".join(layout) for layout in find_objective(form).layouts if layout
-        )
-        raise UsageError(
-            f"needs pairs or triplets ({columns}); {source_name(config.training_data)} has none",
-            parameter="supervised",
-        )
-    return examples
-
-
-def _read_tests(config: TrainConfig) -> list[AnyTask]:
-    """Return the tasks to score at the end; default: the test split of the development task."""
-    on = config.development
-    names = config.tests
-    if not names and isinstance(on, str):
-        names = (on.removesuffix(":dev"),)
-    tests: list[AnyTask] = []
-    for name in dict.fromkeys(names):
-        if name != on:
-            tests += load_named_tasks(name).tasks
-    return tests
-
-
-def _read_start(config: TrainConfig) -> Entry | None:
-    """Return the model that a run starts from; refuse a backbone that the method cannot train."""
-    if config.start is None:
-        return None
-    method = config.form.name
-    learns = {part for form in METHODS[method] if form for part in form.learns}
-    entry = open_registry().load(config.start)
-    tuned = tuned_weights(entry.tensors)
-    needed = "backbone" in learns or ("adapter" in learns and is_lora(tuned))
-    of_entry = entry.recipe.backbone
-    problem = ""
-    if not (tuned and needed):
-        problem = f"has nothing for {method} to train"
-    elif config.backbone_name != of_entry:
-        problem = f"is on backbone {of_entry!r}, not {config.backbone_name!r}; leave out backbone"
-    if problem:
-        raise UsageError(f"model {config.start!r} {problem}", parameter="start")
-    return entry
 
 
 def _note_defaults(config: TrainConfig) -> None:

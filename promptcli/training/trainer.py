@@ -22,7 +22,7 @@ from promptcli.data.tasks import DevelopmentTask
 from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.prefetching import prefetch
-from promptcli.errors import PromptcliError, UsageError, counted
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.evaluator import value_on
 from promptcli.notes import Advance, describe, note, note_counts, stage
 from promptcli.storage.files import atomic_path
@@ -65,7 +65,7 @@ class Trainer:
         self.development = development
         self.watchers = watchers
         self.settings: TrainingSettings = encoder.settings
-        self.steps = steps_of(self.settings, len(examples))
+        self.steps = self.settings.total_steps(len(examples))
         if not self.settings.drop_last:
             processes.check(len(examples), self.settings.batch_size)
         self.step = TrainingStep(encoder, processes)
@@ -288,19 +288,6 @@ def learning_rate(settings: TrainingSettings, step: int, steps: int, peak: float
     else:
         decay = (step - warm) / max(1, steps - warm)
     return peak * (1 - decay)
-
-
-def steps_of(settings: TrainingSettings, examples: int) -> int:
-    """Return the steps of a run on a number of examples; refuse fewer examples than a batch."""
-    size = settings.batch_size
-    if examples < size:
-        raise UsageError(
-            f"{counted(examples, 'example')} are fewer than one batch of {size}; set {examples},"
-            " or give more data",
-            parameter="batch_size",
-        )
-    batches = examples // size if settings.drop_last else math.ceil(examples / size)
-    return settings.steps or max(1, round(settings.epochs * batches))
 
 
 def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:

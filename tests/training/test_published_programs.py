@@ -19,7 +19,7 @@ from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.objectives.contrastive import Similarity, negative_view_loss
 from promptcli.training.step import OPTIMIZERS
 from promptcli.training.trainable_encoder import mask_tokens
-from promptcli.training.trainer import DevScore, batches, learning_rate, stalled, steps_of
+from promptcli.training.trainer import DevScore, batches, learning_rate, stalled
 from tests.comparing import refusal
 from tests.tiny import SENTENCES
 from tests.training_steps import configured_method, learner_of
@@ -119,7 +119,7 @@ def test_an_epochs_short_batch_may_be_left_out(count):
         .published("bert-base-uncased")
         .replace(batch_size=4)
     )
-    assert steps_of(settings, count) == count // 4
+    assert settings.total_steps(count) == count // 4
     made = batches(settings, [count])
     assert [len(next(made)) for _ in range(5)] == [4] * 5
 

@@ -19,7 +19,7 @@ from promptcli.grammar import parse_prompt
 from promptcli.recipe import Recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import Similarity, contrastive_loss
-from promptcli.training.trainer import batches, source_shares, steps_of
+from promptcli.training.trainer import batches, source_shares
 from tests.comparing import gap, refusal
 from tests.tiny import SENTENCES
 from tests.training_steps import FORMS, family_for, learner_of
@@ -218,13 +218,13 @@ def test_batches_are_every_example_once_an_epoch():
     assert first != second
     assert [len(batch) for batch in first] == [4, 4, 2]
     assert first == [rows.tolist() for rows in itertools.islice(batches(settings, [4, 6]), 3)]
-    assert steps_of(settings, 10) == 8
+    assert settings.total_steps(10) == 8
     too_few = "batch_size: 3 examples are fewer than one batch of 4"
     with refusal(too_few):
-        steps_of(settings, 3)
+        settings.total_steps(3)
     with refusal("1 example are fewer than one batch of 4"):
-        steps_of(settings, 1)
-    assert steps_of(settings.replace(drop_last=True), 10) == 5
+        settings.total_steps(1)
+    assert settings.replace(drop_last=True).total_steps(10) == 5
 
 
 @pytest.mark.parametrize(("temperature", "shares"), [(1, [90, 10]), (2, [75, 25]), (1e6, [50, 50])])

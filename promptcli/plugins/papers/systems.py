@@ -29,7 +29,6 @@ from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.run import train_encoder
-from promptcli.training.trainer import steps_of
 
 
 def hash_of(value: Any) -> str:
@@ -171,7 +170,7 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
     settings = _settings_of(row, method, context).replace(seed=seed)
     kind = examples_kind(row, method)
     examples = context.examples(kind)
-    steps_of(settings, len(examples))  # refuses too few
+    settings.total_steps(len(examples))  # refuses too few
     development = context.development()
     backbone = context.backbone
     recipe = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family).recipe

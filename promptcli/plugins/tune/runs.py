@@ -27,6 +27,7 @@ from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training import run
 from promptcli.training.config import Setting, TrainConfig
+from promptcli.training.inputs import Inputs, read_inputs
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore, Watcher, make_trackers
@@ -99,7 +100,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
     processes = start_processes(config.device, config.dtype)
     if processes.number > 1:
         raise UsageError("several settings are trained in one process; leave out the launcher")
-    inputs = run.read_inputs(config)
+    inputs = read_inputs(config)
     single = RunFolder(registry.run_folder(name))  # keeps a training of that name out, too
     with single.claim(f"the training of {name!r}", "give another name"):
         return Trials(inputs, processes, space, count, keep_runs, folder).train()
@@ -135,7 +136,7 @@ def _combinations(space: Space) -> list[dict[str, Setting]]:
 class Trials:
     """All trainings of one space of settings."""
 
-    inputs: run.Inputs  #: the same for all
+    inputs: Inputs  #: the same for all
     processes: Processes
     space: Space
     count: int | None  #: of the trials that are drawn; None: every combination is trained

@@ -7,11 +7,12 @@ if it differs from the default.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, counted
 from promptcli.recipe import SLOT, Recipe
 from promptcli.settings import check_bounds, list_of_names
 from promptcli.settings import setting as setting  # for the methods
@@ -127,6 +128,18 @@ class TrainingSettings:
     def denoise(self, place: str) -> str:
         """Return a recipe's notation for subtracting the bias, h - h_hat, at a place."""
         return f"{place}:code" if place != "none" and self.bias_positions == "code" else place
+
+    def total_steps(self, examples: int) -> int:
+        """Return the steps of a run on a number of examples; refuse fewer examples than a batch."""
+        size = self.batch_size
+        if examples < size:
+            raise UsageError(
+                f"{counted(examples, 'example')} are fewer than one batch of {size}; set"
+                f" {examples}, or give more data",
+                parameter="batch_size",
+            )
+        batches = examples // size if self.drop_last else math.ceil(examples / size)
+        return self.steps or max(1, round(self.epochs * batches))
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with ``changes``; an invalid value raises UsageError."""
