@@ -6,6 +6,7 @@ import types
 from importlib.machinery import ModuleSpec
 
 import pytest
+from tensorboard.summary.writer import event_file_writer
 
 from promptcli.errors import UsageError
 from promptcli.notes import without_network
@@ -73,7 +74,9 @@ def test_tensorboard_is_told_all_of_every_run_of_a_group(run, words, home):
         assert "method: simcse" in lines
 
 
-def test_a_resumed_run_adds_to_what_was_logged_and_a_new_one_hides_it(home):
+def test_a_resumed_run_adds_to_what_was_logged_and_a_new_one_hides_it(home, monkeypatch):
+    # TensorBoard numbers the files of a process, and orders those of one second as texts
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
     for resumed, steps, value in ((False, 3, 1.0), (True, 2, 2.0), (False, 2, 3.0)):
         with reporting_to("tensorboard", WatchedRun("mine", "mine", resumed), {}) as started:
             for step in range(1, steps):
