@@ -143,7 +143,7 @@ def assert_equal(one, other, tolerance=1e-5):
 def mini_vectors(columns, folder):
     encoder = pc.load(pc.Recipe(backbone="mini-bert", pooling="last/avg"), device="cpu")
     vectors = EncodedVectors("mini", encoder, list(dict.fromkeys(itertools.chain(*columns))))
-    vectors.make(folder, writes=True)
+    vectors.make(folder)
     return vectors
 
 

@@ -342,10 +342,11 @@ class Run:
 
     def _compute_models(self, folder: Path) -> None:
         """Compute the models' vectors in the main process; the other processes map its files."""
-        for writes in (True, False):
-            if writes is self.processes.is_main:
-                for field, model in self.models.items():
-                    model.make(folder / field, writes=writes)
+        if not self.processes.is_main:
+            self.processes.wait()
+        for field, model in self.models.items():
+            model.make(folder / field)
+        if self.processes.is_main:
             self.processes.wait()
 
     def _record(

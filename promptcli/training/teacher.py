@@ -41,8 +41,8 @@ class SentenceVectors:
         self.width = width
         self.parts: list[NDArray[Any]] = []
 
-    def make(self, folder: Path, *, writes: bool) -> None:
-        """Map the parts in ``folder``; with ``writes``, compute missing parts."""
+    def make(self, folder: Path) -> None:
+        """Map the parts in ``folder``, and compute missing ones."""
 
     @property
     def sentences(self) -> list[str]:
@@ -81,17 +81,14 @@ class EncodedVectors(SentenceVectors):
         self.name = name
         self.encoder = encoder
 
-    def make(self, folder: Path, *, writes: bool) -> None:
-        """Map the parts in ``folder``, each written aside and renamed.
-
-        With ``writes``, compute missing parts.
-        """
+    def make(self, folder: Path) -> None:
+        """Map the parts in ``folder``; compute missing ones, each written aside and renamed."""
         sentences = self.sentences
         with stage(f"encode by {self.name}", len(sentences)) as advance:
             for start in range(0, len(sentences), PART):
                 path = folder / f"{start:09}.npy"
                 of_part = sentences[start : start + PART]
-                if path.is_file() or not writes:
+                if path.is_file():
                     advance(len(of_part))
                 else:
                     vectors = unit(self.encoder.encode(of_part, progress=advance))
