@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -166,53 +167,67 @@ def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
     """Return the system of one training run with a seed."""
     method = method_of(row)
-    form = form_of(row)
     settings = _settings_of(row, method, context).replace(seed=seed)
     kind = examples_kind(row, method)
     examples = context.examples(kind)
     settings.total_steps(len(examples))  # refuses too few
     development = context.development()
     backbone = context.backbone
-    recipe = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family).recipe
+    configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
+    recipe = configured.recipe
     transfer = method.transfer_recipe(recipe)
-    dtype = devices.choose_dtype("auto", str(backbone.device))
-    precision = "bfloat16" if dtype == torch.bfloat16 else "float32"
     trained = {
         "method": method.name,
         "supervised": row.setting == "sup",
         **dataclasses.asdict(settings),
     }
+    dtype = devices.choose_dtype("auto", str(backbone.device))
     data = {
-        "precision": precision,
+        "precision": "bfloat16" if dtype == torch.bfloat16 else "float32",
         "examples": examples.sha256,
         "development": development.sha256(),
     }
     identity = {**identity_of(recipe, context), "trained": trained, **data}
     if transfer is not None:
         identity["transfer"] = {**transfer.to_dict(), "backbone": None}
-
-    def make() -> TorchEncoder:
-        """Return the encoder of cached weights, or train it on a new copy of the backbone."""
-        copy = context.open_backbone()
-        tensors = context.cache.get_tensors(identity)
-        if tensors is not None:
-            tuned = tuned_weights(tensors)
-            if tuned:
-                copy.tune(tuned)
-            return TorchEncoder(recipe, copy, tensors)
-        with context.cache.training_folder(identity) as folder:
-            encoder, tensors = train_encoder(
-                method, settings, examples, development, copy, folder, dtype=precision
-            )
-            context.cache.put_tensors(identity, tensors)
-        return encoder
-
-    differs = _differences(row, method, settings)
-    training = {**trained, **data, "differs": differs}
-    system = MeasuredSystem(row, identity, recipe, make, kind, training, transfer)
-    if form.then is None:
+    system = MeasuredSystem(
+        row,
+        identity,
+        recipe,
+        partial(_load_or_train, configured, kind, identity, context),
+        fitted_on=kind,
+        training={**trained, **data, "differs": _differences(row, method, settings)},
+        transfer=transfer,
+    )
+    then = form_of(row).then
+    if then is None:
         return system
-    return _fitted_after(system, _on_backbone(RECIPES[form.then], context), examples)
+    return _fitted_after(system, _on_backbone(RECIPES[then], context), examples)
+
+
+def _load_or_train(
+    configured: ConfiguredMethod, kind: str, identity: Facts, context: MeasurementContext
+) -> TorchEncoder:
+    """Return the encoder of cached weights, or train it on a new copy of the backbone."""
+    backbone = context.open_backbone()
+    tensors = context.cache.get_tensors(identity)
+    if tensors is not None:
+        tuned = tuned_weights(tensors)
+        if tuned:
+            backbone.tune(tuned)
+        return TorchEncoder(configured.recipe, backbone, tensors)
+    with context.cache.training_folder(identity) as folder:
+        encoder, tensors = train_encoder(
+            configured.method,
+            configured.settings,
+            context.examples(kind),
+            context.development(),
+            backbone,
+            folder,
+            dtype=identity["precision"],
+        )
+        context.cache.put_tensors(identity, tensors)
+    return encoder
 
 
 def _settings_of(
@@ -247,9 +262,9 @@ def _differences(row: PublishedRow, method: Method, settings: TrainingSettings) 
         return None
     seeded = settings.replace(seed=method.small.seed)
     return {
-        each["setting"]: [each["value"], each["paper"]]
-        for each in differences_from_paper(method, seeded, row.backbone)
-        if each["setting"] not in form_of(row).changes
+        difference["setting"]: [difference["value"], difference["paper"]]
+        for difference in differences_from_paper(method, seeded, row.backbone)
+        if difference["setting"] not in form_of(row).changes
     }
 
 
