@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from promptcli.data.task_table import TaskName
-from promptcli.data.tasks import load_any
+from promptcli.data.tasks import load_tasks
 from promptcli.encoder.encoder import build_encoder
 from promptcli.evaluation.evaluator import TaskVectors, row_of_sentences
 from promptcli.evaluation.scores import Label
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--iterations", type=int, default=1000)
     arguments = parser.parse_args()
-    (task,) = load_any(arguments.data, [TaskName(arguments.task)]).tasks
+    (task,) = load_tasks(arguments.data, [TaskName(arguments.task)]).tasks
     recipe = RECIPES[arguments.model].replace(backbone=arguments.backbone)
     encoder = build_encoder(recipe, device="cpu", dtype="float32")
     row_of = row_of_sentences([task])

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.data.tasks import load_tasks, task_names
+from promptcli.data.tasks import graded_task_names, load_graded_tasks
 from promptcli.data.training_data import fitting_sentences
 from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.transforms import build_transforms
@@ -94,8 +94,8 @@ def main():
     arguments = parser.parse_args()
 
     corpora = {Path(name).stem: fitting_sentences(name) for name in arguments.corpora.split(",")}
-    loaded = load_tasks(
-        arguments.data_dir, task_names([*TESTS, *DEVELOPMENT, "demo"]), "senteval"
+    loaded = load_graded_tasks(
+        arguments.data_dir, graded_task_names([*TESTS, *DEVELOPMENT, "demo"]), "senteval"
     ).tasks
     tests = [task for task in loaded if task.label in TESTS]
     others = [task for task in loaded if task.label not in TESTS]

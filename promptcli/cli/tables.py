@@ -9,7 +9,7 @@ from typing import Any
 from promptcli.cli.console import Grid, half_interval
 from promptcli.cli.result_files import best_cells
 from promptcli.data.task_table import TaskName, task_row
-from promptcli.data.tasks import STSTask, any_task_names
+from promptcli.data.tasks import STSTask, task_names
 from promptcli.errors import counted
 from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import (
@@ -107,7 +107,7 @@ class _Tables:
         """Lay out the scores on graded pairs; a task of another size than printed is starred."""
         if not tasks:
             return []
-        labels = any_task_names([*self.evaluation.missing, *(task.label for task in tasks)])
+        labels = task_names([*self.evaluation.missing, *(task.label for task in tasks)])
         columns = [str(name) for name in labels if task_row(name).metric == "spearman"]
         parts = self._caption(tasks)
         stars = {}

@@ -236,7 +236,7 @@ class Loaded(Generic[Task]):
     missing: dict[str, str]
 
 
-def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
+def task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
     """Return the tasks named, whatever their metric: those of ``TASKS`` in the papers' order, then
     the others.
 
@@ -268,9 +268,9 @@ def _task_name(label: str) -> TaskName:
     raise unknown("task", label, [*known, *GROUPS, f"{TRANSLATED}:de", *families])
 
 
-def task_names(words: Sequence[str]) -> list[TaskName]:
-    """Return the STS tasks named, as ``any_task_names`` does; without words the papers' seven."""
-    names = any_task_names(list(words))
+def graded_task_names(words: Sequence[str]) -> list[TaskName]:
+    """Return the STS tasks named, as ``task_names`` does; without words the papers' seven."""
+    names = task_names(list(words))
     for name in names:
         if task_row(name).metric != "spearman":
             raise unknown("task", str(name), _graded_tasks())
@@ -281,7 +281,7 @@ def _graded_tasks() -> list[str]:
     return [label for label, row in TASKS.items() if row.metric == "spearman"]
 
 
-def fitting_task(word: str) -> TaskName:
+def fitting_task_name(word: str) -> TaskName:
     """Return the task whose sentences are fitted on: an STS task, or all splits of one,
     ``STS-B:all``.
     """
@@ -290,7 +290,7 @@ def fitting_task(word: str) -> TaskName:
     return TaskName(*word.split(":"))
 
 
-def load_any(
+def load_tasks(
     folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval"
 ) -> Loaded[AnyTask]:
     """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and files.
@@ -298,7 +298,7 @@ def load_any(
     Args:
         folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`,
             `downstream` or `data/downstream` folder inside; None: the Hugging Face data sets.
-        names: As ``any_task_names``, ``task_names`` or ``fitting_task`` returns them.
+        names: As ``task_names``, ``graded_task_names`` or ``fitting_task_name`` returns them.
         protocol: A row of ``PROTOCOLS``.
     """
     rules = look_up("protocol", protocol, PROTOCOLS)
@@ -338,17 +338,19 @@ def _root_of(row: TaskRow, folder: Path | None) -> Path:
     return next((inner for inner in usual if (inner / row.folder).is_dir()), folder)
 
 
-def load_tasks(
+def load_graded_tasks(
     folder: Path | None, names: Sequence[TaskName | str], protocol: str = "senteval"
 ) -> Loaded[STSTask]:
-    """Load STS tasks, see ``load_any``; a name as text may be a group's, or ``STS-B:all``."""
+    """Load STS tasks, see ``load_tasks``; a name as text may be a group's, or ``STS-B:all``."""
     wanted = list[TaskName]()
     for name in names:
         if isinstance(name, TaskName):
             wanted.append(name)
         else:
-            wanted += [fitting_task(name)] if name.endswith(":all") else task_names([name])
-    return cast(Loaded[STSTask], load_any(folder, wanted, protocol))
+            wanted += (
+                [fitting_task_name(name)] if name.endswith(":all") else graded_task_names([name])
+            )
+    return cast(Loaded[STSTask], load_tasks(folder, wanted, protocol))
 
 
 def load_named_tasks(
@@ -362,10 +364,10 @@ def load_named_tasks(
     Missing tasks are refused; with ``skip_missing`` they are noted, unless all are missing.
     """
     folder = senteval_folder()
-    names = any_task_names(tasks) or any_task_names(
+    names = task_names(tasks) or task_names(
         BARE.corpus if folder is None else list(map(str, TEST_TASKS))
     )
-    loaded = load_any(folder, names, protocol)
+    loaded = load_tasks(folder, names, protocol)
     reasons = [f"{label} is missing: {why}" for label, why in loaded.missing.items()]
     if reasons and not (skip_missing and loaded.tasks):
         raise NotFoundError(reasons[0] if skip_missing else "; ".join(reasons))

@@ -43,9 +43,9 @@ from promptcli.data.tasks import (
     DevelopmentTask,
     RetrievalTask,
     STSTask,
-    any_task_names,
-    fitting_task,
-    load_any,
+    fitting_task_name,
+    graded_task_names,
+    load_tasks,
     task_names,
 )
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
@@ -305,7 +305,7 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
     path = _training_file(on)
     if not _is_file(str(path)):
         try:
-            name = fitting_task(on)
+            name = fitting_task_name(on)
         except UsageError as error:
             raise NotFoundError(f"no file {on!r} with sentences, and {error}; or `demo`") from None
         pairs = _task(name).pairs()
@@ -415,7 +415,7 @@ def development_task(on: STSTask | str | Path) -> STSTask:
     """
     if isinstance(on, STSTask):
         return on
-    return cast(STSTask, _task(task_names([str(on)])[0]))
+    return cast(STSTask, _task(graded_task_names([str(on)])[0]))
 
 
 def checkpoint_task(on: DevelopmentTask | str | Path) -> DevelopmentTask:
@@ -426,12 +426,12 @@ def checkpoint_task(on: DevelopmentTask | str | Path) -> DevelopmentTask:
         return on
     if isinstance(on, STSTask) or not str(on).startswith("retrieval:"):
         return development_task(on)
-    [name] = any_task_names(str(on))
+    [name] = task_names(str(on))
     return cast(RetrievalTask, _task(name))
 
 
 def _task(name: TaskName) -> Any:
-    loaded = load_any(senteval_folder(), [name])
+    loaded = load_tasks(senteval_folder(), [name])
     if loaded.missing:
         raise NotFoundError(
             f"task {name} is missing: {loaded.missing[str(name)]}; `demo:dev` always is"

@@ -8,7 +8,7 @@ import pytest
 from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.data.demo import DEFINITIONS_FILE, SENTENCES_FILE, TEXT
 from promptcli.data.task_table import TASKS, TaskName
-from promptcli.data.tasks import load_tasks
+from promptcli.data.tasks import load_graded_tasks
 from promptcli.data.training_data import read_examples
 
 #: Few words differ and the meaning does, or the other way round: a share of the pairs, as most are
@@ -18,7 +18,7 @@ KINDS = HARD | {"detail", "entail", "paraphrase", "related", "topic", "unrelated
 
 
 def load_demo(split):
-    return load_tasks(None, [TaskName("demo", split)]).tasks[0]
+    return load_graded_tasks(None, [TaskName("demo", split)]).tasks[0]
 
 
 def test_sentences_are_many_and_varied():

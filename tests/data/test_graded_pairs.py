@@ -3,7 +3,7 @@
 import pytest
 
 from promptcli.data.task_table import read_graded_pairs
-from promptcli.data.tasks import load_tasks, task_names
+from promptcli.data.tasks import graded_task_names, load_graded_tasks
 from promptcli.data.training_data import development_task
 from tests.comparing import refusal
 from tests.source_files import write, write_table
@@ -24,7 +24,7 @@ def test_every_format_with_usual_and_with_named_columns(suffix, tmp_path):
         read_graded_pairs(write_table(tmp_path / f"pairs.{suffix}", (*COLUMNS, "n"), MORE)) == ROWS
     )
     other = write_table(tmp_path / f"other.{suffix}", ("left", "right", "gold", "n"), MORE)
-    (task,) = load_tasks(None, task_names([f"{other}:left,right,gold"])).tasks
+    (task,) = load_graded_tasks(None, graded_task_names([f"{other}:left,right,gold"])).tasks
     pairs = task.pairs()
     assert list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)) == ROWS
     assert (task.label, task.expected_pairs) == (f"{other}:left,right,gold", 4)

@@ -11,7 +11,7 @@ import torch
 
 import promptcli as pc
 from promptcli.data.task_table import TASKS, TaskRow, read_graded_pairs
-from promptcli.data.tasks import RetrievalTask, any_task_names, load_any
+from promptcli.data.tasks import RetrievalTask, load_tasks, task_names
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation import statistics
 from tests.comparing import refusal
@@ -183,7 +183,7 @@ def test_folders_of_beir_and_ms_marco_are_retrieval_tasks(files, name, queries, 
     for file, content in files.items():
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(content)
-    (task,) = load_any(None, any_task_names(f"retrieval:{tmp_path / name}")).tasks
+    (task,) = load_tasks(None, task_names(f"retrieval:{tmp_path / name}")).tasks
     assert task.queries == queries and sorted(task.documents) == [
         "Cats They purr.",
         "Dogs bark.",

@@ -7,7 +7,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.data.task_table import TaskName
-from promptcli.data.tasks import any_task_names, load_any, load_tasks
+from promptcli.data.tasks import load_graded_tasks, load_tasks, task_names
 from tests.comparing import refusal
 
 ROWS = 'Ein Hund läuft.,"Ein Hund, der läuft.",4.5\nEs regnet.,Die Katze schläft.,0.2\n'
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("word", ["STS-B:de", "STS-B:de:dev"])
 def test_a_language_and_a_split_are_named(word: str, folder: Path) -> None:
-    [task] = load_tasks(folder, any_task_names([word])).tasks
+    [task] = load_graded_tasks(folder, task_names([word])).tasks
     assert task.label == word
     assert task.pairs().second == ["Ein Hund, der läuft.", "Die Katze schläft."]
     assert np.array_equal(task.pairs().gold, [4.5, 0.2])
@@ -35,7 +35,7 @@ def test_it_is_scored_beside_others(folder: Path) -> None:
 
 
 def test_a_split_that_has_no_file_is_missing(folder: Path) -> None:
-    loaded = load_tasks(folder, any_task_names(["STS-B:fr", "STS-B:de:dev"]))
+    loaded = load_graded_tasks(folder, task_names(["STS-B:fr", "STS-B:de:dev"]))
     assert [task.label for task in loaded.tasks] == ["STS-B:de:dev"]
     assert "stsb-fr-test.csv" in loaded.missing["STS-B:fr"]
 
@@ -43,22 +43,22 @@ def test_a_split_that_has_no_file_is_missing(folder: Path) -> None:
 @pytest.mark.parametrize("word", ["STS-B:xx", "STS-B:de:all", "STS-B:dve"])
 def test_another_word_is_unknown(word: str) -> None:
     with refusal(r"STS-B:dev.* STS-B:de,"):
-        any_task_names([word])
+        task_names([word])
 
 
 def test_without_a_folder_it_is_missing() -> None:
-    assert "stsb-multi" in load_any(None, [TaskName("STS-B", "de")]).missing["STS-B:de"]
+    assert "stsb-multi" in load_tasks(None, [TaskName("STS-B", "de")]).missing["STS-B:de"]
 
 
 def test_a_folder_without_them_misses_them(tmp_path: Path) -> None:
-    loaded = load_any(tmp_path, [TaskName("STS-B", "de")])
+    loaded = load_tasks(tmp_path, [TaskName("STS-B", "de")])
     assert "stsb-multi" in loaded.missing["STS-B:de"]
 
 
 def test_a_row_with_other_fields_is_named(folder: Path) -> None:
     (folder / "stsb-multi/stsb-de-dev.csv").write_text("a,b,1\na,b\n", encoding="utf-8")
     with refusal("line 2: 2 columns"):
-        load_any(folder, [TaskName("STS-B", "de:dev")])
+        load_tasks(folder, [TaskName("STS-B", "de:dev")])
 
 
 @pytest.mark.parametrize(

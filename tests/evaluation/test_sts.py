@@ -8,7 +8,13 @@ import pytest
 from promptcli.data.hub_sets import HubSet
 from promptcli.data.senteval import moses as tokenize
 from promptcli.data.task_table import PROTOCOLS, TASKS, TaskName, task_row
-from promptcli.data.tasks import Pairs, STSTask, fitting_task, load_tasks, task_names
+from promptcli.data.tasks import (
+    Pairs,
+    STSTask,
+    fitting_task_name,
+    graded_task_names,
+    load_graded_tasks,
+)
 from promptcli.errors import NotFoundError
 from promptcli.notes import without_network
 from tests.comparing import refusal
@@ -26,7 +32,7 @@ def write(path: Path, text: str | bytes) -> Path:
 
 
 def load(root: Path, *names: str, protocol: str = "senteval"):
-    return load_tasks(root, task_names(names), protocol)
+    return load_graded_tasks(root, graded_task_names(names), protocol)
 
 
 def one(root: Path, name: str, protocol: str = "senteval") -> STSTask:
@@ -229,9 +235,9 @@ def test_a_malformed_file_is_named_with_its_line(tmp_path, files, place):
 
 def test_names_come_in_the_papers_order():
     papers = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
-    assert [str(name) for name in task_names([])] == papers
+    assert [str(name) for name in graded_task_names([])] == papers
     chosen = [TaskName("STS12"), TaskName("SICK-R"), TaskName("STS-B", "dev")]
-    assert task_names(["SICK-R", "STS-B:dev", "STS12", "STS12"]) == chosen
+    assert graded_task_names(["SICK-R", "STS-B:dev", "STS12", "STS12"]) == chosen
 
 
 @pytest.mark.parametrize(
@@ -239,7 +245,7 @@ def test_names_come_in_the_papers_order():
 )
 def test_an_unknown_task_is_answered_with_the_valid_ones(name):
     with refusal(r"unknown task .*valid: STS12, .*SICK-R, STS-B:dev"):
-        task_names([name])
+        graded_task_names([name])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -247,17 +253,17 @@ def test_all_splits_are_to_fit_on(tmp_path, protocol):
     write_sick(tmp_path)
     for split, sentence in (("train", "a"), ("dev", "b"), ("test", "c")):
         write(tmp_path / f"STS/STSBenchmark/sts-{split}.csv", f"g\tf\ty\t1\t3\t{sentence}\tother\n")
-    benchmark, sick = load_tasks(
-        tmp_path, list(map(fitting_task, ("STS-B:all", "SICK-R:all"))), protocol
+    benchmark, sick = load_graded_tasks(
+        tmp_path, list(map(fitting_task_name, ("STS-B:all", "SICK-R:all"))), protocol
     ).tasks
     assert (benchmark.label, benchmark.pairs().first) == ("STS-B:all", ["a", "b", "c"])
     assert (sick.label, sick.pairs().first) == ("SICK-R:all", ["A dog", "B", "D", "No boy"])
     (tmp_path / "STS/STSBenchmark/sts-train.csv").unlink()
-    missing = load_tasks(tmp_path, ALL_SPLITS, protocol).missing
+    missing = load_graded_tasks(tmp_path, ALL_SPLITS, protocol).missing
     assert list(missing) == ["STS-B:all"] and "sts-train.csv is missing" in missing["STS-B:all"]
-    assert fitting_task("STS14") == TaskName("STS14")
+    assert fitting_task_name("STS14") == TaskName("STS14")
     with refusal(r"unknown task 'STS12:all'; valid: STS12, .*STS-B:all, SICK-R:all"):
-        fitting_task("STS12:all")
+        fitting_task_name("STS12:all")
 
 
 def test_hash_changes_with_every_part_of_the_data():
@@ -319,18 +325,21 @@ def local_sets(tmp_path, cache, monkeypatch):
 
 
 def test_senteval_protocol_treats_raw_hub_text_and_mteb_leaves_it(local_sets):
-    sts12, sick = load_tasks(None, task_names(["STS12", "SICK-R"]), "senteval").tasks
+    sts12, sick = load_graded_tasks(None, graded_task_names(["STS12", "SICK-R"]), "senteval").tasks
     assert sts12.text == "Moses-tokenised, lower-cased"
     assert rows(sts12.pairs()) == [("a dog ' s life .", "one ( small ) cat", 4.0), ("b", "c", 0.5)]
     assert sick.text == "Moses-tokenised, cased" and sick.pairs().first == ["A Dog"]
     assert sick.pairs().gold.tolist() == pytest.approx([3.3])
-    (raw,) = load_tasks(None, task_names(["STS12"]), "mteb").tasks
+    (raw,) = load_graded_tasks(None, graded_task_names(["STS12"]), "mteb").tasks
     assert raw.text == "raw text" and raw.pairs().first == ["A Dog's life.", "B"]
 
 
 def test_splits_of_the_hub_and_sets_that_cannot_be_read(local_sets):
-    names = [*task_names(["STS13", "STS14", "STS-B:dev", "STS-B"]), fitting_task("STS-B:all")]
-    loaded = load_tasks(None, names, "mteb")
+    names = [
+        *graded_task_names(["STS13", "STS14", "STS-B:dev", "STS-B"]),
+        fitting_task_name("STS-B:all"),
+    ]
+    loaded = load_graded_tasks(None, names, "mteb")
     assert {task.label: task.pairs().first for task in loaded.tasks} == {
         "STS-B": ["A Dog's life.", "B"],
         "STS-B:dev": ["validation"],
@@ -345,7 +354,7 @@ def test_offline_an_uncached_data_set_is_named_at_once(cache, tmp_path, monkeypa
         "huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the network")
     )
     with without_network():
-        loaded = load_tasks(None, task_names(["STS12", "SICK-R"]))
+        loaded = load_graded_tasks(None, graded_task_names(["STS12", "SICK-R"]))
     assert not loaded.tasks
     assert "mteb/sts12-sts is not in the cache (offline)" in loaded.missing["STS12"]
     assert "data_dir" in loaded.missing["SICK-R"]
@@ -360,8 +369,8 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    loaded = load_tasks(None, task_names([]), "mteb")
-    first, *_ = [task_row(name, "mteb").hub.path for name in task_names([])]
+    loaded = load_graded_tasks(None, graded_task_names([]), "mteb")
+    first, *_ = [task_row(name, "mteb").hub.path for name in graded_task_names([])]
     # the others are looked for in the cache alone; no setting is switched meanwhile
     assert asked == [(first, False)]
     assert "cannot be reached" in loaded.missing["STS12"]
@@ -379,7 +388,9 @@ def test_a_data_set_in_the_cache_is_read_without_the_network(cache, tmp_path, mo
         path.rename(path.with_name("sts12-sts-test.arrow"))
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("asked the hub"))
-    assert load_tasks(None, task_names(["STS12"]), "mteb").tasks[0].pairs().gold.tolist() == [
+    assert load_graded_tasks(None, graded_task_names(["STS12"]), "mteb").tasks[
+        0
+    ].pairs().gold.tolist() == [
         4.0,
         0.5,
     ]
@@ -387,8 +398,10 @@ def test_a_data_set_in_the_cache_is_read_without_the_network(cache, tmp_path, mo
 
 @pytest.mark.data
 def test_real_pair_counts(data_folder):
-    loaded = load(data_folder, *(str(name) for name in task_names([])), "STS-B:dev", "STS-B:train")
-    loaded.tasks.extend(load_tasks(data_folder, ALL_SPLITS).tasks)
+    loaded = load(
+        data_folder, *(str(name) for name in graded_task_names([])), "STS-B:dev", "STS-B:train"
+    )
+    loaded.tasks.extend(load_graded_tasks(data_folder, ALL_SPLITS).tasks)
     assert len(loaded.tasks) == 9 and set(loaded.missing) == {"STS15", "STS16"}
     assert all(task.expected_pairs == len(task.pairs()) for task in loaded.tasks)
     texts = {task.text for task in loaded.tasks if task.name != "SICK-R"}

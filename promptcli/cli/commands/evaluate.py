@@ -210,9 +210,9 @@ def _usual_models(tasks: Sequence[str], protocol: str, *, paper: bool) -> list[s
     encoder on other tasks.
     """
     from promptcli.data.task_table import task_row
-    from promptcli.data.tasks import any_task_names
+    from promptcli.data.tasks import task_names
 
-    if any(task_row(name, protocol).metric == "spearman" for name in any_task_names(tasks)):
+    if any(task_row(name, protocol).metric == "spearman" for name in task_names(tasks)):
         return list(COMPARED)
     return ["prompt" if paper else None]
 

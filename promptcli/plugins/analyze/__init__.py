@@ -198,7 +198,7 @@ def _read_input(kind: str, on: "loading.Sentences", text_field: str | None) -> A
     Tasks are given by name, all splits of a task as ``STS-B:all``, or as files of pairs.
     """
     from promptcli.data import senteval, training_data
-    from promptcli.data.tasks import load_tasks
+    from promptcli.data.tasks import load_graded_tasks
 
     if kind == "nothing":
         return None
@@ -213,7 +213,7 @@ def _read_input(kind: str, on: "loading.Sentences", text_field: str | None) -> A
     words = [str(on)] if isinstance(on, str | Path) else list(on)
     if kind != "pairs":
         return words
-    loaded = load_tasks(senteval.senteval_folder(), words)
+    loaded = load_graded_tasks(senteval.senteval_folder(), words)
     for label, reason in loaded.missing.items():
         raise NotFoundError(f"{label} is missing: {reason}")
     return loaded.tasks

@@ -17,7 +17,7 @@ from promptcli.backbones.names import words_only
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data import senteval, training_data
 from promptcli.data.layouts import LAYOUTS
-from promptcli.data.tasks import STSTask, load_tasks
+from promptcli.data.tasks import STSTask, load_graded_tasks
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.evaluation.scores import Score
@@ -205,7 +205,7 @@ class MeasurementContext:
         return self.once(tuple(names), lambda: self._load_tasks(names))
 
     def _load_tasks(self, names: Sequence[str]) -> MeasureData:
-        loaded = load_tasks(self.data_dir, names, PROTOCOL)
+        loaded = load_graded_tasks(self.data_dir, names, PROTOCOL)
         note_missing(loaded.missing)
         facts = {
             task.label: {

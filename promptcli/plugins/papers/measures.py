@@ -8,7 +8,7 @@ import numpy as np
 
 from promptcli.data.preparation import Preparation
 from promptcli.data.task_table import TaskName
-from promptcli.data.tasks import STSTask, load_any
+from promptcli.data.tasks import STSTask, load_tasks
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import evaluator, statistics
@@ -125,7 +125,7 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
     if context.data_dir is None:
         note("transfer tasks are read from a folder; give data_dir, SentEval's `downstream`")
         return MeasureData(missing=dict.fromkeys(NAMES, ""))
-    loaded = load_any(context.data_dir, [TaskName(name) for name in NAMES])
+    loaded = load_tasks(context.data_dir, [TaskName(name) for name in NAMES])
     data = MeasureData({}, dict(loaded.missing), [])
     for task in loaded.tasks:
         assert isinstance(task, TransferTask)

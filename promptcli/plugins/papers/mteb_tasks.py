@@ -18,7 +18,7 @@ import promptcli
 from promptcli.data.hub_sets import as_hub_set
 from promptcli.data.senteval import Parts
 from promptcli.data.task_table import TaskName
-from promptcli.data.tasks import OtherTask, STSTask, load_tasks
+from promptcli.data.tasks import OtherTask, STSTask, load_graded_tasks
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line, require
@@ -57,7 +57,7 @@ class MtebTask(OtherTask):
         """Return mteb's task of that name, with the pairs of a SentEval folder if it has them."""
         if folder is None or name.split not in _LOCAL:
             return cls(name.split)
-        pairs = load_tasks(folder, [_LOCAL[name.split]], "mteb").tasks
+        pairs = load_graded_tasks(folder, [_LOCAL[name.split]], "mteb").tasks
         return cls(name.split, pairs[0] if pairs else None)
 
     def scores(self, embedded: Sequence[TaskVectors], settings: EvalSettings) -> list[MtebScore]:

@@ -12,7 +12,7 @@ import torch
 
 import promptcli
 import promptcli as pc
-from promptcli.data.tasks import TaskName, load_tasks
+from promptcli.data.tasks import TaskName, load_graded_tasks
 from promptcli.evaluation.evaluator import score_encoders
 from promptcli.evaluation.scores import Label
 from promptcli.plugins.papers.mteb_tasks import MtebEncoder
@@ -79,7 +79,7 @@ def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, bert_fold
     [score] = run("eval", "--task", "mteb:STSBenchmark", *given, "--offline", "--json").json[
         "results"
     ]
-    loaded = load_tasks(downstream, [TaskName("STS-B")], "mteb").tasks
+    loaded = load_graded_tasks(downstream, [TaskName("STS-B")], "mteb").tasks
     ours = score_encoders([encoder], loaded)[0]
     assert score["value"] == pytest.approx(ours.value, abs=1e-4)
     result = TaskResult.from_disk(Path(score["file"]))

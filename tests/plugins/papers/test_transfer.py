@@ -12,7 +12,7 @@ import torch
 
 import promptcli as pc
 from promptcli.data.task_table import TaskName
-from promptcli.data.tasks import load_any
+from promptcli.data.tasks import load_tasks
 from promptcli.encoder.encoder import Embeddings
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
@@ -91,12 +91,12 @@ def data(tmp_path):
 
 
 def load(data, name):
-    (task,) = load_any(data, [TaskName(name)]).tasks
+    (task,) = load_tasks(data, [TaskName(name)]).tasks
     return task
 
 
 def test_every_task_is_read_in_the_order_of_the_papers(data):
-    loaded = load_any(data, [TaskName(name) for name in NAMES])
+    loaded = load_tasks(data, [TaskName(name) for name in NAMES])
     assert [task.name for task in loaded.tasks] == list(NAMES) and loaded.missing == {}
     sizes = {split: len(part) for split, part in load(data, "SST-2").splits.items()}
     assert sizes == {"train": 40, "dev": 10, "test": 10}
@@ -175,7 +175,7 @@ def test_a_malformed_file_is_named_with_its_line(data, name, files, content, mes
         path.unlink()
         path.mkdir() if content is None else path.write_bytes(content)
     with refusal(message):
-        load_any(data, [TaskName(name)])
+        load_tasks(data, [TaskName(name)])
 
 
 # --- the classifier
