@@ -57,7 +57,7 @@ def read_wordpiece(folder: Path) -> SimpleNamespace:
 _AT_A_TIME = 1024  # pieces: the tokenizer's objects are many times the size of the ids
 _CACHED_CHARACTERS = 1 << 20  #: characters of the words in the cache; beyond, it is emptied
 _END = "\n"  # separates pieces joined to one text
-_END_ID = -1  # stands among ids for ``_END``
+_END_ID = -1  # replaces ``_END`` among ids
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 #: A word whose pieces are counted. In the scripts from Devanagari to Burmese, vowels are not
 #: letters.

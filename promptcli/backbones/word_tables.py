@@ -1,9 +1,8 @@
-"""Tables of word vectors as numpy arrays, with the tokenizers of their rows, from a folder or a
-file.
+"""Tables of word vectors from a folder or a file, as numpy arrays with their tokenizers.
 
 A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of
-sentence-transformers, or a model of model2vec. For a file of word vectors (``WORD_FILES``) the
-sentence is lower-cased and split at spaces: the tasks' text is tokenised already.
+sentence-transformers, or a model of model2vec. For a file of word vectors (``WORD_FILES``) a
+sentence is lower-cased and split at spaces, since the tasks' texts are tokenised already.
 """
 
 import functools

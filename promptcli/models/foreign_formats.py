@@ -90,12 +90,13 @@ _TEMPLATES = {
     "bert": f'This sentence of "{SLOT}" means {MASK} .',
     "roberta": f"This sentence : ' {SLOT} ' means{MASK}.",
 }
+_SIMCSE = "SimCSE checkpoint"
 _PROMPTBERT = "PromptBERT checkpoint"
 _PROMCSE_PREFIX = "prefix_encoder.embedding.weight"
 #: PromptBERT's place of denoising, by head (its code: T(h) - T(h_hat), or the head of h - h_hat).
 _DENOISE = {"projection:mlm": "head", "projection:tanh": "hidden"}
 #: Backbones of the models that SimCSE's authors released.
-_SIMCSE = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
+_SIMCSE_BACKBONES = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
 
 Config = dict[str, Any]
 
@@ -409,7 +410,7 @@ def _classes(folder: ModelFolder) -> list[str]:
 
 
 def _checkpoint_kind(folder: ModelFolder) -> str | None:
-    """Return whose program saved a checkpoint, by its tensors and names; None: no paper's.
+    """Return whose program saved a checkpoint, by its tensors and names; None for others.
 
     SimCSE's program and its successors store a projection beside the language model, or the name of
     its class.
@@ -422,11 +423,12 @@ def _checkpoint_kind(folder: ModelFolder) -> str | None:
     is_trained = has_head or any(kind.endswith("ForCL") for kind in _classes(folder))
     if is_trained and re.search(r"prompt-?_?(ro)?bert", name):
         return _PROMPTBERT
+    if is_trained:
+        return _SIMCSE
     # the authors renamed the projections of their released models to the pooler
-    shapes = [PUBLISHED[name].shape for name in _SIMCSE]
-    is_released = _has_pooler(tensors) and folder_shape(folder) in shapes
-    if is_trained or ("simcse" in name and is_released):
-        return "SimCSE checkpoint"
+    if "simcse" in name and _has_pooler(tensors):
+        shapes = [PUBLISHED[backbone].shape for backbone in _SIMCSE_BACKBONES]
+        return _SIMCSE if folder_shape(folder) in shapes else None
     return None
 
 

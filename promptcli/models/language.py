@@ -42,20 +42,22 @@ _NAMES = {
     "id": "Indonesian or Malay",
     "ms": "Indonesian or Malay",
 }
-_TEXTS, _CHARACTERS = 200, 1000  # that are looked at, and of each text
-#: Tokens of a word in an English vocabulary. Of 300 sentences 11% have more in English, 96% in
-#: French, all in German, Spanish, Italian, Dutch, Polish and Portuguese.
-_PIECES = 1.3
+_SAMPLE_TEXTS = 200
+_SAMPLE_CHARACTERS = 1000  # of each text
+#: An English text has at most as many tokens of the English vocabulary per word. Of 300 sentences
+#: 11% have more in English, 96% in French, all in German, Spanish, Italian, Dutch, Polish and
+#: Portuguese.
+_MOST_PIECES = 1.3
 #: Lowest probability at which py3langid is trusted: it mistakes none of 300 English sentences, and
 #: identifies 98% or more of the others.
-_SURE = 0.3
-_SHARE = 3  # py3langid is asked if a third of the texts, or more, seem to be of another language
-#: Tokens of a word per token in the English vocabulary: a model that has learned a language has
-#: fewer
-_UNLEARNED = 0.9
-#: Language of a script that several languages share, or that is not identified here.
-_OF_SCRIPT = "the language of these texts"
-_UNTOLD = ""  #: the language of texts in Latin letters that may be names, or are too short
+_LEAST_PROBABILITY = 0.3
+_ONE_IN = 3  # py3langid is used if at least a third of the texts seem to be of another language
+#: A model that has learned a language has fewer tokens per word, as a share of the English
+#: vocabulary's.
+_MOST_OF_ENGLISH = 0.9
+#: The language of a script that several languages share, or that is not identified here.
+_UNNAMED = "the language of these texts"
+_UNDECIDED = ""  #: the language of texts in Latin letters that are too short or may be names
 _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏ]")
 _CYRILLIC = re.compile("[Ѐ-ӿ]")
 _NOT_RUSSIAN = re.compile("[іїєґўјљњћџђѓќѕҐ-ӿ]", re.IGNORECASE)
@@ -71,12 +73,12 @@ def main_language(texts: Iterable[str]) -> str:
 
 def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
     """Warn the user if the encoder's vocabulary splits the texts' words into small pieces."""
-    looked_at = sample(texts)
-    pieces = encoder.piece_tokenizer.pieces_per_word(looked_at)
-    if pieces <= _PIECES or pieces < _UNLEARNED * _english().pieces_per_word(looked_at):
+    sampled = sample(texts)
+    pieces = encoder.piece_tokenizer.pieces_per_word(sampled)
+    if pieces <= _MOST_PIECES or pieces < _MOST_OF_ENGLISH * _english().pieces_per_word(sampled):
         return
-    language = _language_of_most(looked_at)
-    if language in (ENGLISH, _UNTOLD):
+    language = _language_of_most(sampled)
+    if language in (ENGLISH, _UNDECIDED):
         return
     name = encoder.name or encoder.backbone_provenance.backbone
     note(
@@ -88,12 +90,12 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
 def sample(texts: Iterable[str]) -> list[str]:
     """Return the beginnings of some texts: spread over a list, else the first texts."""
     if isinstance(texts, Sequence):
-        texts = texts[:: max(1, len(texts) // _TEXTS)]
-    return [text[:_CHARACTERS] for text, _ in zip(texts, range(_TEXTS), strict=False)]
+        texts = texts[:: max(1, len(texts) // _SAMPLE_TEXTS)]
+    return [text[:_SAMPLE_CHARACTERS] for text, _ in zip(texts, range(_SAMPLE_TEXTS), strict=False)]
 
 
 def _language_of_most(texts: Iterable[str]) -> str:
-    """Return the language of most texts, or ``_OF_SCRIPT``, or ``_UNTOLD``."""
+    """Return the language of most texts, or ``_UNNAMED``, or ``_UNDECIDED``."""
     counts = Counter[str]()
     latin = list[str]()
     for text in sample(texts):
@@ -104,18 +106,18 @@ def _language_of_most(texts: Iterable[str]) -> str:
         if 2 * (kana + han) > letters:
             counts["Japanese" if kana else "Chinese"] += 1
         elif 2 * len(_CYRILLIC.findall(text)) > letters:
-            counts[_OF_SCRIPT if _NOT_RUSSIAN.search(text) else "Russian"] += 1
+            counts[_UNNAMED if _NOT_RUSSIAN.search(text) else "Russian"] += 1
         elif 2 * len(_LATIN.findall(text)) > letters:
             latin.append(text)
         else:
-            counts[_OF_SCRIPT] += 1
-    odd = [text for text in latin if _english().pieces_per_word([text]) > _PIECES]
-    counts[ENGLISH] += len(latin) - len(odd)
-    if _SHARE * len(odd) < len(latin):
-        counts[_UNTOLD] += len(odd)
-        odd = []
-    for text in odd:
-        counts[_NAMES.get(_identifier().classify(text)[0], _UNTOLD)] += 1
+            counts[_UNNAMED] += 1
+    foreign = [text for text in latin if _english().pieces_per_word([text]) > _MOST_PIECES]
+    counts[ENGLISH] += len(latin) - len(foreign)
+    if _ONE_IN * len(foreign) < len(latin):
+        counts[_UNDECIDED] += len(foreign)
+        foreign = []
+    for text in foreign:
+        counts[_NAMES.get(_identifier().classify(text)[0], _UNDECIDED)] += 1
     return max(counts, key=counts.__getitem__)
 
 
@@ -129,4 +131,6 @@ def _english() -> PieceTokenizer:
 def _identifier() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=_SURE)
+    return LanguageIdentifier.from_model_file(
+        MODEL_FILE, norm_probs=True, min_confidence=_LEAST_PROBABILITY
+    )

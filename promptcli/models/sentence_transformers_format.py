@@ -61,7 +61,7 @@ class InexactError(UsageError):
     """A format cannot hold an encoder exactly; the message is the reason."""
 
 
-TEMPLATE_TOKEN = "⊢⊢⊢"  #: stands for the template in front of every text of a table of words
+TEMPLATE_TOKEN = "⊢⊢⊢"  #: represents the template in front of every text of a table of words
 
 _PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text without an end mark; not of an empty text
 # the normalizer also reads TEMPLATE_TOKEN, and leaves it unchanged

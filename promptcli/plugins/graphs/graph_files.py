@@ -156,7 +156,8 @@ def write_graph(encoder: TorchEncoder, folder: Path, calibration: Sequence[str] 
 
 def import_openvino() -> Any:
     """Import OpenVINO without the usage reports that it and NNCF would send over the network."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it was not installed
+    # a module that is None counts as not installed
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     return importlib.import_module("openvino")
 
 
@@ -171,7 +172,7 @@ def write_openvino(
     notes = write_graph(encoder, folder)
     with checking.opening("the exported graph"):
         model = openvino.convert_model(folder / ONNX_FILE)
-        if encoder.backbone.reentrant:  # BERT: every token attends to at least one
+        if encoder.backbone.reentrant:  # in a BERT every token attends to at least one
             _leave_out_nan_checks(model)
         if calibration:
             model = _quantise_statically(model, encoder, calibration)
