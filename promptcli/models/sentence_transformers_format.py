@@ -81,55 +81,37 @@ def changes_ends(recipe: Recipe) -> bool:
     return bool(recipe.period) or any(pattern.endswith(r"\z") for pattern, _ in rules)
 
 
-def with_template(
-    encoder: TorchEncoder,
-    definition: dict[str, Any] | None = None,
-    *,
-    left: Sequence[int] | None = None,
-    right: Sequence[int] | None = None,
-    marks: int = 0,
-) -> dict[str, Any]:
-    """Return a ``tokenizer.json`` that puts the template around a sentence.
+def set_normalizer(encoder: TorchEncoder, definition: dict[str, Any], *, marks: int = 0) -> None:
+    """Let a ``tokenizer.json`` normalise a sentence as the encoder does: by text rule and period,
+    with the characters of the template that touch [X].
 
-    ``definition`` replaces the backbone's own; it is changed in place.
-
-    A post-processor sets the ids ``left`` and ``right`` (default: the template's) around the
-    sentence's, so that truncation cuts the sentence only. The normalizer adds the period and the
-    characters that touch [X], and puts ``TEMPLATE_TOKEN`` in front of every text ``marks`` times.
+    It also puts ``TEMPLATE_TOKEN`` in front of every text, ``marks`` times.
     """
-    changed = definition or tokenizer_definition(encoder.backbone)
     template = encoder.template
     if template.has_blocks or template.copies > 1:
         raise InexactError(
             f"template {template.text!r} has placeholders between the blocks of a text, or two"
             " places for the sentence, and no tokenizer.json repeats a text or sets them"
         )
-    rule = text_rule(encoder.recipe.text_rule)
-    name = encoder.recipe.text_rule
+    name = encoder.recipe.text_rule or ""
     before, after = template.with_touching(["\0"])[0].split("\0")
     steps: list[dict[str, Any]] = []
-    if rule.strips:
+    if text_rule(encoder.recipe.text_rule).strips:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
     if encoder.recipe.period:
         steps.append(_replace(_PERIOD, "."))
     if name == "lower":
         steps.append({"type": "Lowercase"})
-    steps += [_replace(*changes) for changes in _RULES.get(name or "", ())]
+    steps += [_replace(pattern, text) for pattern, text in _RULES.get(name, ())]
     if before and not marks:
         steps.append({"type": "Prepend", "prepend": before})
     if after:
         steps.append(_replace(_END, after))
-    remove_blanks(changed)  # the spaces are in the template
-    steps += changed["normalizer"]["normalizers"]
+    remove_blanks(definition)  # the spaces are in the template
+    steps += definition["normalizer"]["normalizers"]
     if marks:  # at the end, because the library panics if it comes before BERT's normalizer
         steps.append(_replace(_START, TEMPLATE_TOKEN * marks + before))
-    changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    put_around(
-        changed,
-        template.prefix if left is None else left,
-        template.suffix if right is None else right,
-    )
-    return changed
+    definition["normalizer"] = {"type": "Sequence", "normalizers": steps}
 
 
 def _replace(pattern: str, content: str) -> dict[str, Any]:
@@ -155,7 +137,10 @@ def write_tokenizer(encoder: TorchEncoder, folder: Path) -> list[str]:
     Raises:
         InexactError: No ``tokenizer.json`` expresses the prompt.
     """
-    definition = with_template(encoder) | _truncation(encoder.max_length)
+    definition = tokenizer_definition(encoder.backbone)
+    set_normalizer(encoder, definition)
+    put_around(definition, encoder.template.prefix, encoder.template.suffix)
+    definition |= _truncation(encoder.max_length)
     save_tokenizer(encoder.backbone, folder, definition, encoder.max_length)
     return [TYPED_SPECIAL] if changes_ends(encoder.recipe) else []
 
@@ -331,7 +316,8 @@ def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
         weight, bias = layer.tensors.values()
         rows = rows @ weight.T + bias
     around = [*template.prefix, *template.suffix]
-    definition = with_template(encoder, marks=len(around))
+    definition = tokenizer_definition(backbone)
+    set_normalizer(encoder, definition, marks=len(around))
     definition["post_processor"] = None
     notes = [f"in {program} an empty sentence gets a zero vector"]
     if len(around) < template.length:
@@ -474,7 +460,8 @@ def _template_tokens(
     for place, token in zip(places, ids, strict=True):
         tokens[place] = token
     split = len(template.prefix)
-    definition = with_template(encoder, definition, left=tokens[:split], right=tokens[split:])
+    set_normalizer(encoder, definition)
+    put_around(definition, tokens[:split], tokens[split:])
     return definition, dict(zip(ids, vectors, strict=True))
 
 
