@@ -12,6 +12,8 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.checking import load_tokenizer, opening
+from promptcli.backbones.model_folder import CONFIG, WEIGHTS
+from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
 from promptcli.storage.tensors import save_tensors
 from promptcli.storage.typed_documents import to_json
 
@@ -72,8 +74,8 @@ def save_weights(
         "dtype": "float32",
         "vocab_size": len(tensors[name]),
     }
-    write_json(folder / "config.json", {**values, **fields, **config})
-    save_tensors(tensors, folder / "model.safetensors", {"format": "pt"})
+    write_json(folder / CONFIG, {**values, **fields, **config})
+    save_tensors(tensors, folder / WEIGHTS, {"format": "pt"})
 
 
 def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
@@ -125,8 +127,8 @@ def save_tokenizer(
         "clean_up_tokenization_spaces": False,
         **specials,
     }
-    write_json(folder / "tokenizer.json", definition, indent=None)
-    write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / TOKENIZER, definition, indent=None)
+    write_json(folder / TOKENIZER_CONFIG, settings)
     write_json(folder / "special_tokens_map.json", specials)
 
 

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, json_field
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around
-from promptcli.backbones.tokenizer_files import SETTINGS, check_tokenizer
+from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, check_tokenizer
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line, shorten
 
 #: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
@@ -58,7 +58,7 @@ _REFUSED = {
     " sentence",
 }
 _ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
-_VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
+_VOCABULARIES = (TOKENIZER, "vocab.txt", "vocab.json")
 #: Exceptions whose text says little without their class.
 _TERSE_ERRORS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
@@ -157,7 +157,7 @@ def _check_settings(folder: ModelFolder) -> None:
             raise folder.error(
                 f"names foreign code in {CONFIG} ({field} {shorten(config[field])}), never run"
             )
-    for file in (CONFIG, SETTINGS):
+    for file in (CONFIG, TOKENIZER_CONFIG):
         if json_field(folder.path / file, "auto_map"):
             raise folder.error(
                 f"comes with its own code (auto_map in {file}), which is never run; try without it"
@@ -287,8 +287,8 @@ def check_vocabulary(what: object, folder: Path, tokenizer: PieceTokenizer, rows
 def _repeated_items(folder: Path) -> list[str]:
     """Return the entries that the vocabulary file has more than once."""
     items: list[str] = []
-    if (folder / "tokenizer.json").is_file():  # an object is read as its pairs
-        content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=list)
+    if (folder / TOKENIZER).is_file():  # an object is read as its pairs
+        content = json.loads((folder / TOKENIZER).read_bytes(), object_pairs_hook=list)
         items = [piece for piece, _ in dict(dict(content)["model"])["vocab"]]
     elif (folder / "vocab.txt").is_file():
         items = (folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -302,6 +302,6 @@ def _invented_tokens(folder: Path, added: Sequence[str]) -> list[str]:
         return []  # SentencePiece alone: its families have their own special tokens
     paths = [folder / name for name in (*names, "added_tokens.json")]
     content = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
-    decoder = json_field(folder / SETTINGS, "added_tokens_decoder")
+    decoder = json_field(folder / TOKENIZER_CONFIG, "added_tokens_decoder")
     content += json.dumps(decoder, ensure_ascii=False)
     return [text for text in added if json.dumps(text, ensure_ascii=False) not in content]

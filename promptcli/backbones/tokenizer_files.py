@@ -20,8 +20,8 @@ from promptcli.backbones.model_folder import json_or_none
 from promptcli.errors import UsageError, shorten
 from promptcli.storage.files import inside
 
-DEFINITION = "tokenizer.json"
-SETTINGS = "tokenizer_config.json"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 _SPECIALS = "special_tokens_map.json"
 #: Fields of a token known to the library; a definition also has its id, transformers' settings its
 #: type.
@@ -64,14 +64,15 @@ def check_tokenizer(folder: Path) -> None:
     """Refuse a tokenizer that turns a letter into megabytes, is outside its folder, or has tokens
     with unknown fields: the library prints those on standard output, where results go.
     """
-    settings = json_or_none(folder / SETTINGS)
+    settings = json_or_none(folder / TOKENIZER_CONFIG)
     versions = settings.get("fast_tokenizer_files") if isinstance(settings, dict) else None
     parts = [(settings, "__type"), (json_or_none(folder / _SPECIALS), "__type")]
-    for name in [DEFINITION, *(versions if isinstance(versions, list) else ())]:
+    for name in [TOKENIZER, *(versions if isinstance(versions, list) else ())]:
         path = inside(folder, str(name))
         if path is None:
             raise UsageError(
-                f"{SETTINGS} of {folder.name} has {shorten(name)}, which leads out of the folder"
+                f"{TOKENIZER_CONFIG} of {folder.name} has {shorten(name)}, which leads out of the"
+                " folder"
             )
         definition = read_definition(path)
         check_growth(folder.name, definition)

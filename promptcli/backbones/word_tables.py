@@ -38,7 +38,7 @@ from promptcli.backbones.tokenizer import (
     read_wordpiece,
     splits_at_blanks,
 )
-from promptcli.backbones.tokenizer_files import check_growth, read_definition
+from promptcli.backbones.tokenizer_files import TOKENIZER, check_growth, read_definition
 from promptcli.errors import look_up
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
@@ -259,7 +259,7 @@ def read_table(folder: ModelFolder) -> WordTable:
             plain = _plain_rows(stored)
             rows = np.concatenate([plain, np.zeros((1, plain.shape[1]), np.float32)])
         count = len(rows) - 1
-        path = folder.path / "tokenizer.json"
+        path = folder.path / TOKENIZER
         definition = read_definition(path)
         if not folder.is_shipped:
             check_growth(folder.path.name, definition)

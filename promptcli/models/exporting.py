@@ -32,6 +32,7 @@ from promptcli.backbones.model_folder import (
     weights_digest,
 )
 from promptcli.backbones.names import is_hub_id, words_only
+from promptcli.backbones.tokenizer_files import TOKENIZER
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.encoder.sentence_encoder import Encoder
@@ -255,7 +256,7 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
     # a checkpoint may have more rows than tokens
     rows = table.rows[: count_tokens(table.definition)].contiguous()
     save_tensors({"embeddings": rows}, folder / WEIGHTS)
-    write_json(folder / "tokenizer.json", table.definition, indent=None)
+    write_json(folder / TOKENIZER, table.definition, indent=None)
     config = {
         "model_type": "model2vec",
         "architectures": ["StaticModel"],
@@ -264,7 +265,7 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
         "max_length": None,
         "embedding_dtype": "float32",
     }
-    write_json(folder / "config.json", config)
+    write_json(folder / CONFIG, config)
     load = 'StaticModel.from_pretrained("FOLDER")'
     use = f"from model2vec import StaticModel\n\nvectors = {load}.encode(sentences)"
     unknown = (

@@ -30,7 +30,7 @@ from promptcli.backbones.model_folder import (
 )
 from promptcli.backbones.names import SHIPPED_BACKBONES, SHIPPED_TABLES, words_only
 from promptcli.backbones.published_backbones import PUBLISHED, folder_shape
-from promptcli.backbones.tokenizer_files import DEFINITION, SETTINGS
+from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.encoder.text_rules import lower
 from promptcli.errors import shorten
@@ -54,8 +54,8 @@ _RERANKER = (
     " sentences"
 )
 #: sentence-transformers' settings of the Transformer module, and of the whole model.
-READING = "sentence_bert_config.json"
-ABOUT = "config_sentence_transformers.json"
+MODULE_SETTINGS = "sentence_bert_config.json"
+MODEL_SETTINGS = "config_sentence_transformers.json"
 _NO_LIMIT = 1 << 30  # tokens; a larger number in a tokenizer's file means no limit
 #: Mode of sentence-transformers' Pooling -> our weights.
 MODES = {
@@ -217,7 +217,7 @@ def _sentence_transformers(folder: ModelFolder, modules: list[_Module]) -> Entry
     names = [kind for kind, _ in kinds]
     if names[:1] == ["StaticEmbedding"]:
         return _table(folder, modules)
-    task = folder.optional(READING).get("transformer_task")
+    task = folder.optional(MODULE_SETTINGS).get("transformer_task")
     if names == ["Transformer"] and task == "sequence-classification":
         raise folder.error(_RERANKER)
     if names[:2] != ["Transformer", "Pooling"]:
@@ -233,7 +233,7 @@ def _sentence_transformers(folder: ModelFolder, modules: list[_Module]) -> Entry
     weights, counted = _weights(folder, folder.document(f"{pooling}/{CONFIG}"))
     transforms, tensors = _after_pooling(folder, after)
     rule = _text_rule(body)
-    about = folder.optional(ABOUT, _About)
+    about = folder.optional(MODEL_SETTINGS, _About)
     prompts = _prompts(folder, about, counted)
     text = lower(prompts.default_text) if rule == "lower" else prompts.default_text
     if text and not counted:
@@ -260,7 +260,7 @@ def _table(folder: ModelFolder, modules: list[_Module]) -> Entry:
     config = folder.optional(CONFIG)
     if config.get("model_type") == "model2vec":
         transforms = ["normalize"] if config.get("normalize") else []
-    about = folder.optional(ABOUT, _About)
+    about = folder.optional(MODEL_SETTINGS, _About)
     recipe = Recipe(
         folder.subfolder(inside).name,
         period=False,
@@ -340,11 +340,11 @@ def _weights(folder: ModelFolder, config: Config) -> tuple[str, bool]:
 
 def _text_rule(body: ModelFolder) -> str | None:
     """Return the text rule by which sentence-transformers prepares a sentence."""
-    if body.optional(READING).get("do_lower_case"):
+    if body.optional(MODULE_SETTINGS).get("do_lower_case"):
         return "lower"
     strips = True
-    if body.has(DEFINITION):
-        strips = b"BertPreTokenizer" in body.inside(DEFINITION).read_bytes()
+    if body.has(TOKENIZER):
+        strips = b"BertPreTokenizer" in body.inside(TOKENIZER).read_bytes()
     return None if strips else "as-typed"
 
 
@@ -353,12 +353,12 @@ def _max_length(body: ModelFolder, config: Config, family: Family) -> int | None
 
     Older versions store the limit with the module, newer ones with the tokenizer.
     """
-    module = body.optional(READING)
-    _check_settings(body, READING, module)
+    module = body.optional(MODULE_SETTINGS)
+    _check_settings(body, MODULE_SETTINGS, module)
     # document() refuses the integer of 31 digits of a tokenizer without a limit
-    settings = body.path / SETTINGS
+    settings = body.path / TOKENIZER_CONFIG
     split = json_field(settings, "split_special_tokens")
-    _check_settings(body, SETTINGS, {"split_special_tokens": split})
+    _check_settings(body, TOKENIZER_CONFIG, {"split_special_tokens": split})
     limit = module.get("max_seq_length") or json_field(settings, "model_max_length")
     backbone_limit = _NO_LIMIT
     if isinstance(positions := config.get("max_position_embeddings"), int):

@@ -19,30 +19,30 @@ from huggingface_hub.utils.tqdm import (
 )
 
 from promptcli.backbones.checking import opening
-from promptcli.backbones.model_folder import OWN_TOKENIZER, ModelFolder
+from promptcli.backbones.model_folder import CONFIG, OWN_TOKENIZER, WEIGHTS, ModelFolder
+from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.models.card import write_card
 from promptcli.models.entries import (
     BACKBONE,
     CARD,
     MODEL_MANIFEST,
+    MODULES,
     TENSORS,
     Entry,
     read_manifest,
 )
 from promptcli.models.exporting import open_exact, save_encoder
-from promptcli.models.foreign_formats import read_model
+from promptcli.models.foreign_formats import MODEL_SETTINGS, MODULE_SETTINGS, read_model
 from promptcli.models.loading import Model, entry_from, entry_of, open_registry
 from promptcli.notes import bars_shown, is_offline, note
 from promptcli.storage.files import list_files, temporary_folder
 
-#: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or
-#: deletes others.
-_FILE = re.compile(
-    rf"({CARD}|{MODEL_MANIFEST}|modules\.json|config_sentence_transformers\.json"
-    rf"|sentence_bert_config\.json|{TENSORS}|config\.json|model\.safetensors|tokenizer\.json|tokenizer_config\.json"
-    rf"|special_tokens_map\.json|({BACKBONE}|{OWN_TOKENIZER}|\d_[A-Za-z]+)/\w[\w.-]*\.(json|txt|model|safetensors))",
-    re.ASCII,
+#: The files that promptcli writes to a repository; it never fetches or deletes others.
+_FILES = {CARD, MODEL_MANIFEST, MODULES, MODEL_SETTINGS, MODULE_SETTINGS, TENSORS, CONFIG, WEIGHTS}
+_FILES |= {TOKENIZER, TOKENIZER_CONFIG, "special_tokens_map.json"}
+_FILE_OF_FOLDER = re.compile(
+    rf"({BACKBONE}|{OWN_TOKENIZER}|\d_[A-Za-z]+)/\w[\w.-]*\.(json|txt|model|safetensors)", re.ASCII
 )
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 _LOGIN = "type `hf auth login`, or set HF_TOKEN"
@@ -59,6 +59,11 @@ class Pushed:
     fingerprint: str
     files: dict[str, int]  #: bytes by name
     backbone: str | None  #: its name on the hub; None if its files were sent
+
+
+def _is_ours(name: str) -> bool:
+    """Return whether a file of a repository is one that promptcli writes."""
+    return name in _FILES or _FILE_OF_FOLDER.fullmatch(name) is not None
 
 
 def client() -> HfApi:
@@ -91,7 +96,7 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
         fingerprint, backbone = _write(entry, repo, folder)
         sizes = {name: file.size for name, file in list_files(folder).items()}
         for name in sizes:
-            if not _FILE.fullmatch(name):
+            if not _is_ours(name):
                 raise UsageError(f"pull would refuse the file name {name!r}; rename it")
         omitted = f"; the backbone {backbone} is named, not sent" if backbone else ""
         note(
@@ -110,7 +115,7 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
                 repo_id=repo,
                 folder_path=folder,
                 commit_message=f"{entry.name}: encoder {fingerprint[:12]}",
-                delete_patterns=[name for name in files if _FILE.fullmatch(name)],
+                delete_patterns=list(filter(_is_ours, files)),
             )
     url = f"{api.endpoint}/{repo}"
     return Pushed(repo, url, commit.oid, commit.oid != before.sha, fingerprint, sizes, backbone)
@@ -182,7 +187,7 @@ def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:
     api.hf_hub_download(repo, MODEL_MANIFEST, revision=info.sha, local_dir=folder)
     files = read_manifest(folder).files
     for name in files:
-        if not _FILE.fullmatch(name):
+        if not _is_ours(name):
             raise CheckFailedError(
                 f"{repo}: {MODEL_MANIFEST} names {name!r}, which no model of promptcli has; push it"
                 " again"

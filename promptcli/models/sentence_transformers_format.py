@@ -19,6 +19,7 @@ from promptcli.backbones.backbone_files import (
 )
 from promptcli.backbones.model_folder import CONFIG, WEIGHTS
 from promptcli.backbones.tokenizer import remove_blanks
+from promptcli.backbones.tokenizer_files import TOKENIZER
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
@@ -30,7 +31,7 @@ from promptcli.errors import UsageError
 from promptcli.grammar import split_name
 from promptcli.models import parity
 from promptcli.models.entries import MODULES
-from promptcli.models.foreign_formats import ABOUT, FLAGS, MODES, READING
+from promptcli.models.foreign_formats import FLAGS, MODEL_SETTINGS, MODES, MODULE_SETTINGS
 from promptcli.recipe import Recipe
 from promptcli.storage.tensors import save_tensors
 
@@ -337,7 +338,7 @@ def write_static(table: StaticTable, folder: Path) -> None:
     """Write a table as sentence-transformers' StaticEmbedding."""
     write_json(folder / MODULES, [_row(0, "StaticEmbedding", "")])
     definition = table.definition | _truncation(table.max_length)
-    write_json(folder / "tokenizer.json", definition, indent=None)
+    write_json(folder / TOKENIZER, definition, indent=None)
     save_tensors({"embedding.weight": table.rows.contiguous()}, folder / WEIGHTS)
 
 
@@ -380,8 +381,8 @@ def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
     if backbone.family.pooler and backbone.model.pooler is None:
         # else a pooler with random weights is made there, with a warning
         reading["model_args"] = {"add_pooling_layer": False}
-    write_json(folder / READING, reading)
-    write_json(folder / ABOUT, about)
+    write_json(folder / MODULE_SETTINGS, reading)
+    write_json(folder / MODEL_SETTINGS, about)
     listed = [_row(0, "Transformer", "")]
     for number, module in enumerate(modules, 1):
         path = f"{number}_{module.kind}"
