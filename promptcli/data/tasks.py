@@ -346,10 +346,10 @@ def load_graded_tasks(
     for name in names:
         if isinstance(name, TaskName):
             wanted.append(name)
+        elif name.endswith(":all"):
+            wanted.append(fitting_task_name(name))
         else:
-            wanted += (
-                [fitting_task_name(name)] if name.endswith(":all") else graded_task_names([name])
-            )
+            wanted += graded_task_names([name])
     return cast(Loaded[STSTask], load_tasks(folder, wanted, protocol))
 
 

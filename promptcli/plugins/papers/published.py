@@ -34,7 +34,7 @@ class PublishedRow:
 
     @property
     def kind(self) -> str:
-        """Its row of ``SYSTEMS``."""
+        """The name of its entry in ``SYSTEMS``."""
         return self.run.partition(":")[0]
 
     @property

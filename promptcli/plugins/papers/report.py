@@ -145,8 +145,9 @@ def _published(published: Document, columns: Sequence[str]) -> Iterator[TableLin
 
 
 def _texts(columns: Sequence[str], values: Document, sign: str = "") -> list[str]:
-    """Return the values of columns in their formats, one that is missing as nothing; ``sign`` as in
-    a format.
+    """Return the values of columns in their formats; a missing value is empty.
+
+    ``sign`` is the sign of a format specification.
     """
     texts = []
     for column in columns:
