@@ -67,7 +67,7 @@ class IndexThing:
         from promptcli.retrieval.store import creating
 
         with creating(folder / "index", force=True) as store:
-            store.keep(number=number, width=8)
+            store.write_settings(number=number, width=8)
             store.append(rows_of(number))
 
     def read(self, folder: Path) -> set[int]:
@@ -103,7 +103,7 @@ class ChangedThing(IndexThing):
         with store.changing():
             store.remove([key for (key,) in store.sql.execute("SELECT key FROM rows")])
             store.append(rows_of(number))
-            store.keep(number=number)
+            store.write_settings(number=number)
         store.close()
 
 

@@ -69,7 +69,7 @@ class HitPrinter:
         first, last = place
         before = tuple(lines[max(0, first - 1 - context) : first - 1])
         after = tuple(lines[last : last + context])
-        heading, text = _parted(hit)
+        heading, text = _split_heading(hit)
         document = {
             "file": hit.file,
             "line": first,
@@ -85,7 +85,7 @@ class HitPrinter:
             document["columns"] = columns
         label = f"{hit.file}:{first}" if last == first else f"{hit.file}:{first}-{last}"
         self._around(hit, first - len(before), before)
-        self._print(hit, document, (f"{_figures(hit)}  {label}: ", _text(hit)))
+        self._print(hit, document, (f"{_score_prefix(hit)}  {label}: ", _shown_text(hit)))
         self._around(hit, last + 1, after)
 
     def _around(self, hit: "Hit", first: int, texts: Sequence[str]) -> None:
@@ -104,8 +104,8 @@ class HitPrinter:
                 document["columns"] = hit.columns
             stale = "" if hit.stale is None else f"[file {hit.stale}] "
             name = one_line(str(hit.id))
-            label = f"{hit.rank:>4}  {_figures(hit, 7)}  {name:<{width}}  {stale}"
-            self._print(hit, document, (label, _text(hit)))
+            label = f"{hit.rank:>4}  {_score_prefix(hit, 7)}  {name:<{width}}  {stale}"
+            self._print(hit, document, (label, _shown_text(hit)))
 
     def leaks(self, leaks: "Leaks", names: tuple[str, str], *, check: bool) -> None:
         """Print the rows of a set that also occur in another, and their number. With ``check`` any
@@ -119,12 +119,12 @@ class HitPrinter:
                 "share": round(leaks.share, 6),
                 "kinds": leaks.counts,
                 "threshold": leaks.threshold,
-                "leaks": [_record(leak) for leak in leaks.found],
+                "leaks": [_leak_document(leak) for leak in leaks.found],
             }
             console.result_json(document)
         else:
             for leak in leaks.found:
-                self._print(leak.source, _record(leak), *_lines(leak))
+                self._print(leak.source, _leak_document(leak), *_leak_lines(leak))
         if self.format == "table":
             rows = []
             for kind, count in [*leaks.counts.items(), ("all", len(leaks.found))]:
@@ -206,7 +206,7 @@ def _pattern(words: Collection[str], text: str) -> str:
     return "|".join(patterns)
 
 
-def _parted(hit: "Hit") -> tuple[str, str]:
+def _split_heading(hit: "Hit") -> tuple[str, str]:
     """Return the headings of a passage (the first line of its text) and the rest."""
     columns, text = hit.columns or {}, hit.text or ""
     if not {"heading", "end_line"} <= columns.keys():
@@ -214,13 +214,13 @@ def _parted(hit: "Hit") -> tuple[str, str]:
     return columns["heading"], text.partition("\n")[2]
 
 
-def _text(hit: "Hit") -> str:
+def _shown_text(hit: "Hit") -> str:
     """Return the text of a hit; a passage has a colon after its headings."""
-    heading, text = _parted(hit)
+    heading, text = _split_heading(hit)
     return f"{heading}: {text}" if heading else text
 
 
-def _record(leak: "Leak") -> dict[str, Any]:
+def _leak_document(leak: "Leak") -> dict[str, Any]:
     return {
         "kind": leak.kind,
         "id": leak.id,
@@ -231,7 +231,7 @@ def _record(leak: "Leak") -> dict[str, Any]:
     }
 
 
-def _lines(leak: "Leak") -> list[tuple[str, str]]:
+def _leak_lines(leak: "Leak") -> list[tuple[str, str]]:
     """Return a row, and below it the row it repeats if the texts differ."""
     score, sign = "", "="
     if leak.kind == "near":
@@ -256,7 +256,7 @@ def score_text(score: float) -> str:
     return f"{score if round(score, 6) >= 1 else min(score, _BELOW_ONE):.4f}"
 
 
-def _figures(hit: "Hit", width: int = 0) -> str:
+def _score_prefix(hit: "Hit", width: int = 0) -> str:
     """Return a hit's score and the ranking that found it, as a prefix."""
     found_by = "" if hit.found_by is None else f"  {hit.found_by:<7}"
     return f"{score_text(hit.score):>{width}}{found_by}"

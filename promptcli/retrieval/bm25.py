@@ -25,8 +25,8 @@ from promptcli.retrieval.ranking import (
     JoinedRanking,
     Match,
     Ranking,
-    best,
     join_rankings,
+    top_k,
 )
 from promptcli.retrieval.store import Keys
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
@@ -142,17 +142,19 @@ class Bm25:
         parts: The word counts of the rows, part after part, in one language. A row's key is its
             place in them.
         texts_of: Returns the texts of rows.
-        is_live: (n,) whether each row counts; None: all.
+        live_mask: (n,) whether each row counts; None: all.
     """
 
-    def __init__(self, parts: Sequence[WordCounts], texts_of: TextsOf, is_live: Any = None) -> None:
+    def __init__(
+        self, parts: Sequence[WordCounts], texts_of: TextsOf, live_mask: Any = None
+    ) -> None:
         self._parts = [part for part in parts if len(part.lengths)]
         self.texts_of = texts_of
         self.stem = stemmer_of(parts[-1].about["language"])
         lengths = np.concatenate([part.lengths for part in parts])
-        self.is_live = np.ones(len(lengths), bool) if is_live is None else is_live
-        self.count = int(self.is_live.sum())
-        mean = lengths.sum(where=self.is_live) / max(self.count, 1)
+        self.live_mask = np.ones(len(lengths), bool) if live_mask is None else live_mask
+        self.count = int(self.live_mask.sum())
+        mean = lengths.sum(where=self.live_mask) / max(self.count, 1)
         self.norm = (K1 * (1 - B + B * lengths / max(mean, 1))).astype(np.float32)
 
     @classmethod
@@ -186,8 +188,8 @@ class Stem:
         self._keys, self._counts = bm25.rows_with(name)
         #: number of rows with the stem
         self.count = len(self._keys)
-        if bm25.count < len(bm25.is_live):
-            self.count = int(np.count_nonzero(bm25.is_live[self._keys]))
+        if bm25.count < len(bm25.live_mask):
+            self.count = int(np.count_nonzero(bm25.live_mask[self._keys]))
         self.rarity = idf(self.count, bm25.count)
         self.weight = times * self.rarity
 
@@ -231,8 +233,8 @@ class WordScores:
         Exact words are looked for only in the best ``DEPTH`` rows by stems.
         """
         most = max(k, DEPTH)
-        keys, _ = best(*self._highest(most, allowed), most)
-        return best(keys, self.scores_of(keys), k)
+        keys, _ = top_k(*self._highest(most, allowed), most)
+        return top_k(keys, self.scores_of(keys), k)
 
     def join(
         self,
@@ -255,7 +257,7 @@ class WordScores:
         Rare words decide the candidate rows; common words are looked up in these alone (MaxScore:
         Turtle and Flood, 1995, "Query Evaluation: Strategies and Optimizations").
         """
-        counts = self._bm25.is_live
+        counts = self._bm25.live_mask
         if allowed is not None:
             counts = np.zeros(len(counts), bool)
             counts[allowed] = True

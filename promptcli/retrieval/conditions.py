@@ -122,11 +122,11 @@ def _columns(store: Store) -> dict[str, tuple[str, str]]:
     In searched files, ``id`` is the table's column if it has one.
     """
     own = {TEXT: ("text", "r.text")}
-    if not (ID in store.types and store.one("SELECT source FROM rows LIMIT 1")):
+    if not (ID in store.types and store.scalar("SELECT source FROM rows LIMIT 1")):
         texts = "SELECT EXISTS(SELECT 1 FROM rows WHERE typeof(id)='text' OR part)"
         # an integer also equals a quoted number
         number = ("number", "CAST(r.id AS INTEGER)")
-        own[ID] = ("text", _TEXT_ID) if store.one(texts) else number
+        own[ID] = ("text", _TEXT_ID) if store.scalar(texts) else number
     columns = {}
     for name, kind in store.types.items():
         if name.casefold() not in own:

@@ -41,7 +41,9 @@ def migrate(store: Store, documents: "Encoder", origin: Origin) -> None:
             raise UsageError(_CHANGED)
         store.file = file
         store.delete_leftovers()
-        store.keep(origin=asdict(origin), width=documents.width, vectors=file.name, migrating=None)
+        store.write_settings(
+            origin=asdict(origin), width=documents.width, vectors=file.name, migrating=None
+        )
 
 
 def _begin(store: Store, documents: "Encoder", origin: Origin) -> tuple[VectorFile, int]:
@@ -57,7 +59,9 @@ def _begin(store: Store, documents: "Encoder", origin: Origin) -> tuple[VectorFi
 
 
 def _keep_progress(store: Store, file: VectorFile, done: int, origin: Origin) -> None:
-    store.keep(migrating={"model": origin.fingerprint, "vectors": file.name, "places": done})
+    store.write_settings(
+        migrating={"model": origin.fingerprint, "vectors": file.name, "places": done}
+    )
 
 
 def _check_unchanged(store: Store, file: VectorFile, done: int) -> None:

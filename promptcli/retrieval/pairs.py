@@ -69,7 +69,7 @@ def _check_threshold(threshold: float) -> None:
         raise UsageError(f"must be above 0 and at most 1, got {threshold}", parameter="threshold")
 
 
-def _blocks(units: Floats) -> Iterator[tuple[int, Floats]]:
+def _in_blocks(units: Floats) -> Iterator[tuple[int, Floats]]:
     """Yield unit vectors in blocks, each with the number of its first row."""
     for start in range(0, len(units), _ROWS_AT_ONCE):
         yield start, units[start : start + _ROWS_AT_ONCE]
@@ -118,10 +118,10 @@ def find_dups(
     label = np.arange(len(units))
     if threshold < 1:
         distinct = np.array(list(first.values()), np.int64)
-        pairs = _near_pairs(units[distinct], threshold - ROUNDING)
+        pairs = _find_near_pairs(units[distinct], threshold - ROUNDING)
         near = ((distinct[one], distinct[other]) for one, other in pairs)
         near = ((one, other) for one, other in near if numbers[one] == numbers[other])
-        _link(label, near, complete=links == "complete")
+        _link_pairs(label, near, complete=links == "complete")
     label = label[copies]
     label[~units.any(axis=1)] = -1  # a row without a known token has no duplicates
     members: dict[int, list[int]] = defaultdict(list)
@@ -130,16 +130,16 @@ def find_dups(
             members[group].append(place)
     groups = [group for group in members.values() if len(group) > 1]
     groups.sort(key=lambda places: (-len(places), places[0]))
-    return [_group(rows, np.array(places), are_equal=threshold == 1) for places in groups]
+    return [_make_group(rows, np.array(places), are_equal=threshold == 1) for places in groups]
 
 
-def _near_pairs(units: Floats, least: float) -> list[tuple[int, int]]:
+def _find_near_pairs(units: Floats, least: float) -> list[tuple[int, int]]:
     """Return the pairs of rows with a cosine of at least ``least``, nearest first."""
     found = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
     count = 0
     with stage("dups", len(units)) as advance:
-        for start, left in _blocks(units):
-            for after, right in _blocks(units[start:]):
+        for start, left in _in_blocks(units):
+            for after, right in _in_blocks(units[start:]):
                 cosines = left @ right.T
                 one, other = np.nonzero(cosines >= least)
                 is_pair = one < other + after
@@ -157,7 +157,7 @@ def _near_pairs(units: Floats, least: float) -> list[tuple[int, int]]:
     return list(zip(first[order].tolist(), second[order].tolist(), strict=True))
 
 
-def _link(label: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -> None:
+def _link_pairs(label: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -> None:
     """Give all rows of a group one row's label.
 
     With complete links (agglomerative clustering with complete linkage, cut at a threshold) two
@@ -189,11 +189,11 @@ def _link(label: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -
         members[one] += members.pop(other)
 
 
-def _group(rows: "_Rows", places: Numbers, *, are_equal: bool) -> DuplicateGroup:
+def _make_group(rows: "_Rows", places: Numbers, *, are_equal: bool) -> DuplicateGroup:
     """Return rows as a group, with their cosines to the first."""
     units = rows.units[places]
     cosines = np.minimum(units @ units[0], 1)
-    lowest = min(float((block @ units.T).min()) for _, block in _blocks(units))
+    lowest = min(float((block @ units.T).min()) for _, block in _in_blocks(units))
     is_first = (units == units[0]).all(axis=1)
     cosines[is_first] = 1
     if are_equal or is_first.all():
@@ -406,7 +406,7 @@ def find_leaks(
     options = {"csv": csv, "skip_bad": skip_bad}
     source = _Rows.read(file, None, model, options)
     other = _Rows.read(against, source.index, model, options)
-    leaks = _by_text(source, other)
+    leaks = _match_texts(source, other)
     left = [row for row in range(len(other.ids)) if row not in leaks]
     texts_alone = threshold == 1 and source.has_texts
     is_compared = bool(left and len(source.ids) and not texts_alone)
@@ -417,7 +417,7 @@ def find_leaks(
             source.index or other.index,
             model,
         )
-        nearest, highest = _nearest(source.units, rest.units)
+        nearest, highest = _find_nearest(source.units, rest.units)
         near = np.flatnonzero(highest >= threshold - ROUNDING)
         hits = source.hits(nearest[near], np.minimum(highest[near], 1))
         for place, hit in zip(near.tolist(), hits, strict=True):
@@ -441,7 +441,7 @@ def _encode(sets: Sequence[_Rows], index: SentenceIndex | None, model: "Model | 
             each.units = unit_rows(documents.encode(list(each.texts), progress=advance))
 
 
-def _by_text(source: _Rows, other: _Rows) -> dict[int, Leak]:
+def _match_texts(source: _Rows, other: _Rows) -> dict[int, Leak]:
     """Return the rows whose text is in a set, by place."""
     if not (source.has_texts and other.has_texts):
         return {}
@@ -463,13 +463,13 @@ def _by_text(source: _Rows, other: _Rows) -> dict[int, Leak]:
     }
 
 
-def _nearest(units: Floats, others: Floats) -> tuple[Numbers, Floats]:
+def _find_nearest(units: Floats, others: Floats) -> tuple[Numbers, Floats]:
     """Return the nearest row of ``units`` (n, d) to each of ``others`` (m, d), and its cosine."""
     nearest = np.zeros(len(others), np.int64)
     highest = np.full(len(others), -2, np.float32)
     with stage("dups", len(units)) as advance:
-        for start, block in _blocks(units):
-            for first, part in _blocks(others):
+        for start, block in _in_blocks(units):
+            for first, part in _in_blocks(others):
                 cosines = part @ block.T
                 best = cosines.argmax(axis=1)
                 scores = cosines[np.arange(len(best)), best]

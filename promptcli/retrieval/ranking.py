@@ -145,7 +145,7 @@ def exact_scores(vectors: Floats, unit: Floats) -> Floats:
     return scores
 
 
-def best(keys: Keys, scores: Floats, k: int) -> Ranking:
+def top_k(keys: Keys, scores: Floats, k: int) -> Ranking:
     """Return the k highest scores and their keys, best first; ties by key."""
     order = np.lexsort((keys, -scores))[:k]
     return Ranking(keys[order], scores[order])
@@ -177,7 +177,7 @@ def nearest_of(
                 highest = products[query, near]
                 near = near[highest >= np.partition(highest, -k)[-k] - EQUAL]
             scores = np.concatenate([scores, exact_scores(block[near], unit)])
-            answers[query] = best(np.concatenate([known, start + near]), scores, k)
+            answers[query] = top_k(np.concatenate([known, start + near]), scores, k)
     return answers
 
 
@@ -210,10 +210,10 @@ def join_rankings(
         bm25_of: Returns BM25 of rows that only vectors found.
     """
     keys = np.union1d(by_vectors.keys, by_words.keys)
-    cosines, cosine_ranks = _filled(keys, by_vectors, cosines_of)
-    bm25, bm25_ranks = _filled(keys, by_words, bm25_of)
+    cosines, cosine_ranks = _fill_in(keys, by_vectors, cosines_of)
+    bm25, bm25_ranks = _fill_in(keys, by_words, bm25_of)
     weight = weight_of_words(by_vectors.scores, match)
-    scores = (1 - weight) * _scaled(cosines)
+    scores = (1 - weight) * _scale(cosines)
     if bm25.any():
         scores += weight * bm25 / bm25.max()
     first = np.lexsort((keys, -scores.astype(np.float32)))[:k]
@@ -253,7 +253,7 @@ def stand_out(cosines: Floats) -> float:
     return float((cosines[0] - cosines[(len(cosines) - 1) // 10]) / (cosines[0] - cosines[-1]))
 
 
-def _filled(
+def _fill_in(
     keys: Keys, ranking: Ranking, others: Callable[[Keys], Floats]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the scores of rows, with missing ones from ``others``, and their ranks."""
@@ -268,7 +268,7 @@ def _filled(
     return scores, ranks
 
 
-def _scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scale(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return scores on a scale from 0, the lowest, to 1, the highest."""
     if not len(scores) or scores.max() == scores.min():
         return np.zeros(len(scores))

@@ -176,7 +176,7 @@ class SentenceIndex:
                 raise UsageError("every text is blank; give at least one sentence")
             if factory is not None:
                 training_size(factory, len(store))
-            store.keep(lexical=lexical and index.has_texts)
+            store.write_settings(lexical=lexical and index.has_texts)
         if folder is not None:
             encoder = index._encoder
             index = cls.open(folder, index._model)
@@ -187,7 +187,7 @@ class SentenceIndex:
     def begin(self, origin: Origin, reading: Reading, width: int, **settings: Any) -> None:
         """Write the settings of a new index; missing ones get their defaults."""
         defaults = {"factory": None, "target_recall": 0.95, "lexical": True, "synced": None}
-        self.store.keep(
+        self.store.write_settings(
             **{**defaults, **settings},
             origin=dataclasses.asdict(origin),
             reading=dataclasses.asdict(reading),
@@ -298,7 +298,7 @@ class SentenceIndex:
                 EXACT if file is None else file.about["factory"],
                 None if file is None else file.about["recall"],
                 self.store.types,
-                self.store.one("SELECT count(*) FROM files"),
+                self.store.scalar("SELECT count(*) FROM files"),
                 origin.name,
                 origin.fingerprint,
                 origin.recipe,
@@ -310,7 +310,7 @@ class SentenceIndex:
     @property
     def has_texts(self) -> bool:
         """Whether the index has the texts of its rows; true without rows."""
-        return not self.store.one("SELECT text IS NULL FROM rows LIMIT 1")
+        return not self.store.scalar("SELECT text IS NULL FROM rows LIMIT 1")
 
     def add(
         self,
@@ -485,7 +485,7 @@ class SentenceIndex:
             if lexical and not self.has_texts:
                 raise UsageError("the index has no texts to count words in", parameter="lexical")
             if lexical is not None:
-                self.store.keep(lexical=lexical)
+                self.store.write_settings(lexical=lexical)
         self._derived.update(always=True)
         with self.store.lock:
             self.store.sql.execute("VACUUM")
@@ -557,7 +557,7 @@ class SentenceIndex:
         if not all(map(str.strip, texts)):
             raise UsageError("is empty; give a sentence", parameter="query")
         found = list(
-            self.answers(texts, k, where=where, by=by, min_score=min_score, explain=explain)
+            self.answer(texts, k, where=where, by=by, min_score=min_score, explain=explain)
         )
         return found[0] if isinstance(query, str) else found
 
@@ -579,11 +579,11 @@ class SentenceIndex:
         return by  # type: ignore[return-value]
 
     @property
-    def queries(self) -> "Encoder":
+    def query_encoder(self) -> "Encoder":
         """The encoder for queries."""
         return self.encoder.in_role("query")
 
-    def answers(
+    def answer(
         self,
         texts: Sequence[str],
         k: int = 10,

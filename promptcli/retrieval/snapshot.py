@@ -22,10 +22,10 @@ from promptcli.retrieval.ranking import (
     JoinedRanking,
     Ranking,
     Way,
-    best,
     exact_scores,
     nearest_of,
     take,
+    top_k,
 )
 from promptcli.retrieval.store import Keys, Store
 from promptcli.storage.files import is_writable
@@ -53,7 +53,7 @@ class Derived:
         """
         self._read(name)
         folder = self._store.folder
-        if name not in self._contents and folder is not None and self._wants(name):
+        if name not in self._contents and folder is not None and self._is_wanted(name):
             note(f"{folder / name} is missing, damaged or outdated; it is rebuilt")
             self._rebuild(name)
         return self._contents.get(name)
@@ -91,7 +91,7 @@ class Derived:
 
         return FaissIndex.read(path)
 
-    def _wants(self, name: str) -> bool:
+    def _is_wanted(self, name: str) -> bool:
         settings, rows = self._store.settings, len(self._store)
         if name == WORDS:
             return settings["lexical"] and rows > FEW
@@ -104,7 +104,7 @@ class Derived:
         store = self._store
         with store.reading():
             # takes half as long if the index itself is approximate
-            is_halved = store.settings["factory"] is None and self._wants(VECTORS)
+            is_halved = store.settings["factory"] is None and self._is_wanted(VECTORS)
             kind = "float16" if is_halved else "float32"
             gone = store.places - len(store)
             is_due = always or gone > self._few or kind != store.file.kind
@@ -113,7 +113,7 @@ class Derived:
                 store.rewrite(kind)
         for name in (VECTORS, WORDS):
             with store.reading():
-                is_due = self._wants(name) and not self._read(name)
+                is_due = self._is_wanted(name) and not self._read(name)
             if is_due:
                 self._rebuild(name)
 
@@ -147,7 +147,7 @@ class Snapshot:
         self.rows = len(store)
         self.index = derived.get(VECTORS)  #: FAISS's index; None: every row is compared
         self._units = store.units
-        self._is_live = store.is_live
+        self._live_mask = store.live_mask
         self._indexed = 0 if self.index is None else self.index.rows
         self._newer = self._units[self._indexed :].astype(np.float32, copy=False)
 
@@ -157,7 +157,7 @@ class Snapshot:
         file = self._derived.get(WORDS) or WordCounts.of_texts([])
         newer = self._store.text_blocks(len(file.lengths), len(self._units))
         counts = WordCounts.of_texts(newer, file.about["language"])
-        return Bm25([file, counts], self._store.texts, self._is_live)
+        return Bm25([file, counts], self._store.texts, self._live_mask)
 
     def rank(
         self, texts: Sequence[str], units: Any, k: int, way: Way, allowed: Keys | None
@@ -204,7 +204,7 @@ class Snapshot:
         if allowed is not None and len(allowed) <= _FEW_ALLOWED:
             found = nearest_of(self._units[allowed], units, k)
             return [Ranking(allowed[places], scores) for places, scores in found]
-        mask = self._is_live
+        mask = self._live_mask
         if allowed is not None:
             mask = np.zeros(len(self._units), bool)
             mask[allowed] = True
@@ -217,6 +217,6 @@ class Snapshot:
             return older
         newer = nearest_of(self._newer, units, k, newer_mask)
         return [
-            best(np.concatenate([keys, rows + places]), np.concatenate([scores, more]), k)
+            top_k(np.concatenate([keys, rows + places]), np.concatenate([scores, more]), k)
             for (keys, scores), (places, more) in zip(older, newer, strict=True)
         ]

@@ -135,7 +135,7 @@ class Store:
     def _connect(self) -> None:
         name = ":memory:" if self.path is None else f"file:{quote(str(self.path))}?mode=rw"
         self._inode = 0 if self.path is None else self.path.stat().st_ino
-        with _refusals(self.path):
+        with _translate_errors(self.path):
             self.sql = sqlite3.connect(
                 name, _BUSY, isolation_level=None, check_same_thread=False, uri=True
             )
@@ -151,7 +151,7 @@ class Store:
             if self.sql.in_transaction:
                 yield
                 return
-            with _refusals(self.path):
+            with _translate_errors(self.path):
                 self._begin("DEFERRED")
                 try:
                     yield
@@ -161,11 +161,11 @@ class Store:
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
         """Change the index in one transaction; an error leaves it unchanged."""
-        with self.lock, _refusals(self.path):
+        with self.lock, _translate_errors(self.path):
             self._begin("IMMEDIATE")
             before = self.file
             try:
-                self.keep(generation=self.generation + 1)
+                self.write_settings(generation=self.generation + 1)
                 yield
                 self.file.sync()
                 self.sql.execute("COMMIT")
@@ -186,7 +186,7 @@ class Store:
             self._connect()
             self._version = None
         self.sql.execute(f"BEGIN {kind}")
-        version = self.one("PRAGMA data_version")  # differs after another connection's change
+        version = self.scalar("PRAGMA data_version")  # differs after another connection's change
         if version != self._version:
             rows = self.sql.execute("SELECT name, value FROM settings")
             try:
@@ -197,7 +197,7 @@ class Store:
                 self.file = VectorFile(self.settings.get("vectors", ""), self.folder)
             self._version = version
 
-    def keep(self, **settings: Any) -> None:
+    def write_settings(self, **settings: Any) -> None:
         """Write settings."""
         values = [(name, json.dumps(value)) for name, value in settings.items()]
         self.sql.executemany("REPLACE INTO settings VALUES(?, ?)", values)
@@ -205,7 +205,7 @@ class Store:
         self._version = None  # settings are read again, since this may be undone
 
     def __len__(self) -> int:
-        return self.places - int(self.one("SELECT count(*) FROM gone"))
+        return self.places - int(self.scalar("SELECT count(*) FROM gone"))
 
     @property
     def generation(self) -> int:
@@ -222,7 +222,7 @@ class Store:
         """The other columns and their types."""
         return dict(self.settings["types"])
 
-    def one(self, query: str, *values: Any) -> Any:
+    def scalar(self, query: str, *values: Any) -> Any:
         """Return the first value of a query; None if no row matches."""
         return (self.sql.execute(query, values).fetchone() or [None])[0]
 
@@ -236,7 +236,7 @@ class Store:
         self.file.write(self.places, rows.vectors)
         self.write_columns(keys, rows)
         numbered = self.settings["numbered"] + (rows.read or len(rows))
-        self.keep(places=keys.stop, numbered=max(numbered, rows.next_number))
+        self.write_settings(places=keys.stop, numbered=max(numbered, rows.next_number))
 
     def write_columns(self, keys: Sequence[int], rows: NewRows) -> None:
         """Write the columns of rows."""
@@ -271,7 +271,7 @@ class Store:
                 values = [None if value is None else as_text(value) for value in values]
             columns[name] = values
         if types != self.settings["types"]:
-            self.keep(types=types)
+            self.write_settings(types=types)
         return columns
 
     def _make_text(self, name: str, kind: str) -> None:
@@ -304,14 +304,14 @@ class Store:
         return int(self.settings["places"])
 
     @property
-    def is_live(self) -> NDArray[np.bool_] | None:
+    def live_mask(self) -> NDArray[np.bool_] | None:
         """Whether each key up to the last is a live row, (n,); None: all are."""
         gone = [key for (key,) in self.sql.execute("SELECT key FROM gone")]
         if not gone:
             return None
-        is_live = np.ones(self.places, bool)
-        is_live[gone] = False
-        return is_live
+        live_mask = np.ones(self.places, bool)
+        live_mask[gone] = False
+        return live_mask
 
     @property
     def units(self) -> Floats:
@@ -324,18 +324,18 @@ class Store:
 
     def texts(self, keys: Sequence[int] | Keys) -> list[str]:
         """Return the texts of rows."""
-        return [text or "" for _, text in self._of_keys("SELECT key, text FROM rows", keys)]
+        return [text or "" for _, text in self._select("SELECT key, text FROM rows", keys)]
 
     def records(self, keys: Sequence[int] | Keys) -> list[tuple[Any, ...]]:
         """Return key, id, part, text and source of rows."""
-        return self._of_keys("SELECT key, id, part, text, source FROM rows", keys)
+        return self._select("SELECT key, id, part, text, source FROM rows", keys)
 
     def columns(self, keys: Sequence[int] | Keys) -> list[dict[str, Any]]:
         """Return the columns of rows, without empty cells."""
         types = self.types
         names = "".join(f", {quoted(name)}" for name in types)
         rows = []
-        for _, *values in self._of_keys(f"SELECT _key{names} FROM columns", keys, "_key"):
+        for _, *values in self._select(f"SELECT _key{names} FROM columns", keys, "_key"):
             rows.append(
                 {
                     name: bool(value) if kind == "truth" else value
@@ -345,7 +345,7 @@ class Store:
             )
         return rows
 
-    def _of_keys(
+    def _select(
         self, query: str, keys: Sequence[int] | Keys, name: str = "key"
     ) -> list[tuple[Any, ...]]:
         wanted = np.asarray(keys, np.int64).tolist()
@@ -383,7 +383,7 @@ class Store:
         self.sql.executemany("UPDATE columns SET _key=? WHERE _key=?", moved)
         self.sql.execute("DELETE FROM gone")
         self.delete_leftovers()
-        self.keep(vectors=self.file.name, places=len(keys), migrating=None)
+        self.write_settings(vectors=self.file.name, places=len(keys), migrating=None)
 
     def delete_leftovers(self) -> None:
         """Delete vector files that killed processes left; call inside ``changing``."""
@@ -401,7 +401,7 @@ class Store:
             )
         except sqlite3.IntegrityError:
             twice = "SELECT CAST(id AS TEXT) FROM rows GROUP BY 1, part HAVING count(*)>1 LIMIT 1"
-            raise _given_twice(f"the id {self.one(twice)!r}") from None
+            raise _given_twice(f"the id {self.scalar(twice)!r}") from None
         self.sql.execute("CREATE INDEX IF NOT EXISTS sources ON rows(source)")
 
 
@@ -437,7 +437,7 @@ def creating(folder: Path | None = None, *, force: bool = False) -> Iterator[Sto
     """
     if folder is None:
         store = Store()
-        with _filling(store):
+        with _fill(store):
             yield store
         return
     _check_target(folder, force=force)
@@ -448,22 +448,22 @@ def creating(folder: Path | None = None, *, force: bool = False) -> Iterator[Sto
         path = ended.enter_context(temporary_folder(target)) / DATABASE
         path.touch()
         store = Store(path)
-        with _filling(store):
+        with _fill(store):
             yield store
         store.close()
-        _put(path, target, store.file.name, force=force)
+        _move_into_place(path, target, store.file.name, force=force)
         with contextlib.closing(Store(target)) as placed, placed.changing():
             placed.delete_leftovers()
 
 
 @contextlib.contextmanager
-def _filling(store: Store) -> Iterator[None]:
-    with _refusals(store.path):
+def _fill(store: Store) -> Iterator[None]:
+    with _translate_errors(store.path):
         if store.path is not None:  # deletes an unfinished file
             store.sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
         store.sql.executescript(f"BEGIN; {_SCHEMA}")
         store.file = VectorFile.new(store.folder, "float32")
-        store.keep(
+        store.write_settings(
             format=FORMAT,
             generation=0,
             vectors=store.file.name,
@@ -481,7 +481,7 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _put(path: Path, target: Path, vectors: str, *, force: bool) -> None:
+def _move_into_place(path: Path, target: Path, vectors: str, *, force: bool) -> None:
     """Move a new database and its vector file into place.
 
     An existing database is changed in one transaction, since other processes may have opened it,
@@ -492,7 +492,7 @@ def _put(path: Path, target: Path, vectors: str, *, force: bool) -> None:
     os.link(new_vectors, placed)
     sync(target.parent)
     if force and target.exists():
-        with contextlib.suppress(CheckFailedError), _refusals(target):
+        with contextlib.suppress(CheckFailedError), _translate_errors(target):
             new, old = sqlite3.connect(path), sqlite3.connect(target, _BUSY)
             with contextlib.closing(new), contextlib.closing(old):
                 new.backup(old)
@@ -526,7 +526,7 @@ def _check_target(folder: Path, *, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _refusals(path: Path | None) -> Iterator[None]:
+def _translate_errors(path: Path | None) -> Iterator[None]:
     """Translate SQLite's errors into ours."""
     try:
         yield

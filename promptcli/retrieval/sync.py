@@ -389,7 +389,7 @@ class _Changes:
     def write(self, settings: Mapping[str, Any]) -> None:
         """Write the changes and settings, inside a transaction."""
         store = self.store
-        store.keep(**settings)
+        store.write_settings(**settings)
         store.remove(self._removed)
         keys = [(key,) for key, _ in self._moved]
         store.sql.executemany("UPDATE rows SET id=NULL WHERE key=?", keys)

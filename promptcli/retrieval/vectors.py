@@ -20,7 +20,7 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 from promptcli.notes import note, stage
 from promptcli.retrieval.derived import EXACT, read_derived, write_derived
-from promptcli.retrieval.ranking import EQUAL, Ranking, best, exact_scores, nearest_of
+from promptcli.retrieval.ranking import EQUAL, Ranking, exact_scores, nearest_of, top_k
 
 faiss: Any = _faiss  # its annotations lack NumPy arguments
 if sys.platform == "darwin":  # two OpenMP runtimes with threads crash the process
@@ -82,7 +82,7 @@ class FaissIndex:
             while len(found) < wanted and effort < 2 * self.rows:
                 effort *= 2
                 [found] = self.candidates(unit[None], k, effort, allowed)
-            answers.append(best(found, exact_scores(vectors[found], unit), k))
+            answers.append(top_k(found, exact_scores(vectors[found], unit), k))
         return answers
 
     def candidates(

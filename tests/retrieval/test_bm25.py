@@ -49,8 +49,8 @@ def bm25_of(texts, counted, gone=()):
     """BM25 of texts, of which the first ``counted`` are in a word file and some rows are gone."""
     file = WordCounts.of_texts([texts[:counted]])
     newer = WordCounts.of_texts([texts[counted:]], file.about["language"])
-    is_live = ~np.isin(np.arange(len(texts)), gone)
-    return Bm25([file, newer], lambda some: [texts[i] for i in some], is_live)
+    live_mask = ~np.isin(np.arange(len(texts)), gone)
+    return Bm25([file, newer], lambda some: [texts[i] for i in some], live_mask)
 
 
 @settings(max_examples=150, deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.retrieval.files import unit_rows
-from promptcli.retrieval.pairs import _link, normalise, write_without_duplicates
+from promptcli.retrieval.pairs import _link_pairs, normalise, write_without_duplicates
 from tests.comparing import refusal
 
 WORD = st.sampled_from("cat cats dog dogs rain snow the a on".split())
@@ -45,7 +45,7 @@ def test_complete_links_are_those_of_plain_clustering(data, n):
     cosines = [[upper.get((min(i, j), max(i, j)), 1.0) for j in range(n)] for i in range(n)]
     pairs = sorted((pair for pair in upper if upper[pair] >= 0.5), key=lambda pair: -upper[pair])
     label = np.arange(n)
-    _link(label, pairs, complete=True)
+    _link_pairs(label, pairs, complete=True)
     groups = [np.flatnonzero(label == name).tolist() for name in set(label.tolist())]
     assert sorted(group for group in groups if len(group) > 1) == plain_complete(cosines, 0.5)
 

@@ -523,7 +523,7 @@ def test_two_writers_and_a_reader(tmp_path):
 
 def test_a_damaged_database_and_a_full_disk(tmp_path):
     index = built(tmp_path / "i", TEXTS * 200, ids=range(800))
-    pages = index.store.one("PRAGMA page_count")
+    pages = index.store.scalar("PRAGMA page_count")
     index.store.sql.execute(f"PRAGMA max_page_count={pages + 1}")
     with pytest.raises(OSError, match="space"):
         index.add([f"{number} more" for number in range(2000)])
@@ -546,7 +546,7 @@ def test_a_damaged_database_and_a_full_disk(tmp_path):
                 again.compact()
         assert len(again) == 800
         vectors.write_bytes(content)
-    again.store.keep(vectors="../vectors-00000000.float32")  # of a stranger
+    again.store.write_settings(vectors="../vectors-00000000.float32")  # of a stranger
     (tmp_path / "vectors-00000000.float32").write_bytes(content)
     with refusal("build the index again", pc.PromptcliError):
         pc.SentenceIndex.open(tmp_path / "i").add(["x"])

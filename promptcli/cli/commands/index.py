@@ -362,7 +362,7 @@ def search(
     for number, texts in enumerate(blocks):
         if encoder is not None and number == 0:
             note_unread(encoder, texts)
-        answers = index.answers(
+        answers = index.answer(
             texts,
             k,
             by=by,  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def shares_of_cosine(
         return [None] * len(hits)
     if not index.has_texts:
         raise UsageError("the index has no texts, so no words can be named", parameter="explain")
-    asking = open_model(index.queries)
+    asking = open_model(index.query_encoder)
     answering = open_model(index.origin.documents(index.encoder))
     needs = answering.pooling.needs
     if needs.static or needs.decoder:

@@ -84,13 +84,13 @@ def judge(
         if template.exists():
             judging.judged.read_template(template, judging.pairs)
             judging.write()
-        if new := judging.judged.write_template(template, judging.left):
+        if new := judging.judged.write_template(template, judging.open_pairs):
             console.say(
                 f"write {', '.join(GRADES)} into the first column of {template}"
                 f" ({counted(new, 'new row')}), and type the same command again"
             )
             return
-    elif judging.left:
+    elif judging.open_pairs:
         if not sys.stdin.isatty() or not console.err.is_terminal:
             raise UsageError("keys need a terminal; `--template out.tsv` writes a table to fill in")
         with if_stopped("judgements are kept; the same command continues"):
@@ -100,7 +100,7 @@ def judge(
 
 def _ask(judging: "Judging") -> None:
     """Show hits, and store the grades, until all are judged or the user stops."""
-    while left := judging.left:
+    while left := judging.open_pairs:
         query, text = left[0]
         pool = judging.pools[query]
         open_hits = sum(pair[0] == query for pair in left)
@@ -158,7 +158,7 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
     """Print the ways, best first."""
     standings = judging.standings()
     if as_json:
-        about = {"queries": len(judging.done), "left": len(judging.left)}
+        about = {"queries": len(judging.done), "left": len(judging.open_pairs)}
         console.result_json({**about, "ways": list(map(vars, standings))})
         return
     rows = []
@@ -177,5 +177,5 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
             rows.append([*cells, "", "", "best"])
     if rows:
         console.result_table(("way", f"nDCG@{judging.k}", "", "to the best", "", "verdict"), rows)
-    left = counted(len(judging.left), "hit")
+    left = counted(len(judging.open_pairs), "hit")
     console.note(f"{counted(len(judging.done), 'question')} judged, {left} left")

@@ -86,11 +86,11 @@ class Judging:
         with index.store.reading():
             rows = index.store.sql.execute("SELECT id, part, text FROM rows ORDER BY key")
             for name, part, text in rows:
-                self.documents.setdefault(text, _written(row_name(name, part)))
+                self.documents.setdefault(text, _one_line_id(row_name(name, part)))
         _check_ids("the index", self.documents)
         self._folder.mkdir(parents=True, exist_ok=True)
         #: way -> query -> its documents, best first
-        self._ranked = self._found(index, models, ways)
+        self._ranked = self._rank_all(index, models, ways)
         self.pools: dict[str, list[str]] = {}  #: query -> documents as they are shown
         for query in self.queries:
             of_ways = [text for of_way in self._ranked.values() for text in of_way[query]]
@@ -102,7 +102,7 @@ class Judging:
         self._write_texts("queries.jsonl", self.queries)
         self.write()
 
-    def _found(
+    def _rank_all(
         self, index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]
     ) -> dict[str, RankedDocuments]:
         """Return the documents of each query, for each ranking."""
@@ -110,18 +110,18 @@ class Judging:
         for name, model in models.items():
             encoder = loading.open_encoder(model, dtype="auto")
             if index.origin.is_made_by(encoder):
-                found[name] = self._hits(index, "meaning")
+                found[name] = self._rank(index, "meaning")
                 continue
             note(f"the texts of the index are encoded by {name}")
             with index.store.reading():
                 rows = index.store.sql.execute("SELECT text FROM rows ORDER BY key").fetchall()
             other = SentenceIndex.build([text for (text,) in rows], encoder, lexical=False)
-            found[name] = self._hits(other, "meaning")
+            found[name] = self._rank(other, "meaning")
         for way in ways:
-            found[way] = self._hits(index, way)
+            found[way] = self._rank(index, way)
         return found
 
-    def _hits(self, index: SentenceIndex, by: Any) -> RankedDocuments:
+    def _rank(self, index: SentenceIndex, by: Any) -> RankedDocuments:
         answers = index.search(list(self.queries), self.k, by=by)
         texts = [list(dict.fromkeys(str(hit.text) for hit in hits)) for hits in answers]
         return dict(zip(self.queries, texts, strict=True))
@@ -132,14 +132,14 @@ class Judging:
         return [(query, text) for query, pool in self.pools.items() for text in pool]
 
     @property
-    def left(self) -> list[Pair]:
+    def open_pairs(self) -> list[Pair]:
         """The pairs that are not judged yet."""
         return [pair for pair in self.pairs if pair not in self.judged.grades]
 
     @property
     def done(self) -> list[str]:
         """The queries whose documents are all judged."""
-        left = {query for query, _ in self.left}
+        left = {query for query, _ in self.open_pairs}
         return [query for query in self.queries if query not in left]
 
     def standings(self) -> list[Standing]:
@@ -211,14 +211,14 @@ def _read_queries(file: str) -> dict[str, str]:
         for batch in source:
             for number, text in zip(batch[ID], batch[TEXT], strict=True):
                 if text.strip():
-                    queries.setdefault(text.strip(), _written(number))
+                    queries.setdefault(text.strip(), _one_line_id(number))
     if not queries:
         raise UsageError(f"{file} has no query; write one per line")
     _check_ids(file, queries)
     return queries
 
 
-def _written(name: int | str) -> str:
+def _one_line_id(name: int | str) -> str:
     """Return an id as a cell of a table without quotes."""
     return re.sub(r"[\t\r\n]", " ", str(name))
 

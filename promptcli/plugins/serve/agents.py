@@ -124,7 +124,7 @@ class Tools:
 
         def search(go_on: Callable[[], None]) -> list[FoundRow]:
             texts = _check_texts(query)
-            [hits] = self._index(index).answers(texts, k, where=where, by=by, go_on=go_on)
+            [hits] = self._index(index).answer(texts, k, where=where, by=by, go_on=go_on)
             fields = FoundRow.__annotations__
             return [FoundRow(**{name: getattr(hit, name) for name in fields}) for hit in hits]
 

@@ -185,7 +185,7 @@ async def search(service: Service, request: Request) -> Response:
     index = service.index(body.index)
     encoded = None
     if index.way(body.by) != "words":
-        encoded = await service.encode(request, index.queries, queries)
+        encoded = await service.encode(request, index.query_encoder, queries)
     results = list[msgspec.Raw]()
     size = 0
     for start in range(0, len(queries), _QUERIES):
@@ -204,7 +204,7 @@ async def search(service: Service, request: Request) -> Response:
             service.hold(request, len(result))
         fewer = f"fewer than {len(results):,} queries, or " if len(results) > 1 else ""
         service.check_answer_size(size, "k", f"give {fewer}a lower k")
-    return answer({"results": results}, headers=_headers(index.queries, encoded))
+    return answer({"results": results}, headers=_headers(index.query_encoder, encoded))
 
 
 def _rank_queries(
@@ -216,7 +216,7 @@ def _rank_queries(
     go_on: Callable[[], None],
 ) -> list[bytes]:
     """Return the hits of queries as JSON; stop once they have more than ``room`` bytes."""
-    answers = index.answers(
+    answers = index.answer(
         queries,
         body.k,
         vectors=vectors,

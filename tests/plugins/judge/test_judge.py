@@ -115,7 +115,7 @@ def test_keys_are_kept_taken_back_and_gone_on_with(folder):
     with at_a_terminal() as (program, until, type_keys):
         shown = until("s stop: ")
         assert f"hit 4 of {len(kept.pools[kept.pairs[0][0]])}" in shown
-        type_keys("w" * len(kept.left))
+        type_keys("w" * len(kept.open_pairs))
         shown = until("questions judged, 0 hits left")
         program.wait()
         assert program.returncode == 0
@@ -148,7 +148,7 @@ def test_a_kill_loses_at_most_the_last_key(folder):
 
 
 def grade_all(kept, good):
-    for query, text in kept.left:
+    for query, text in kept.open_pairs:
         kept.judged.add((query, text), good(query, text))
     kept.write()
 
@@ -184,7 +184,7 @@ def test_another_model_ranks_as_its_own_index_and_only_new_hits_are_asked(folder
     grade_all(kept, in_common)
     more = judging(("words", "meaning"), ["mini-multi", "mini-static"], k=3)
     assert set(kept.judged.grades) == set(more.judged.grades)
-    assert not set(more.left) & set(kept.pairs)
+    assert not set(more.open_pairs) & set(kept.pairs)
     grade_all(more, in_common)
     assert judging(k=1).standings()[0].ndcg <= 100  # and what was judged before counts
     lines = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()
@@ -209,7 +209,7 @@ def test_parts_of_split_rows_are_documents(here):
     (here / "questions.txt").write_text("boats\ncat")
     kept = judging(k=2)
     assert "0#1" in kept.documents.values() and "1" in kept.documents.values()
-    assert kept.left
+    assert kept.open_pairs
 
 
 def test_how_many_more_questions_would_decide(folder, monkeypatch):
@@ -296,11 +296,11 @@ def test_hits_that_a_filled_table_lacks_are_added_to_it(folder, run):
     (folder / "fill.tsv").write_bytes(filled.encode())
     more = run(*words, "-k", 3)
     kept = judging(k=3)
-    said = f"into the first column of fill.tsv ({len(kept.left)} new rows)"
+    said = f"into the first column of fill.tsv ({len(kept.open_pairs)} new rows)"
     assert more.code == 0 and said in more.err and not more.out
     content = (folder / "fill.tsv").read_bytes().decode()
     added = content.removeprefix(filled + "\n").splitlines()
-    assert added == [f"\t{query}\t\t{document}" for query, document in kept.left] != []
+    assert added == [f"\t{query}\t\t{document}" for query, document in kept.open_pairs] != []
     assert set(kept.judged.grades.values()) == {2}
     assert "new row" not in run(*words, "-k", 3).err  # they are there, and open
     assert (folder / "fill.tsv").read_bytes().decode() == content

@@ -219,9 +219,9 @@ def held(encoder, monkeypatch):
     """Return an index whose conditions are read until the call is given up."""
     held = SentenceIndex.build(SENTENCES[:3], encoder, lexical=False)
     held.began, held.ended = threading.Event(), threading.Event()
-    plain = held.answers
+    plain = held.answer
 
-    def answers(texts, k, *, where, go_on, **options):
+    def answer(texts, k, *, where, go_on, **options):
         if where is not None:
             held.began.set()
             try:
@@ -232,7 +232,7 @@ def held(encoder, monkeypatch):
                 held.ended.set()
         return plain(texts, k, go_on=go_on, **options)
 
-    monkeypatch.setattr(held, "answers", answers)
+    monkeypatch.setattr(held, "answer", answer)
     return held
 
 
