@@ -68,27 +68,29 @@ class Table(MutableMapping[str, Row]):
 
     def __init__(self, name: str, rows: Mapping[str, Row]) -> None:
         self.name = name
-        self.own = dict(rows)
-        self._all: dict[str, Row] | None = None
+        self.own = rows
+        self._rows = dict(rows)
+        self._is_complete = False
         self._extensions: dict[str, Extension] = {}
         self._lock = threading.RLock()
 
-    def _rows(self) -> dict[str, Row]:
+    def _complete(self) -> dict[str, Row]:
+        """Return all rows; the first call loads those of entry points."""
         from importlib.metadata import entry_points  # not for a command that needs no plug-in
 
         with self._lock:
-            if self._all is None:
-                self._all = dict(self.own)  # for plug-ins that look here while they are loaded
+            if not self._is_complete:
+                self._is_complete = True  # for plug-ins that look here while they are loaded
                 for point in entry_points(group=f"promptcli.{self.name}"):
-                    self._add(point, self._all)
-            return self._all
+                    self._add(point)
+            return self._rows
 
-    def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> None:
+    def _add(self, point: "EntryPoint") -> None:
         """Add the row of an entry point."""
         try:
-            if point.name in rows:
+            if point.name in self._rows:
                 raise ValueError("that name is taken; rename the entry point")
-            rows[point.name] = point.load()
+            self._rows[point.name] = point.load()
         except Exception as error:  # a package may raise anything
             if not f"{getattr(error, 'name', '')}.".startswith(_PLUGINS):
                 row = f"the row {point.name!r} that {point.value} adds to {self.name}"
@@ -104,25 +106,24 @@ class Table(MutableMapping[str, Row]):
         return self._extensions.get(name)
 
     def __getitem__(self, name: str) -> Row:
-        is_own = self._all is None and name in self.own
-        row = self.own[name] if is_own else self._rows()[name]
+        row = self._rows[name] if name in self._rows else self._complete()[name]
         used = _USED.get()
         if used is not None and name in self._extensions:
             used.add(self._extensions[name])
         return row
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows())
+        return iter(self._complete())
 
     def __len__(self) -> int:
-        return len(self._rows())
+        return len(self._complete())
 
     def __delitem__(self, name: str) -> None:
-        del self._rows()[name]
+        del self._complete()[name]
         self._extensions.pop(name, None)
 
     def __setitem__(self, name: str, row: Row) -> None:
-        self._rows()[name] = row
+        self._complete()[name] = row
         self._extensions.pop(name, None)
         if row is not self.own.get(name):
             module = str(getattr(row, "__module__", ""))

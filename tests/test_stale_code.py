@@ -18,6 +18,7 @@ from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives import OBJECTIVES
 from tests.comparing import refusal
+from tests.plugins.absent import forget_entry_points
 from tests.tiny import SENTENCES
 
 FORMULA = """
@@ -124,8 +125,7 @@ class Package:
                 path.unlink()
         importlib.invalidate_caches()
         for table in (WEIGHTS, TRANSFORMS, PROMPTS, METHODS, OBJECTIVES):
-            self.monkeypatch.setattr(table, "_all", None)
-            self.monkeypatch.setattr(table, "_extensions", {})
+            forget_entry_points(table, self.monkeypatch)
 
 
 @pytest.fixture(params=["installed", "editable"])

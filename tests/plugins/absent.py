@@ -10,4 +10,10 @@ def delete_plugin(name, monkeypatch, *tables):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setitem(sys.modules, folder, None)
     for table in tables:
-        monkeypatch.setattr(table, "_all", None)
+        forget_entry_points(table, monkeypatch)
+
+
+def forget_entry_points(table, monkeypatch):
+    """Let a table read the entry points again."""
+    for name, empty in (("_rows", dict(table.own)), ("_is_complete", False), ("_extensions", {})):
+        monkeypatch.setattr(table, name, empty)

@@ -7,6 +7,7 @@ from promptcli.cli import command_line
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from tests.comparing import refusal
+from tests.plugins.absent import forget_entry_points
 from tests.plugins.tables import TABLES, table_named
 
 STRANGERS = """
@@ -48,8 +49,7 @@ def strangers(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(site)
     command_line.command.cache_clear()
     for table in map(table_named, TABLES):
-        for name, empty in (("_all", None), ("_extensions", {})):
-            monkeypatch.setattr(table, name, empty)
+        forget_entry_points(table, monkeypatch)
     yield
     command_line.command.cache_clear()
 
