@@ -440,7 +440,8 @@ class OpenText:
             self._check_kind(stream.peek(64))
             text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
             while line := text.readline(LONGEST_LINE + 1):
-                self._check_ends(line, number)
+                if number == 1 or len(line) > LONGEST_LINE:
+                    self._check_ends(line, number)
                 if ending in COMPRESSED:
                     unpacked += len(line) + LINE
                     check_unpacked(self.name, unpacked, raw.size, "unpack it before")

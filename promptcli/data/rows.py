@@ -295,16 +295,16 @@ def _batches(
     """Yield columns of a table, from the row with the number ``start`` on."""
     wanted = list(dict.fromkeys(itertools.chain(*(column.names for column in columns.values()))))
     places = [table.header.index(column) for column in wanted]
+    skipped = REFUSED if table.blanks_bad_rows else bad
     left_out = 0  # rows of the table with an unreadable cell
 
     def numbered_rows() -> Iterator[tuple[tuple[int, int], list[Any]]]:
         for number, (line, row) in enumerate(table.rows(places), table.first):
-            if not table.blanks_bad_rows:
-                number += bad.count - left_out  # rows that the table could not read
-            if number >= start:
-                yield (number, line), row
+            # rows that the table could not read count, too
+            yield (number + skipped.count - left_out, line), row
 
-    for numbers, block in _blocks(numbered_rows()):
+    rows_from = itertools.dropwhile(lambda row: row[0][0] < start, numbered_rows())
+    for numbers, block in _blocks(rows_from):
         cells = dict(zip(wanted, zip(*block, strict=True), strict=True))
         wrong = dict[int, str]()
         batch: RowBatch = {held: column.values(cells, wrong) for held, column in columns.items()}
