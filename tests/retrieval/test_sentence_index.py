@@ -1,8 +1,8 @@
 """An index in memory and in a folder: its rows, its answers beside brute force, its files."""
 
 import functools
-import subprocess
-import sys
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from promptcli.retrieval.files import unit_rows
 from promptcli.retrieval.ranking import exact_scores
 from promptcli.retrieval.store import Store
 from tests.comparing import refusal
+from tests.processes import Program
 
 TEXTS = ["A cat sleeps.", "Two dogs play in the snow.", "The market opens at nine.", "Rain falls."]
 WORDS_OF = "cat dog rain snow market river bread engine lamp stone".split()
@@ -408,51 +409,37 @@ def test_texts_and_ids_that_the_index_has_are_refused_before_anything_is_encoded
     assert len(index) == 6
 
 
-KILLED = """
-import sys
-from promptcli.retrieval.sentence_index import SentenceIndex
-index = SentenceIndex.open(sys.argv[1])
-left = int(sys.argv[2])
-def watch(event, arguments):
-    pass
-import os, signal, sqlite3
-plain = index.store.append
-def append(rows):
-    plain(rows)
+def is_killed(change):
+    """Kill a process while it changes an index."""
+    process = Program(main=change)
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
+def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-index.store.append = append
-index.add(["A new row."] * 3)
-"""
+
+
+def add_rows_and_die(folder):
+    index = pc.SentenceIndex.open(folder)
+    append = index.store.append
+    index.store.append = lambda rows: kill(append(rows))
+    index.add(["A new row."] * 3)
 
 
 def test_a_killed_change_leaves_the_last_transaction(tmp_path):
     built(tmp_path / "i")
-    ended = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "i", "0"], capture_output=True)
-    assert ended.returncode == -9
+    assert is_killed(functools.partial(add_rows_and_die, tmp_path / "i"))
     index = pc.SentenceIndex.open(tmp_path / "i")
     assert len(index) == 4 and index.search("snow", 1)[0].id == 1
     index.add(["A new row."])
     assert len(index) == 5
 
 
-WRITER = """
-import sys
-from promptcli.retrieval.sentence_index import SentenceIndex
-index = SentenceIndex.open(sys.argv[1])
-for number in range(15):
-    index.add([f"Row {number} of {sys.argv[2]}."], [f"{sys.argv[2]} {number}"])
-"""
-
-
-KILLED_ANEW = """
-import os, signal, sys
-from promptcli.retrieval.sentence_index import SentenceIndex
-index = SentenceIndex.open(sys.argv[1])
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-index.store.delete_leftovers = kill
-index.compact()
-"""
+def compact_and_die(folder):
+    index = pc.SentenceIndex.open(folder)
+    index.store.delete_leftovers = kill
+    index.compact()
 
 
 def test_gone_rows_leave_the_vectors_and_a_killed_process_leaves_nothing(tmp_path, derive_all):
@@ -465,8 +452,7 @@ def test_gone_rows_leave_the_vectors_and_a_killed_process_leaves_nothing(tmp_pat
     wanted = [hit.id for hit in reader.search("snow", 16) if hit.id not in (0, 1)]
     index.delete([0, 1])
     assert sizes() == [16]
-    command = [sys.executable, "-c", KILLED_ANEW, tmp_path / "i"]
-    assert subprocess.run(command, capture_output=True).returncode == -9
+    assert is_killed(functools.partial(compact_and_die, tmp_path / "i"))
     assert sorted(sizes()) == [14, 16]
     assert [hit.id for hit in reader.search("snow", 16)] == wanted
     index.compact()
@@ -509,15 +495,21 @@ def test_an_index_that_is_approximate_by_itself_keeps_half_precision(tmp_path, m
     assert [path.suffix for path in (tmp_path / "i").glob("vectors-*")] == [".float32"]
 
 
+def add_one_by_one(folder, name):
+    index = pc.SentenceIndex.open(folder)
+    for number in range(15):
+        index.add([f"Row {number} of {name}."], [f"{name} {number}"])
+
+
 def test_two_writers_and_a_reader(tmp_path):
     built(tmp_path / "i")
-    command = [sys.executable, "-c", WRITER, tmp_path / "i"]
-    writers = [subprocess.Popen([*command, name]) for name in ("one", "two")]
+    works = [functools.partial(add_one_by_one, tmp_path / "i", name) for name in ("one", "two")]
+    writers = [Program(main=work) for work in works]
     index = pc.SentenceIndex.open(tmp_path / "i")
     while any(writer.poll() is None for writer in writers):
         hits = index.search("cat", 100, by="meaning")
         assert len({hit.id for hit in hits}) == len(hits) >= 4
-    assert [writer.returncode for writer in writers] == [0, 0]
+    assert [writer.wait() for writer in writers] == [0, 0]
     assert len(index) == 34
 
 
