@@ -35,7 +35,7 @@ class Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class _Hypothesis:
-    """The generated tokens, and where the parts before and after the word end in them."""
+    """The generated tokens, and the places in them at which the parts around the word end."""
 
     tokens: tuple[int, ...]
     ends: tuple[int, ...] = ()

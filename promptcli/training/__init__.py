@@ -193,7 +193,7 @@ def training_settings(
     name = config.backbone_name
     configured = config.configure(form, in_force, name, family_on(name, form))
     head = configured.head
-    kept = "kept" if in_force.keep_head else "in training only"
+    use = "kept" if in_force.keep_head else "in training only"
     return {
         "method": form.name,
         "source": form.source,
@@ -204,7 +204,7 @@ def training_settings(
         "pooling": configured.pooling,
         "objective": form.objective,
         "learns": [*form.learns, *(["head"] if head else [])],
-        "head": f"{head}, {kept}" if head else None,
+        "head": f"{head}, {use}" if head else None,
         "recipe": configured.recipe.to_dict(),
         "dtype": config.dtype or "auto",
         "preset": preset.source,

@@ -48,13 +48,13 @@ class Preset:
         Raises:
             UsageError: The method has no such setting, or the value is not allowed.
         """
-        known = vars(self.settings)
+        names = vars(self.settings)
         for name in given:
-            if name not in known:
+            if name not in names:
                 method = self.method.name
                 raise UsageError(
                     f"method {method} has no such setting; `promptcli train {method} --dry-run`"
-                    f" lists all{did_you_mean(name, known)}",
+                    f" lists all{did_you_mean(name, names)}",
                     parameter=name,
                 )
         return self.settings.replace(**given)
@@ -90,12 +90,10 @@ def preset_for(
 
 
 def family_on(backbone: str, method: Method) -> str:
-    """Return a backbone's family; a published backbone's follows from its name, without the
-    network.
-    """
-    known = PUBLISHED.get(last_part(backbone))
-    if known is not None and backbone in method.paper and not Path(backbone).is_dir():
-        return known.shape.family
+    """Return the family of a backbone; a published name tells it without the network."""
+    published = PUBLISHED.get(last_part(backbone))
+    if published is not None and backbone in method.paper and not Path(backbone).is_dir():
+        return published.shape.family
     return shape_of(backbone).family
 
 
@@ -164,7 +162,7 @@ Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 _OF_CALL = ("name", "device", "resume", "force")
 #: Fields that name files; a resumed run finds them from any working folder.
 _FILES = ("data", "on", "tests", "data_dir", "backbone")
-_IN_MEMORY = {"in_memory": True}  #: stands in a run's folder for data without a file
+_IN_MEMORY = {"in_memory": True}  #: what a run's folder has in place of data without a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +195,7 @@ class TrainConfig:
         """Return the arguments as the folder of a run keeps them, JSON-ready."""
         document = {name: getattr(self, name) for name in _OF_RUN}
         for name in ("data", "on", "data_dir"):
-            document[name] = _kept(document[name])
+            document[name] = _stored_name(document[name])
         return {**document, "folder": os.getcwd()}
 
     def resumed(self, stored: Mapping[str, Any]) -> "TrainConfig":
@@ -207,23 +205,23 @@ class TrainConfig:
         they match the stored run.
         """
         if self.method:
-            began_with = {field: stored[field] for field in ("command", "dtype", "threads")}
-            return dataclasses.replace(self, **began_with)
+            unchanged = {field: stored[field] for field in ("command", "dtype", "threads")}
+            return dataclasses.replace(self, **unchanged)
         self.check_names_a_run()
-        began = _with_tuples({name: stored[name] for name in _OF_RUN})
+        arguments = _with_tuples({name: stored[name] for name in _OF_RUN})
         for field in _FILES:
-            began[field] = _located(began[field], Path(stored["folder"]))
-        for field, value in began.items():
+            arguments[field] = _located(arguments[field], Path(stored["folder"]))
+        for field, value in arguments.items():
             if value == _IN_MEMORY:
                 raise UsageError(
                     "was in memory in this run, not in a file; give it again, with the method"
                     " and all other options",
                     parameter=field,
                 )
-        began["settings"] = _with_tuples(began["settings"])
-        if isinstance(began["data"], tuple):
-            began["data"] = list(map(Path, began["data"]))
-        return dataclasses.replace(self, **began)
+        arguments["settings"] = _with_tuples(arguments["settings"])
+        if isinstance(arguments["data"], tuple):
+            arguments["data"] = list(map(Path, arguments["data"]))
+        return dataclasses.replace(self, **arguments)
 
     def check_names_a_run(self) -> None:
         """Refuse arguments beside the name of a run if no method is given: the run has them all."""
@@ -320,11 +318,11 @@ class TrainConfig:
 _OF_RUN = [item.name for item in dataclasses.fields(TrainConfig) if item.name not in _OF_CALL]
 
 
-def _kept(data: Any) -> Any:
+def _stored_name(data: Any) -> Any:
     """Return the name of data, JSON-ready."""
     if is_sources(data):
-        kept = list(map(_kept, data))
-        return _IN_MEMORY if _IN_MEMORY in kept else kept
+        names = list(map(_stored_name, data))
+        return _IN_MEMORY if _IN_MEMORY in names else names
     if isinstance(data, str | Path):
         return str(data)
     return None if data is None else _IN_MEMORY
@@ -333,11 +331,11 @@ def _kept(data: Any) -> Any:
 def _located(name: Any, folder: Path) -> Any:
     """Return the path of a file found here or in ``folder``; other names are returned unchanged."""
     if isinstance(name, tuple):
-        return tuple(_located(each, folder) for each in name)
+        return tuple(_located(of_many, folder) for of_many in name)
     if not isinstance(name, str) or os.path.exists(split_columns(name)[0]):
         return name
-    there = str(folder / name)
-    return there if os.path.exists(split_columns(there)[0]) else name
+    in_folder = str(folder / name)
+    return in_folder if os.path.exists(split_columns(in_folder)[0]) else name
 
 
 def _with_tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,8 +393,8 @@ class ConfiguredMethod:
         settings = self.settings
         head = self.variant.head
         denoise = "none"
-        kept = settings.keep_head and head is not None
-        if kept and settings.denoising:
+        keeps_head = settings.keep_head and head is not None
+        if keeps_head and settings.denoising:
             denoise = settings.denoise(self.variant.denoising_place)
         return Recipe(
             backbone=self.backbone,
@@ -404,7 +402,7 @@ class ConfiguredMethod:
             pooling=self.pooling,
             text_rule=method.text_rule,
             period=method.period,
-            transforms=(f"projection:{head}",) if kept else (),
+            transforms=(f"projection:{head}",) if keeps_head else (),
             denoise=denoise,
             dims=settings.widths,
         ).resolve()

@@ -96,8 +96,8 @@ class Trained:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores and their sources, JSON-ready."""
-        kept = self.facts
-        columns = kept["scores"]
+        facts = self.facts
+        columns = facts["scores"]
         rows = []
         for task in self.scores:
             values = {
@@ -105,7 +105,7 @@ class Trained:
             }
             rows.append({"task": task, **values})
         return {
-            **{name: kept[name] for name in _FIELDS_SHOWN if kept.get(name, []) != []},
+            **{name: facts[name] for name in _FIELDS_SHOWN if facts.get(name, []) != []},
             "better": self.chosen_by > next(iter(self.untrained.values())),
             "below": list(self.below),
             "scores": rows,

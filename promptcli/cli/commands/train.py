@@ -333,7 +333,7 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 
 def _as_toml(given: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
-    """Return the options that are given and the settings in force as ``--config`` reads them."""
+    """Return the given options and the settings in force, as ``--config`` reads them."""
     values = {"method": shown["method"], **given}
     values |= {"backbone": shown["backbone"], "on": shown["chosen_by"]}
     values.setdefault("data", [shown["data"]])
@@ -373,9 +373,7 @@ def _print_scores(trained: "Trained") -> None:
 
 
 def last_line(trained: "Trained") -> str:
-    """Return the last line: how to use the model, or which model is better and how to improve this
-    one.
-    """
+    """Return the last line: how to use the model, or which model is better and what may help."""
     name = trained.entry.name
     if not trained.below:
         return f"saved as model {name!r}; use it: promptcli embed FILE -m {name}"

@@ -1,7 +1,7 @@
-"""Trainings that vary the settings of one config, each a trial of Optuna.
+"""Trainings that vary the settings of one config; each is a trial of Optuna.
 
-Until all have ended, one folder holds the trials, in ``trials.sqlite``, and the runs that may still
-be needed, in ``run-N``.
+Until all have ended, one folder has the trials in ``trials.sqlite``, and in ``run-N`` the runs that
+may still be needed.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One of the trainings."""
+    """A training with varied settings, and its result."""
 
     changes: dict[str, Setting]  #: of the settings
     state: str  #: ``finished``; ``pruned``: ended below the median; ``failed``: no score
@@ -157,14 +157,14 @@ class Trials:
         if config.force or not self.folder.has_begun:
             self._make_room(open_registry())
         space = {name: distribution_to_json(values) for name, values in self.space.items()}
-        kept = {"space": space, "count": self.count, "keep_runs": self.keep_runs}
+        search = {"space": space, "count": self.count, "keep_runs": self.keep_runs}
         self.folder.open(
             {**self.inputs.identity, "space": space},
             resume=config.resume and self.folder.has_begun,
             name=Path(self.name),
             elsewhere="force=True to start over, or another name",
             force=config.force,
-            settings={**config.document(), **kept},
+            settings={**config.document(), **search},
         )
         with _study(self.folder.folder / "trials.sqlite") as study:
             return self._train_all(study)
@@ -209,8 +209,8 @@ class Trials:
             raise
         trials = []
         for ended in _ended_trials(study):
-            kept = ended.user_attrs
-            trials.append(Trial(state=_STATES[ended.state], **{"curve": [], "record": {}, **kept}))
+            facts = {"curve": [], "record": {}, **ended.user_attrs}
+            trials.append(Trial(state=_STATES[ended.state], **facts))
         chosen = _best(study)
         if chosen is None:
             raise PromptcliError(f"no trial of {self.name!r} finished: {trials[-1].reason}")
@@ -219,9 +219,8 @@ class Trials:
         return self._save(trials, chosen, best)
 
     def _run_next(self, study: optuna.Study, count: int) -> tuple[int, Trained | None]:
-        """Run the interrupted trial, or a new one, to its end.
-
-        Return its number, and its trained model if it finished.
+        """Run the interrupted trial or a new one to its end; return its number, and the trained
+        model if it finished.
         """
         interrupted = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
         if interrupted:
@@ -284,7 +283,9 @@ class Trials:
         return trained
 
     def _save(self, trials: list[Trial], chosen: int, best: Trained) -> Tuned:
-        """Save the best run as the model, with all runs in its record, and delete the runs."""
+        """Save the best run as the model, with all runs in its record; delete the folders of the
+        runs.
+        """
         runs = []
         for number, trial in enumerate(trials):
             if trial.state == FINISHED:
@@ -294,8 +295,8 @@ class Trials:
         if self.count is not None:
             facts["trials"] = [trial.row() for trial in trials]
             states = [trial.state for trial in trials]
-            told = (f"{states.count(state)} {state}" for state in _STATES.values())
-            note(f"{len(trials)} trials: {', '.join(told)}")
+            counts = (f"{states.count(state)} {state}" for state in _STATES.values())
+            note(f"{len(trials)} trials: {', '.join(counts)}")
         provenance = {**best.entry.provenance, "trained": facts}
         entry = dataclasses.replace(best.entry, name=self.name, provenance=provenance)
         registry = open_registry()

@@ -66,9 +66,9 @@ def tune(
     from promptcli.training.config import TrainConfig
 
     fields = {item.name for item in dataclasses.fields(TrainConfig)}
-    given = {field: arguments.pop(field) for field in fields & arguments.keys()}
-    for field in {"tests", "report_to"} & given.keys():
-        given[field] = tuple(list_of_names(given[field]))
+    of_config = {field: arguments.pop(field) for field in fields & arguments.keys()}
+    for field in {"tests", "report_to"} & of_config.keys():
+        of_config[field] = tuple(list_of_names(of_config[field]))
     with without_network(offline):
         config = TrainConfig(
             method=method,
@@ -77,7 +77,7 @@ def tune(
             resume=resume,
             force=force,
             settings=arguments,
-            **given,
+            **of_config,
         )
         return train_all(config, _space(sweep or {}, seeds, trials), trials, keep_runs)
 

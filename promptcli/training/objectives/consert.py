@@ -81,8 +81,8 @@ class Adversary:
     """``adversarial``: the embeddings of each token move by a fixed length along the gradient of a
     supervised loss.
 
-    One pass is watched, and the next one is moved. Passes are told apart by their token ids, so
-    gradient caching may repeat them.
+    One pass is watched, and the next one is moved. A pass is known by its token ids, so gradient
+    caching may repeat it.
     """
 
     def __init__(self) -> None:

@@ -514,8 +514,8 @@ class SoftNegative(InfoNCE[SNCSESettings]):
 def _soft_negatives(examples: TrainingExamples) -> Iterator[str]:
     """Yield the negated sentence of each example: a given one, else by rule."""
     sentences = examples.columns[0]
-    given = examples.columns[2] if examples.layout == TRIPLETS else [""] * len(sentences)
-    for text, sentence in zip(given, sentences, strict=True):
+    negated = examples.columns[2] if examples.layout == TRIPLETS else [""] * len(sentences)
+    for text, sentence in zip(negated, sentences, strict=True):
         yield text or negate(sentence)
 
 
