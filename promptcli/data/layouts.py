@@ -1,5 +1,6 @@
-"""Layouts: the columns of a batch and their usual names in files. A table's columns are chosen by
-the user's names, else by usual names.
+"""Layouts: the columns of a batch, and their usual names in files.
+
+The columns of a table are those that the user names, else those with usual names.
 """
 
 import re
@@ -13,14 +14,13 @@ from promptcli.errors import UsageError, did_you_mean
 SENTENCES: tuple[str, ...] = ()
 TEXT = "text"
 ID = "id"
-#: In place of the column of ids: rows are numbered.
+#: Given as the column of ids, it numbers the rows.
 NONE = "-"
-#: A column that a row may leave empty, or an object leave out: a triplet's hard negative. Further
-#: ones have a number.
+#: A triplet's hard negative, which a row may lack. Further ones have a number: ``hard_neg_2``.
 OPTIONAL = "hard_neg"
 #: Columns whose cells may be numbers.
 NUMERIC = ("label", "score", "grade")
-#: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
+#: Pairs and triplets have the columns of SimCSE's files.
 PAIRS = ("sent0", "sent1")
 TRIPLETS = (*PAIRS, OPTIONAL)
 #: A pair of natural language inference; a pair graded for its similarity; a word's definition.
@@ -36,8 +36,7 @@ LAYOUTS = {
     "definitions": DEFINITIONS,
 }
 
-#: Column of a batch -> names of it in files, best first; case, spaces, ``_`` and ``-`` do not
-#: count.
+#: Column of a batch -> its names in files, best first; case, spaces, ``_`` and ``-`` do not count.
 ALIASES: dict[str, tuple[str, ...]] = {
     TEXT: ("text", "sentence", "texts", "sentences"),
     ID: ("id", "_id"),
@@ -64,7 +63,7 @@ SIDES = (
     ("text1", "text2"),
     PAIRS,
 )
-#: The same if the second side is a positive of the first, graded or not.
+#: Names of the two sides of a pair whose second side is a positive of the first.
 POSITIVES = (
     ("anchor", "positive"),
     ("query", "positive"),
@@ -142,7 +141,7 @@ def find_any(role: str, header: Sequence[str]) -> str | None:
 
 
 def columns_of_layout(layout: tuple[str, ...], header: Sequence[str]) -> ColumnNames | None:
-    """Return the columns of a layout other than sentences; None if a header lacks one."""
+    """Return the columns of a layout; None if a header lacks one, and for sentences."""
     if not layout:
         return None
     further: list[str | None] = [find_any(role, header) for role in layout[2:]]
@@ -222,7 +221,7 @@ class ColumnChoice:
         return self._sentence_columns(header, name, only=only)
 
     def _named_columns(self, text: str, header: Sequence[str], name: str) -> ColumnNames | None:
-        """Return the columns of the layout that has as many as the user names, if there is one."""
+        """Return the columns of the layout with as many columns as the user names, or None."""
         names = split_names(text, header)
         layout = layout_of_width(self.layouts, len(names))
         if not layout:

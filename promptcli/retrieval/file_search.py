@@ -14,7 +14,7 @@ from promptcli.models.loading import with_language
 from promptcli.notes import note
 from promptcli.retrieval.encoding import encode_rows, prepare_rows
 from promptcli.retrieval.files import LINES, Reading, read_file
-from promptcli.retrieval.found_files import find_files
+from promptcli.retrieval.found_files import FoundFiles, find_files
 from promptcli.retrieval.ranking import Hit, Way
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.store import NewRows, creating
@@ -81,33 +81,43 @@ def search(
     names = list_of_names(texts)
     found = find_files(names, ignore=ignore, exclude=exclude)
     reading = Reading(rows, split=split, csv=stored_options(csv))
-    count = read = 0
+    index, read_rows, read_files = _index_files(found, model, reading, skip_bad=skip_bad)
+    skipped = found.note(verbose=verbose)
+    end = f"; {skipped}" if skipped else ""
+    if not read_rows:
+        raise UsageError(f"no line to search in {', '.join(names)}{end}")
+    name = index.origin.name
+    with_model = f" with {with_language(name)}" if name else ""
+    searched = f"{counted(read_rows, 'row')} of {counted(read_files, 'file')}"
+    note(f"searched {searched}{with_model}{end}")
+    return index.search(query, k, by=by, min_score=min_score, where=where, explain=explain)
+
+
+def _index_files(
+    found: FoundFiles, model: "Model | None", reading: Reading, *, skip_bad: bool
+) -> tuple[SentenceIndex, int, int]:
+    """Return an index of files in memory, the number of its rows, and the number of files that
+    could be read.
+    """
+    read_rows = read_files = 0
     with creating() as store:
         index = SentenceIndex(store)
         documents = index.begin_with(model, reading)
 
         def blocks() -> Iterator[NewRows]:
-            nonlocal read
+            nonlocal read_files
             for file in found.files:
-                of_file: list[NewRows] = []
+                rows: list[NewRows] = []
                 with found.reading(file):
-                    of_file = read_file(file, reading, documents, skip_bad, keep_ids=True)
-                    read += 1
-                yield from of_file
+                    rows = read_file(file, reading, documents, skip_bad, keep_ids=True)
+                    read_files += 1
+                yield from rows
 
-        new = prepare_rows(documents, blocks(), split=split)
+        new = prepare_rows(documents, blocks(), split=reading.split)
         for of_window in encode_rows(documents, new, "search"):
             store.append(of_window)
-            count += of_window.read
-    skipped = found.note(verbose=verbose)
-    end = f"; {skipped}" if skipped else ""
-    if not count:
-        raise UsageError(f"no line to search in {', '.join(names)}{end}")
-    name = index.origin.name
-    with_model = f" with {with_language(name)}" if name else ""
-    files = counted(read, "file")
-    note(f"searched {counted(count, 'row')} of {files}{with_model}{end}")
-    return index.search(query, k, by=by, min_score=min_score, where=where, explain=explain)
+            read_rows += of_window.read
+    return index, read_rows, read_files
 
 
 def place_of(hit: Hit) -> tuple[int, int]:

@@ -26,8 +26,6 @@ from promptcli.storage.typed_documents import convert, read_document, to_json
 Report = TypeVar("Report")
 
 _STATE = ("step", "exp_avg", "exp_avg_sq")  #: AdamW's state of a parameter
-
-
 _HASH = re.compile("[0-9a-f]{64}")
 
 
@@ -53,17 +51,15 @@ def check_same(
 
 
 @dataclass(frozen=True)
-class _Begun:
-    identity: dict[str, Any]
-    settings: dict[str, Any]
+class _RunDocument:
+    """The content of ``run.json``."""
+
+    identity: dict[str, Any]  #: what must be the same when the run is resumed
+    settings: dict[str, Any]  #: so that a resumed run need not name them
 
 
 class RunFolder:
-    """The folder of a run.
-
-    Its ``run.json`` holds the identity, everything that must be unchanged on resuming, and the
-    original settings, so that a resumed run need not name them.
-    """
+    """The folder of a run, with its identity and its settings in ``run.json``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,9 +76,9 @@ class RunFolder:
         """The original settings of the unfinished run; empty if there is none."""
         return self._read().settings if self.has_begun else {}
 
-    def _read(self) -> _Begun:
+    def _read(self) -> _RunDocument:
         hint = f"delete {self.folder}"
-        return read_document(self._document, _Begun, hint=hint, error=UsageError)
+        return read_document(self._document, _RunDocument, hint=hint, error=UsageError)
 
     def claim(self, what: str, remedy: str) -> contextlib.AbstractContextManager[None]:
         """Keep other processes from the run while the block runs; see ``locks.claim``."""
