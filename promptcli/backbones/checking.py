@@ -81,8 +81,8 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 @contextlib.contextmanager
-def opening(what: object) -> Iterator[None]:
-    """Turn any error of a library while ``what`` is opened or first used into one line.
+def opening(owner: object) -> Iterator[None]:
+    """Turn any error of a library into one line, while files of ``owner`` are opened or first used.
 
     Keep transformers silent.
     """
@@ -97,11 +97,11 @@ def opening(what: object) -> Iterator[None]:
             raise
         if type(error).__name__ == "OutOfMemoryError":
             raise OutOfMemoryError(
-                f"{what} does not fit into the GPU's memory; give bfloat16, the device cpu or a"
+                f"{owner} does not fit into the GPU's memory; give bfloat16, the device cpu or a"
                 " smaller model",
                 parameter="dtype",
             ) from None
-        raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
+        raise UsageError(f"{owner} cannot be loaded: {reason(error)}") from None
 
 
 def tokens_added_after(folder: Path) -> str:
@@ -208,7 +208,7 @@ def _check_sizes(folder: ModelFolder, sides: Collection[int]) -> None:
 
 
 def check_tensors(
-    what: object,
+    owner: object,
     *,
     missing: Collection[str],
     mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]],
@@ -219,20 +219,20 @@ def check_tensors(
     for name, *shapes in sorted(mismatched):
         stored, wanted = (" x ".join(map(str, shape)) or "none" for shape in shapes)
         raise UsageError(
-            f"{what} has tensor {name} of shape {stored}, where config.json asks for {wanted}"
+            f"{owner} has tensor {name} of shape {stored}, where config.json asks for {wanted}"
         )
     if missing:
         raise UsageError(
-            f"{what} lacks {len(missing)} of its tensors (e.g. {min(missing)}): not a whole"
+            f"{owner} lacks {len(missing)} of its tensors (e.g. {min(missing)}): not a whole"
             " checkpoint"
         )
 
 
-def check_loaded(what: object, model: Any, info: Mapping[str, Any]) -> None:
+def check_loaded(owner: object, model: Any, info: Mapping[str, Any]) -> None:
     """Refuse a model with weights that are missing, of another shape, not finite, or left over
     (heads may be left over).
     """
-    check_tensors(what, missing=info["missing_keys"], mismatched=info["mismatched_keys"])
+    check_tensors(owner, missing=info["missing_keys"], mismatched=info["mismatched_keys"])
     body = (f"{model.base_model_prefix}.", *(f"{name}." for name, _ in model.named_children()))
     unexpected = [
         name
@@ -241,20 +241,20 @@ def check_loaded(what: object, model: Any, info: Mapping[str, Any]) -> None:
     ]
     if unexpected:
         raise UsageError(
-            f"{what} has {len(unexpected)} tensors that its config.json has no place for (e.g."
+            f"{owner} has {len(unexpected)} tensors that its config.json has no place for (e.g."
             f" {min(unexpected)})"
         )
-    check_finite(what, model)
+    check_finite(owner, model)
 
 
-def check_finite(what: object, module: Any) -> None:
+def check_finite(owner: object, module: Any) -> None:
     """Refuse weights that are not numbers."""
     for name, weight in module.named_parameters():
         if not weight.sum().isfinite() and not weight.isfinite().all():
-            raise UsageError(f"{what} has weights that are not finite (NaN or infinite): {name}")
+            raise UsageError(f"{owner} has weights that are not finite (NaN or infinite): {name}")
 
 
-def check_vocabulary(what: object, folder: Path, tokenizer: PieceTokenizer, rows: int) -> None:
+def check_vocabulary(owner: object, folder: Path, tokenizer: PieceTokenizer, rows: int) -> None:
     """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own
     files.
     """
@@ -263,23 +263,23 @@ def check_vocabulary(what: object, folder: Path, tokenizer: PieceTokenizer, rows
     if highest >= rows:
         last = f"{highest} ({shorten(tokenizer.text(highest))}): they are not of one model"
         raise UsageError(
-            f"{what} has {rows} rows of embeddings, and its vocabulary goes to id {last}"
+            f"{owner} has {rows} rows of embeddings, and its vocabulary goes to id {last}"
         )
     if size < highest + 1:
         for item in _repeated_items(folder):
-            raise UsageError(f"the vocabulary of {what} has {shorten(item)} twice")
+            raise UsageError(f"the vocabulary of {owner} has {shorten(item)} twice")
     if 2 * size <= rows:
         raise UsageError(
-            f"{what} has {rows} rows of embeddings, only {size} tokens in its vocabulary: it is cut"
-            " short"
+            f"{owner} has {rows} rows of embeddings, only {size} tokens in its vocabulary: it is"
+            " cut short"
         )
     texts = [tokenizer.text(token) for token in sorted(tokenizer.specials)]
     for text in _invented_tokens(folder, [text for text in texts if not tokenizer.knows(text)]):
-        raise UsageError(f"the vocabulary of {what} has no {text}, which its tokenizer needs")
+        raise UsageError(f"the vocabulary of {owner} has no {text}, which its tokenizer needs")
     others = {*tokenizer.start, *tokenizer.end, tokenizer.unk}
     if tokenizer.mask is not None and tokenizer.mask in others:
         raise UsageError(
-            f"the mask token of {what} is {shorten(tokenizer.mask_text)}, which means something"
+            f"the mask token of {owner} is {shorten(tokenizer.mask_text)}, which means something"
             " else"
         )
 

@@ -68,7 +68,7 @@ def is_lora(tensors: Mapping[str, Tensor]) -> bool:
     return ALPHA in tensors
 
 
-def merge_lora(what: object, model: Any, tensors: Mapping[str, Tensor]) -> None:
+def merge_lora(owner: object, model: Any, tensors: Mapping[str, Tensor]) -> None:
     """Add an adapter to the weights of the model that it was trained on, in place."""
     alpha = float(tensors[ALPHA])
     parts = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
@@ -78,7 +78,8 @@ def merge_lora(what: object, model: Any, tensors: Mapping[str, Tensor]) -> None:
     modules = dict(model.named_modules())
     for name in sorted(known ^ set(tensors)) or sorted(parts - modules.keys()):
         raise UsageError(
-            f"{what} has a tensor {name}, and the backbone does not; give the one it was trained on"
+            f"{owner} has a tensor {name}, and the backbone does not; give the one it was trained"
+            " on"
         )
     with torch.no_grad():
         for name in sorted(parts):
@@ -87,7 +88,7 @@ def merge_lora(what: object, model: Any, tensors: Mapping[str, Tensor]) -> None:
             up = tensors[name + _UP].float()
             if up.dim() != 2 or down.dim() != 2 or up.size(1) != len(down):
                 raise UsageError(
-                    f"{what} has tensors of {name} that are not (out, r) and (r, in); {_HINT}"
+                    f"{owner} has tensors of {name} that are not (out, r) and (r, in); {_HINT}"
                 )
             change = alpha / len(down) * (up @ down)
             if is_transposed(modules[name]):
@@ -95,7 +96,7 @@ def merge_lora(what: object, model: Any, tensors: Mapping[str, Tensor]) -> None:
             if change.shape != weight.shape:
                 shapes = f"{tuple(change.shape)}, the backbone has {tuple(weight.shape)}"
                 raise UsageError(
-                    f"{what} changes {name} of shape {shapes}; give the one it was trained on"
+                    f"{owner} changes {name} of shape {shapes}; give the one it was trained on"
                 )
             weight.copy_(weight.float() + change.to(weight.device))
 

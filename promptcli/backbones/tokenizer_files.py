@@ -125,12 +125,12 @@ def _decoded(parts: dict[str, msgspec.Raw]) -> dict[str, Any]:
     return {name: msgspec.json.decode(part) for name, part in parts.items()}
 
 
-def check_growth(what: str, definition: dict[str, Any]) -> None:
+def check_growth(owner: str, definition: dict[str, Any]) -> None:
     """Refuse a tokenizer that turns one character into more than a few hundred characters or
     copies.
 
     Args:
-        what: Its owner, for the message.
+        owner: Whose tokenizer it is, for the message.
         definition: Content of a ``tokenizer.json``, with or without its vocabulary.
     """
     parts = ("normalizer", "pre_tokenizer", "decoder", "post_processor", "model")
@@ -138,7 +138,7 @@ def check_growth(what: str, definition: dict[str, Any]) -> None:
     fault = _size_fault(steps) or _growth_fault(steps)
     if fault:
         raise UsageError(
-            f"the tokenizer of {what} makes too much of a text ({fault}); take one whose"
+            f"the tokenizer of {owner} makes too much of a text ({fault}); take one whose"
             " replacements are short"
         )
 

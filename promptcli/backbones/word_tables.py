@@ -233,8 +233,7 @@ def shipped_tokenizer(folder: Path) -> PieceTokenizer:
     """Return the tokenizer of a shipped BERT; cached, since it is read once to choose a model and
     again to use it.
     """
-    what = f"backbone {folder.name!r}"
-    return PieceTokenizer(read_wordpiece(folder), what)
+    return PieceTokenizer(read_wordpiece(folder), f"backbone {folder.name!r}")
 
 
 def read_words(name: str) -> WordTable:

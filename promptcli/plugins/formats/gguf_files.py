@@ -29,7 +29,7 @@ SUFFIX = ".gguf"
 _DEFINITION = "tokenizer.json"
 _SETTINGS = "tokenizer_config.json"
 #: Weight types that stay unchanged; all others are quantised, and fit into float16.
-_PLAIN = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+_UNQUANTISED = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 #: Written last: a folder without this file is incomplete.
 _MARK = "config.json"
 #: Special tokens: name in tokenizer settings -> name in GGUF files.
@@ -61,11 +61,11 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
     # made only from the file, and checked
     folder = kept / f"{files.sha256(file)[:32]}-whole"
     if not (folder / _MARK).is_file():
-        what = f"the GGUF file {file.name}"
-        with checking.opening(what):
+        owner = f"the GGUF file {file.name}"
+        with checking.opening(owner):
             header = Header(file)
             weights = header.main_type
-            dtype = _PLAIN.get(weights, "float16")
+            dtype = _UNQUANTISED.get(weights, "float16")
             model, definition = _read(file, header, dtype)
             config = json.loads(model.config.to_json_string(use_diff=False))
             for field in ("quantization_config", "transformers_version", "_name_or_path"):
@@ -75,12 +75,12 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
         with write_folder(folder) as temporary:
             specials = {name: header.special_token(number) for name, number in _SPECIALS.items()}
             _write(temporary, model, definition, specials)
-            with checking.opening(what):
-                tokenizer = PieceTokenizer(checking.load_tokenizer(temporary), what, causal=True)
-                checking.check_vocabulary(what, temporary, tokenizer, len(header.tokens))
+            with checking.opening(owner):
+                tokenizer = PieceTokenizer(checking.load_tokenizer(temporary), owner, causal=True)
+                checking.check_vocabulary(owner, temporary, tokenizer, len(header.tokens))
             (temporary / _MARK).write_text(json.dumps(config, indent=2), encoding="utf-8")
         size = sum(path.stat().st_size for path in folder.iterdir())
-        done = "are kept as" if weights in _PLAIN else "are dequantised to"
+        done = "are kept as" if weights in _UNQUANTISED else "are dequantised to"
         note(f"{file.name}: {weights} weights {done} {dtype}, {size / 2**20:,.1f} MiB in {folder}")
     return folder
 
@@ -104,15 +104,14 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
                 alone, dtype=dtype, output_loading_info=True, **options
             )
             tokenizer = library.AutoTokenizer.from_pretrained(alone, **options)
-    what = f"the GGUF file {header.name}"
     checking.check_tensors(
-        what, missing=report["missing_keys"], mismatched=report["mismatched_keys"]
+        header, missing=report["missing_keys"], mismatched=report["mismatched_keys"]
     )
-    checking.check_finite(what, model)
+    checking.check_finite(header, model)
     model.hf_quantizer = None  # transformers does not notice that the weights are now plain
     model.config.quantization_config = None
     definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
-    return model, _cut_to_size(what, definition, len(header.tokens))
+    return model, _cut_to_size(header, definition)
 
 
 def _check_weights(header: Header, config: Any) -> None:
@@ -120,32 +119,33 @@ def _check_weights(header: Header, config: Any) -> None:
     gaps at random.
     """
     if config.num_hidden_layers > MOST_LAYERS:
-        raise header.refusal(f"has {config.num_hidden_layers:,} layers")
+        raise header.error(f"has {config.num_hidden_layers:,} layers")
     with torch.device("meta"):  # allocates nothing
         described = checking.transformers().AutoModelForCausalLM.from_config(config)
     wanted = sum(weights.numel() for weights in described.parameters())
     if header.weights != wanted:
-        raise header.refusal(
+        raise header.error(
             f"holds {header.weights:,} weights, but the {header.architecture} that its header"
             f" describes has {wanted:,}"
         )
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     turned = header.value("rope.dimension_count")
     if turned not in (None, head):
-        raise header.refusal(f"turns {turned} of the {head} dimensions of a head")
+        raise header.error(f"turns {turned} of the {head} dimensions of a head")
 
 
-def _cut_to_size(what: str, definition: dict[str, Any], size: int) -> dict[str, Any]:
+def _cut_to_size(header: Header, definition: dict[str, Any]) -> dict[str, Any]:
     """Return a tokenizer without the tokens that the library appended beyond the vocabulary's size:
     its family has them, but this file does not.
     """
+    size = len(header.tokens)
     added = definition["added_tokens"]
     foreign = [token["content"] for token in added if token["id"] >= size]
     around = json.dumps(definition["post_processor"])
     for text in foreign:
         if json.dumps(text) in around:
             raise UsageError(
-                f"{what} has no {errors.shorten(text)}, which its tokenizer puts around texts"
+                f"{header} has no {errors.shorten(text)}, which its tokenizer puts around texts"
             )
     model = definition["model"]
     vocabulary = model["vocab"]

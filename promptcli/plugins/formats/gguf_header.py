@@ -53,12 +53,12 @@ class Header:
             raise unknown(f"architecture of {file.name}", self.architecture, ARCHITECTURES)
         self.tokens: list[str] = values.get("tokenizer.ggml.tokens", [])
         if not self.tokens:
-            raise self.refusal("has no tokenizer.ggml.tokens, its vocabulary")
+            raise self.error("has no tokenizer.ggml.tokens, its vocabulary")
         if _ROTARY_FACTORS in self.tensors:
-            raise self.refusal(f"has {_ROTARY_FACTORS}, which is not supported")
+            raise self.error(f"has {_ROTARY_FACTORS}, which is not supported")
         for name, value in values.items():
             if ".rope.scal" in name and value not in ("none", 1):
-                raise self.refusal(f"has {name} {shorten(value)}, which is not supported")
+                raise self.error(f"has {name} {shorten(value)}, which is not supported")
 
     @property
     def weights(self) -> int:
@@ -83,13 +83,16 @@ class Header:
         if not isinstance(number, int):
             return None
         if number >= len(self.tokens):
-            raise self.refusal(f"has {name}_token_id {number}, but {len(self.tokens):,} tokens")
+            raise self.error(f"has {name}_token_id {number}, but {len(self.tokens):,} tokens")
         return self.tokens[number]
 
-    def refusal(self, why: str) -> UsageError:
+    def __str__(self) -> str:
+        return f"the GGUF file {self.name}"
+
+    def error(self, reason: str) -> UsageError:
+        """Return the error that refuses the file; the reason follows its name."""
         return UsageError(
-            f"the GGUF file {self.name} {why}; take a whole file, or the checkpoint that it was"
-            " made from"
+            f"{self} {reason}; take a whole file, or the checkpoint that it was made from"
         )
 
 
