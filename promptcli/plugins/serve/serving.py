@@ -5,7 +5,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,7 +63,7 @@ def serve(
     errors.require("starlette", "uvicorn", "prometheus_client", extra="serve")
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError("the API key must be ASCII characters without spaces")
-    _check_index_names(indexes)
+    folders = _folders_by_name(indexes)
     from promptcli.plugins.serve.app import make_app
     from promptcli.plugins.serve.connections import DRAIN_SECONDS, make_server
     from promptcli.plugins.serve.service import Service
@@ -71,7 +71,7 @@ def serve(
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
         encoders = _open_models(models or [Choice("mini-multi", device=device)])
-        searched = _open_indexes(indexes, encoders, device)
+        searched = _open_indexes(folders, encoders, device)
         if key is None and not settings.loopback_names():
             note(
                 f"no API key: anyone who can reach {settings.host} can use it (set"
@@ -112,13 +112,13 @@ def serve_agents(
         CheckFailedError: An index is damaged, or its model has changed.
     """
     errors.require("mcp", extra="mcp")
-    _check_index_names(indexes)
+    folders = _folders_by_name(indexes)
     from promptcli.plugins.serve.agents import make_server
 
     models = {}
     if model is not None or not indexes:
         models = _open_models([model or Choice("mini-multi", device=device)])
-    searched = _open_indexes(indexes, models, device)
+    searched = _open_indexes(folders, models, device)
     encoders = [*models.values(), *(index.encoder for index in searched.values())]
     server = make_server(searched, encoders[0])
     note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
@@ -149,11 +149,15 @@ def _until_client_leaves(running: Future[None], stdin: int) -> None:
         pass
 
 
-def _check_index_names(folders: Sequence[str | Path]) -> None:
-    names = [files.real_path(Path(folder)).name for folder in folders]
-    for name in names:
-        if names.count(name) > 1:
+def _folders_by_name(folders: Sequence[str | Path]) -> dict[str, Path]:
+    """Return the folders of indexes by the names of the indexes, all different."""
+    by_name = dict[str, Path]()
+    for folder in map(Path, folders):
+        name = files.real_path(folder).name
+        if name in by_name:
             raise UsageError(f"two indexes are called {name!r}; rename the folder of one")
+        by_name[name] = folder
+    return by_name
 
 
 def _listen(settings: ServeSettings) -> socket.socket:
@@ -189,20 +193,18 @@ def _open_models(models: "Sequence[Model]") -> "dict[str, Encoder]":
 
 
 def _open_indexes(
-    folders: Sequence[str | Path], models: "dict[str, Encoder]", device: str
+    folders: Mapping[str, Path], models: "Mapping[str, Encoder]", device: str
 ) -> "dict[str, SentenceIndex]":
-    """Return the indexes by folder name; an encoder not shared with a model is opened on the
-    device.
-    """
+    """Open indexes by name; an encoder not shared with a model is opened on the device."""
     from promptcli.retrieval.sentence_index import SentenceIndex
 
-    known = list(models.values())
-    served: dict[str, SentenceIndex] = {}
-    for folder in map(Path, folders):
+    encoders = list(models.values())
+    indexes: dict[str, SentenceIndex] = {}
+    for name, folder in folders.items():
         origin = SentenceIndex.open(folder).origin
-        same = next(filter(origin.is_made_by, known), None)
+        same = next(filter(origin.is_made_by, encoders), None)
         index = SentenceIndex.open(folder, same or Choice(device=device))
         index.encoder.in_role("query", report=True)
-        known.append(index.encoder)
-        served[files.real_path(folder).name] = index
-    return served
+        encoders.append(index.encoder)
+        indexes[name] = index
+    return indexes

@@ -235,8 +235,8 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
         "open_encoder",
         lambda model, **where: opened.append(where.get("device")) or encoder,
     )
-    _open_indexes([tmp_path / "lines"], {}, "cpu")
-    _open_indexes([tmp_path / "lines"], {"tiny": encoder}, "cpu")
+    _open_indexes({"lines": tmp_path / "lines"}, {}, "cpu")
+    _open_indexes({"lines": tmp_path / "lines"}, {"tiny": encoder}, "cpu")
     assert opened == ["cpu", None], "a model that is served is shared"
 
 
