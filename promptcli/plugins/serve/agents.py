@@ -181,10 +181,10 @@ class Tools:
 
 
 def _check_texts(*texts: str) -> list[str]:
-    """Return an agent's texts; refuse a blank one."""
+    """Return an agent's texts; refuse one of spaces alone."""
     for text in texts:
         if not text.strip():
-            raise ToolError("the text is blank; give a sentence")
+            raise ToolError("the text is empty; give a sentence")
     return check_texts(list(texts))
 
 

@@ -25,8 +25,8 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help="Names of models and recipes, recipe files, folders or hub ids; requests name them"
-            " as they are written here. Default: mini-multi.",
+            help="Names of models and recipes, recipe files, folders or hub ids; requests use these"
+            " names. Default: mini-multi.",
         ),
     ] = None,
     model: Annotated[

@@ -44,8 +44,8 @@ def serve(
     ends at once.
 
     Args:
-        models: Names of models and recipes, recipe files, folders or hub ids; requests name them as
-            they are written here. Default: mini-multi.
+        models: Names of models and recipes, recipe files, folders or hub ids; requests use these
+            names. Default: mini-multi.
         indexes: Folders of indexes to search; the name of each is its folder's.
         settings: Address and limits.
         normalize: Scale every embedding to length 1, as OpenAI's, so that a dot product is the

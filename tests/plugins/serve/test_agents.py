@@ -102,7 +102,7 @@ def test_all_tools_only_read_and_describe_what_they_take(index, encoder):
         ({"query": "x", "where": ["a"]}, "where: "),
         ({}, "query: "),
         ({"query": ""}, "query: "),
-        ({"query": " \n"}, "the text is blank"),
+        ({"query": " \n"}, "the text is empty"),
         ({"query": "x" * 100_001}, "query: "),
     ],
 )
