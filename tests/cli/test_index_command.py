@@ -291,34 +291,6 @@ def test_add_upsert_delete_and_compact(run, fake, search, text, tmp_path):
     }
 
 
-def test_dups(run, fake, tmp_path):
-    (tmp_path / "in.txt").write_text(
-        "".join(f"{line}\n" for line in [*SENTENCES, *SENTENCES[:2], SENTENCES[0]])
-    )
-    run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i")
-    ran = run("index", "dups", tmp_path / "i", "--threshold", 0.999)
-    assert "2 groups; 3 of 7 rows of" in ran.err
-    heads = [line for line in ran.out.splitlines() if "rows" in line]
-    assert heads == ["3 rows, lowest cosine 1.0000", "2 rows, lowest cosine 1.0000"]
-    found = lines(run("index", "dups", tmp_path / "i", "--json", "--threshold", 0.999))
-    assert [(hit["cluster"], hit["size"], hit["id"]) for hit in found[:2]] == [(1, 3, 0), (1, 3, 4)]
-    assert found[0]["lowest"] == 1
-    ran = run("index", "dups", tmp_path / "i", "--threshold", 1, "--links", "chain")
-    assert "3 of 7 rows" in ran.err
-
-
-def test_a_copy_of_the_query_reaches_one(run, fake, search, tmp_path):
-    texts = [f"line {number} of a text" for number in range(15)]
-    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i")
-    for text in texts:
-        assert [hit["text"] for hit in search(tmp_path / "i", text, "--min-score", 1)] == [text]
-        ran = run("index", "search", tmp_path / "i", text)
-        assert [line.split()[1] == "1.0000" for line in ran.out.splitlines()] == [
-            line.split(maxsplit=4)[4] == text for line in ran.out.splitlines()
-        ]
-
-
 # Folders of parts
 
 

@@ -114,6 +114,13 @@ def test_every_factory_scores_by_the_vectors(tmp_path, factory):
             assert ours == theirs
 
 
+def test_a_copy_of_the_query_scores_one():
+    texts = [f"line {number} of a text" for number in range(15)]
+    index = built(None, texts)
+    for text in texts:
+        assert [hit.text for hit in index.search(text, min_score=1)] == [text]
+
+
 @pytest.mark.parametrize("factory", ["IVF2,Flat", "NSG16", "PCA100,Flat"])
 def test_every_row_is_compared_if_they_are_too_few_for_the_factory(tmp_path, factory):
     texts = [f"The {one} and the {other}." for one in WORDS_OF for other in WORDS_OF] * 2

@@ -358,16 +358,6 @@ def test_the_teacher_reads_another_column(number, target, bert_folder, tmp_path)
     )
 
 
-def test_the_first_column_is_what_is_learned_without_a_choice(bert_folder, tmp_path):
-    columns = [SENTENCES[:5], SENTENCES[5:10]]
-    models = {"teacher": mini_vectors(columns, tmp_path)}
-    losses = []
-    for options in ({}, {"target_column": 1}):
-        learner = learner_of("distill", bert_folder, True, models=models, **options)
-        losses.append(learner.objective.loss(learner(columns), columns).item())
-    assert losses[0] == losses[1]
-
-
 PAIRED = [(one, other) for one in CORPUS for other in SENTENCES[:1]]
 
 

@@ -254,19 +254,10 @@ def test_defsents_loss_is_the_papers_and_head_and_embeddings_stay(bert_folder):
     assert learner_of("defsent", bert_folder, pool="max").as_encoder().recipe.pooling == "last/max"
 
 
-def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
+def test_published_settings_do_as_the_published_programs():
     for method in forms():
-        base = (
-            "bert-base-uncased"
-            if "bert-base-uncased" in method.paper
-            else next(iter(method.paper), "")
-        )
-        assert method.base == base
-        fields = vars(method.small)
-        assert ("bias_positions" in fields) is (method.name == "promptbert")
-        assert ("slots" in fields) is (method.name == "optiprompt")
         if method.paper:
-            published = method.published(base)
+            published = method.published(method.base)
             assert getattr(published, "mask_duplicates", False) is False
             assert published.bias_positions == ("code" if published.moved_bias else "paper")
             assert getattr(published, "slots", "lookup") == "lookup"

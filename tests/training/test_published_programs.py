@@ -54,49 +54,6 @@ def test_a_method_may_be_published_on_any_backbone(monkeypatch, tiny_folder):
     assert (shown["backbone"], shown["pooling"]) == (folder, "last/cls")
 
 
-@pytest.mark.parametrize(
-    ("name", "backbone", "expected"),
-    [
-        (
-            "prompteol",
-            "huggyllama/llama-13b",
-            {"batch_size": 200, "dropout": 0.0, "optimizer": "adamw"},
-        ),
-        ("prompteol", "facebook/opt-13b", {"batch_size": 200, "dropout": 0.1, "warmup_steps": 100}),
-        (
-            "rankcse",
-            "bert-base-uncased",
-            {"batch_size": 128, "learning_rate": 3e-5, "ranking_weight": 1.0},
-        ),
-        ("denosent", "bert-base-uncased", {"batch_size": 64, "steps": 5000, "decoder_layers": 16}),
-        (
-            "cse-sfp",
-            "meta-llama/Llama-2-7b-hf",
-            {"batch_size": 256, "learning_rate": 4e-5, "lora_rank": 64},
-        ),
-        ("cse-sfp", "mistralai/Mistral-7B-v0.1", {"batch_size": 312, "learning_rate": 2e-5}),
-        (
-            "pcc-tuning",
-            "meta-llama/Llama-2-7b-hf",
-            {"batch_size": 216, "epochs": 8, "loss": "pearson"},
-        ),
-        ("consert", "bert-base-uncased", {"optimizer": "adamw-uncorrected", "patience": 10}),
-        *(
-            (name, "bert-base-uncased", {"optimizer": "adamw-4.2.1"})
-            for name in ("simcse", "dcpcse", "promptbert")
-        ),
-        (
-            "cotbert",
-            "bert-base-uncased",
-            {"optimizer": "adamw-4.2.1", "drop_last": True, "negatives_within": 128},
-        ),
-    ],
-)
-def test_published_settings(name, backbone, expected):
-    settings = find_method(name, supervised=False).published(backbone)
-    assert {field: getattr(settings, field) for field in expected} == expected
-
-
 def test_learning_rates():
     settings = TrainingSettings(learning_rate=1.0, warmup=0.1)
     rates = [learning_rate(settings, step, 20, 1.0) for step in range(20)]
