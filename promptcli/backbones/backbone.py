@@ -55,10 +55,10 @@ class Backbone:
 
     words_only = False  #: no layers: only word vectors to average
     tf32 = False  #: a GPU may round the operands of its products to TF32
-    _ours = False  #: our own BERT, which can compute its last layer at a single position
+    _ours = False  #: our own BERT: it can compute its last layer at a single position
     _takes_hook = False
-    merged = False  #: an adapter was added to its weights, which its folder does not contain
-    #: The compiled model, which shares the weights; None: not compiled.
+    merged = False  #: its weights hold an adapter that its folder does not
+    #: The compiled model, with the same weights; None: not compiled.
     _compiled: Callable[..., Any] | None = None
 
     def __init__(
@@ -79,7 +79,7 @@ class Backbone:
         self.family = family
         config = model.config
         self.width: int = config.hidden_size  #: d
-        #: of the last hidden states; differs in OPT-350M, which projects them
+        #: of the last hidden states; OPT-350M projects them to another width
         self.last_width: int = getattr(config, "word_embed_proj_dim", self.width)
         self.n_layers: int = config.num_hidden_layers  #: L
         self.n_heads: int = config.num_attention_heads  #: h

@@ -33,7 +33,7 @@ _FLASH_ON_CPU, _EFFICIENT_ON_CUDA, _ONEDNN_LINEAR, _AVX512, _AVX512_BFLOAT16, _A
 def cpu_computes_bfloat16() -> bool:
     """Return whether the CPU multiplies matrices of bfloat16 faster than those of float32.
 
-    AMD's CPUs do with AVX512-BF16, Intel's only with AMX, which a virtual machine may lack: with
+    AMD's CPUs do with AVX512-BF16. Intel's need AMX, and a virtual machine may lack it: with
     AVX512-BF16 their products have half the rate of float32. False if torch does not say.
     """
     if _AVX512_BFLOAT16 is None or not _AVX512_BFLOAT16():
@@ -144,7 +144,7 @@ def _fused_on_cuda(
     return _EFFICIENT_ON_CUDA(query, key, value, mask, True, 0.0, False, scale=scale)[:2]
 
 
-#: The fused attention of each type of device, which takes an additive mask.
+#: The fused attention of each type of device. It takes an additive mask.
 _FUSED: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {}
 if _FLASH_ON_CPU is not None:
     _FUSED["cpu"] = _fused_on_cpu

@@ -122,9 +122,7 @@ class Batch:
 
 
 def without_shared(batch: Batch) -> Batch:
-    """Return the inputs without the shared tokens, whose computed keys and values become the
-    prefix.
-    """
+    """Return the inputs without the shared tokens; their keys and values become the prefix."""
     if batch.shared is None:
         return batch
     count = batch.shared.length

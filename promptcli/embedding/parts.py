@@ -65,7 +65,7 @@ def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None =
 
 @dataclass
 class PartJob:
-    """A begun folder with its encoder, which a process opens for its first part."""
+    """A begun folder with its encoder; a process opens the encoder for its first part."""
 
     folder: Path
     manifest: PartsManifest
@@ -74,9 +74,9 @@ class PartJob:
     offline: bool = False
 
     def make(self, shard: int, progress: Advance = lambda done: None) -> int:
-        """Encode the rows of a shard into its part, which takes its name when it is complete.
+        """Encode the rows of a shard into its part, and return their number.
 
-        Return their number.
+        The part takes its name when it is complete.
         """
         encoder = self.encoder = self.encoder or self._open()
         start, stop = self.manifest.bounds(shard)

@@ -88,7 +88,7 @@ def _share(progress: Progress, sentences: int, inputs: int) -> Progress:
 
 
 class ForwardPass(Protocol):
-    """A pass through a model, which serves one or several encoders."""
+    """A pass through a model for one or several encoders."""
 
     def inputs(self, sentences: Sequence[str]) -> ModelInputs:
         """Return the model inputs of n sentences."""

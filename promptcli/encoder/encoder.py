@@ -129,8 +129,8 @@ class TorchEncoder(Encoder):
             device_name=str(backbone.device),
         )
         #: Names and functions that are applied in order to the pooled vector. With ``denoise``
-        #: NAME, h_hat is subtracted after the stage of that name; "hidden", which changes nothing,
-        #: names the place before all transforms.
+        #: NAME, h_hat is subtracted after the stage of that name. "hidden" changes nothing: it is
+        #: the place before all transforms.
         self.stages: list[Stage] = [("hidden", lambda vectors: vectors)]
         for transform in self.transforms:
             self.stages += transform.stages
@@ -171,7 +171,7 @@ class TorchEncoder(Encoder):
                 f"denoise {place!r} subtracts the vector of the template alone, whose tokens"
                 f" {self.pooling.weights.spec!r} leave out; give none"
             )
-        # refuses the template [X], which has no words to take the bias of
+        # refuses the template [X]: it has no words to take the bias of
         bias_batch(template, [0], self.backbone, raw_positions=False)
 
     @property
@@ -223,8 +223,7 @@ class TorchEncoder(Encoder):
         """Return the vectors (n, d) of n inputs, as ids, of each of several encoders.
 
         The path of a sentence is prompt, backbone, pooling, transforms. The ``peers`` have this
-        encoder's ``input_key`` and share its pass, which computes the states that any of them
-        needs.
+        encoder's ``input_key`` and share its pass; it computes the states that any of them needs.
         """
         batch = self.prompt.attach(self.batch(inputs, shared))
         states = self.backbone.run(batch, needs)
@@ -411,7 +410,7 @@ class TorchEncoder(Encoder):
         """Return the pooling that leaves out the tokens of a text in front.
 
         Models request it by ``include_prompt`` false. Each of its weights ``w`` becomes
-        ``from:k;w``, k the position of the first token after the text, which begins the template.
+        ``from:k;w``, k the position of the first token after the text at the template's start.
         """
         count = 0
         if text:

@@ -415,8 +415,8 @@ class Encoder(abc.ABC):
         template's characters that touch them.
 
         They are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
-        text. A shipped table would read a soft hyphen as the end of a word, where BERT's tokenizer
-        leaves it out.
+        text. Soft hyphens and their like are left out, as by BERT's tokenizer: a shipped table
+        would end a word at them.
         """
         cut = []
         reads_invisible = self.backbone_provenance.backbone in SHIPPED_TABLES
@@ -443,7 +443,7 @@ class Encoder(abc.ABC):
         """Hash of recipe, weights, tokenizer and extensions: equal for the same encoder, whatever
         folder its backbone came from.
 
-        Precision and graph, which change vectors a little, are in ``provenance``.
+        Precision and graph change vectors a little; they are in ``provenance``.
         """
         backbone = self.backbone_provenance
         digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
@@ -477,7 +477,7 @@ class Encoder(abc.ABC):
         return self.encode(X)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return ``model``, this encoder, which ``set_params`` replaces."""
+        """Return the parameter ``model``: this encoder."""
         return {"model": self}
 
     def set_params(self, **params: Any) -> Self:
@@ -513,7 +513,7 @@ class Encoder(abc.ABC):
         tags.requires_fit = False
         return tags
 
-    # -- functions of promptcli.models; nothing else in this package calls it
+    # -- functions of promptcli.models: this package calls it here alone
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the encoder into a folder that ``load`` and sentence-transformers open.

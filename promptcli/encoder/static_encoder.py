@@ -138,7 +138,7 @@ class StaticEncoder(Encoder):
         self._table = table
         self._tensors = tensors
         self._dtype = dtype
-        #: Returns the same encoder on torch, which is made once.
+        #: Returns the same encoder on torch, made at the first call.
         self.on_torch = functools.cache(on_torch)
 
     def __reduce__(self) -> tuple[Any, ...]:

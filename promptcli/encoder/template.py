@@ -265,7 +265,7 @@ class BlockTemplate(Template):
     Token Prepending).
 
     The input is ``[words] B..B P block P block ... P block [words]``. The ids of the placeholders
-    are negative, which no text's are.
+    are negative, unlike those of texts.
     """
 
     has_blocks = True

@@ -114,7 +114,7 @@ def _read_npy(path: Path) -> Content:
 
 
 class _NpySink(Sink):
-    """Raw rows after a header, which is written again at the end, when the number of rows is known.
+    """Raw rows after a header. The header is written again at the end, with the number of rows.
 
     numpy pads the header so that the first axis can grow: its length is the same for any number of
     rows.

@@ -33,7 +33,7 @@ from promptcli.storage.typed_documents import convert, parse_json, read_document
 
 PARTS_MANIFEST = "_manifest.json"
 
-#: The precisions of parts. int8 needs the ranges of all rows, which no shard knows.
+#: The precisions of parts. int8 needs the ranges of all rows, and no shard knows them.
 PART_PRECISIONS = ("float32", "float16")
 
 
@@ -162,9 +162,7 @@ class PartsManifest(Manifest):
 
     @functools.cached_property
     def digest(self) -> str:
-        """The hash that every part carries: the same wherever the inputs are and whatever their
-        names.
-        """
+        """The hash that every part carries; folders and names of the inputs do not change it."""
         inputs = [[file.size, file.sha256, file.text, file.id] for file in self.inputs]
         values = [
             self.shards,

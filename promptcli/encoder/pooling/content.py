@@ -49,8 +49,8 @@ class ContentTokens:
     """Finds the tokens of the sentence in inputs of a template.
 
     Characters of the template that touch [X] are tokenised with the sentence, and so is the space
-    before it. Their tokens are left out if they hold nothing else; one that also holds a
-    character of the sentence is read.
+    before it. A token of these characters alone is left out; one that also holds a character of the
+    sentence is read.
     """
 
     def __init__(self, template: Template, tokenizer: PieceTokenizer) -> None:

@@ -203,9 +203,7 @@ class Mask(AtSlot):
 
 
 class LastToken(AtSlot):
-    """The state of the input's last token, which in causal models has seen all others
-    (PromptEOL).
-    """
+    """The state of the input's last token; in causal models it has seen all others (PromptEOL)."""
 
     spec = "last-token"
     needs = Needs(slot=LAST)

@@ -14,9 +14,7 @@ from promptcli.notes import note
 
 
 class Prompt:
-    """A template of words; the base of the learned prompts, which make and load their own
-    tensors.
-    """
+    """A template of words, and the base of the learned prompts."""
 
     template: Template  #: the words around the sentence; may be empty
     spec: str  #: as a recipe writes it, in full

@@ -170,8 +170,9 @@ class Whitening(FittedAxes):
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
-        """Leave out directions of rounding alone: LayerNorm loses one, the mean, which s^-1/2 would
-        blow up.
+        """Leave out directions that hold rounding errors alone: s^-1/2 would blow them up.
+
+        LayerNorm leaves such a direction, the mean.
         """
         varying = variances > variances[0] * NOISE
         whitened: Array = basis[:, varying] / np.sqrt(variances[varying])

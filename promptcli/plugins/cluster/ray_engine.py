@@ -34,7 +34,7 @@ _SETTINGS = {
     "PYTHONSAFEPATH": "1",
 }
 #: What Ray reads when it is imported, for a cluster of this machine: it listens on the loopback
-#: interface alone, whatever the system (the name is of those where that is the default).
+#: interface alone on every system (the variable is named after those that do so by default).
 _ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
 #: Beginnings of the names of variables that the libraries of the hub, and we, read.
 _PASSED_ON = ("HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_", "PROMPTCLI_")
@@ -70,7 +70,7 @@ def worker_environment() -> dict[str, str]:
 
 
 def worker_module() -> Any:
-    """Return ``ray_worker``, which Ray sends to its workers as code."""
+    """Return ``ray_worker`` as a module that Ray sends to its workers as code."""
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(ray_worker)
@@ -285,7 +285,7 @@ def _place() -> str:
 
 @contextlib.contextmanager
 def _own_answer_to_sigterm() -> Iterator[None]:
-    """Keep this program's SIGTERM handler: Ray replaces it with its own, which aborts."""
+    """Keep this program's SIGTERM handler: Ray would replace it with one that aborts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
