@@ -67,7 +67,7 @@ class IndexThing:
         from promptcli.retrieval.store import creating
 
         with creating(folder / "index", force=True) as store:
-            store.write_settings(number=number, width=8)
+            store.write_settings(created=str(number), width=8)
             store.append(rows_of(number))
 
     def read(self, folder: Path) -> set[int]:
@@ -76,7 +76,7 @@ class IndexThing:
 
         store = Store.open(folder / "index")
         with store.reading():
-            number = int(store.settings["number"])
+            number = int(store.settings.created)
             keys = [key for (key,) in store.sql.execute("SELECT key FROM rows ORDER BY key")]
             records, vectors = store.records(keys), store.vectors(keys)
         store.close()
@@ -103,7 +103,7 @@ class ChangedThing(IndexThing):
         with store.changing():
             store.remove([key for (key,) in store.sql.execute("SELECT key FROM rows")])
             store.append(rows_of(number))
-            store.write_settings(number=number)
+            store.write_settings(created=str(number))
         store.close()
 
 

@@ -32,7 +32,7 @@ def stale_files(store: Store, names: Collection[str] | None = None) -> dict[str,
         store: The index; call inside ``store.reading``.
         names: Files to check; None: all.
     """
-    synced = store.settings["synced"]
+    synced = store.settings.synced
     if not synced:
         return {}
     query, values = "SELECT * FROM files", []

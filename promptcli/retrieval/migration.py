@@ -48,7 +48,7 @@ def migrate(store: Store, documents: "Encoder", origin: Origin) -> None:
 
 def _begin(store: Store, documents: "Encoder", origin: Origin) -> tuple[VectorFile, int]:
     """Return the new vector file and the number of vectors in it, also of a killed migration."""
-    begun = store.settings.get("migrating")
+    begun = store.settings.migrating
     if begun is not None and begun["model"] == origin.fingerprint and store.folder is not None:
         file, done = VectorFile(begun["vectors"], store.folder), begun["places"]
         if file.holds(done, documents.width):
@@ -66,6 +66,6 @@ def _keep_progress(store: Store, file: VectorFile, done: int, origin: Origin) ->
 
 def _check_unchanged(store: Store, file: VectorFile, done: int) -> None:
     """Refuse to go on if another process has migrated or rewritten the index."""
-    begun = store.settings["migrating"]
+    begun = store.settings.migrating
     if begun is None or (begun["vectors"], begun["places"]) != (file.name, done):
         raise UsageError(_CHANGED)

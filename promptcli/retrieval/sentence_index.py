@@ -169,7 +169,7 @@ class SentenceIndex:
             if factory is not None:
                 from promptcli.retrieval.vectors import make_index, training_size
 
-                make_index(factory, store.settings["width"])
+                make_index(factory, store.settings.width)
             for block in blocks:
                 store.append(block)
             if not len(store):
@@ -185,10 +185,9 @@ class SentenceIndex:
         return index
 
     def begin(self, origin: Origin, reading: Reading, width: int, **settings: Any) -> None:
-        """Write the settings of a new index; missing ones get their defaults."""
-        defaults = {"factory": None, "target_recall": 0.95, "lexical": True, "synced": None}
+        """Write the settings of a new index."""
         self.store.write_settings(
-            **{**defaults, **settings},
+            **settings,
             origin=dataclasses.asdict(origin),
             reading=dataclasses.asdict(reading),
             width=width,
@@ -249,20 +248,19 @@ class SentenceIndex:
     def origin(self) -> Origin:
         """The recorded encoder."""
         with self.store.reading():
-            return Origin.from_dict(self.store.settings["origin"])
+            return Origin.from_dict(self.store.settings.origin)
 
     @property
     def reading(self) -> Reading:
         """How files become rows."""
         with self.store.reading():
-            return Reading(**self.store.settings["reading"])
+            return Reading(**self.store.settings.reading)
 
     @property
     def synced(self) -> dict[str, Any] | None:
         """The files of an index of files, and how they were found."""
         with self.store.reading():
-            synced: dict[str, Any] | None = self.store.settings.get("synced")
-            return synced
+            return self.store.settings.synced
 
     @property
     def encoder(self) -> "Encoder":
@@ -292,9 +290,9 @@ class SentenceIndex:
             origin = self.origin
             return IndexInfo(
                 len(self.store),
-                settings["width"],
+                settings.width,
                 self.has_texts,
-                settings["lexical"],
+                settings.lexical,
                 EXACT if file is None else file.about["factory"],
                 None if file is None else file.about["recall"],
                 self.store.types,
@@ -303,7 +301,7 @@ class SentenceIndex:
                 origin.fingerprint,
                 origin.recipe,
                 None if origin.prompt is None else origin.text,
-                settings["created"],
+                settings.created,
                 self.store.generation,
             )
 
@@ -363,12 +361,12 @@ class SentenceIndex:
             blocks = list(encode_rows(origin.documents(self._encoder_of(origin)), blocks))
         replaced: set[str] = set()
         with self.store.changing():
-            if self.store.settings["origin"]["fingerprint"] != origin.fingerprint:
+            if self.store.settings.origin["fingerprint"] != origin.fingerprint:
                 raise UsageError("the index now has another model; try again")
-            first = self.store.settings["numbered"]
+            first = self.store.settings.numbered
             for rows in blocks:
                 if rows.are_numbered:
-                    rows.ids = [first + number for number in rows.ids]
+                    rows.ids = [first + int(number) for number in rows.ids]
                 if replace:
                     known = self.store.keys_of(rows.ids)
                     self.store.remove(itertools.chain(*known.values()))
@@ -566,7 +564,7 @@ class SentenceIndex:
         if by == "meaning":
             return "meaning"
         with self.store.reading():
-            lexical = self.store.settings["lexical"] and self.has_texts
+            lexical = self.store.settings.lexical and self.has_texts
         if by is None:
             return "both" if lexical else "meaning"
         if by not in WAYS:
@@ -632,7 +630,7 @@ class SentenceIndex:
                 raise PromptcliError("another process gave the index another model; search again")
             if condition is not None and snapshot is not before:
                 allowed = condition.keys(self.store, go_on)
-            split = self.store.settings["reading"]["split"]
+            split = self.store.settings.reading["split"]
             rank = snapshot.rank_best_parts if split else snapshot.rank
             rankings = rank(texts, units, k, way, allowed)
             answers = []

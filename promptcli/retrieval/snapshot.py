@@ -51,31 +51,29 @@ class Derived:
 
         A damaged, missing or outdated file is rebuilt.
         """
-        self._read(name)
-        folder = self._store.folder
-        if name not in self._contents and folder is not None and self._is_wanted(name):
+        content, folder = self._read(name), self._store.folder
+        if content is None and folder is not None and self._is_wanted(name):
             note(f"{folder / name} is missing, damaged or outdated; it is rebuilt")
-            self._rebuild(name)
-        return self._contents.get(name)
+            content = self._rebuild(name)
+        return content
 
-    def _read(self, name: str) -> bool:
-        """Read a file unless the last reading lacks few rows; return whether it lacks few now."""
-        if self._lacks_few(name):
-            return True
-        store = self._store
-        if store.folder is not None:
+    def _read(self, name: str) -> Any:
+        """Return the content of a file, read again if it lacks many rows; None if it has none of
+        the present vectors.
+        """
+        if self._lacks_many(self._contents.get(name)) and self._store.folder is not None:
             with contextlib.suppress(FileNotFoundError, CheckFailedError):
                 self._contents[name] = self._open(name)
         content = self._contents.get(name)
-        if content is not None and content.about["vectors"] != store.settings["vectors"]:
-            del self._contents[name]
-        return self._lacks_few(name)
+        return content if self._has_vectors(content) else None
 
-    def _lacks_few(self, name: str) -> bool:
-        store, content = self._store, self._contents.get(name)
-        if content is None or content.about["vectors"] != store.settings["vectors"]:
-            return False
-        return bool(store.places - content.about["places"] <= self._few)
+    def _has_vectors(self, content: Any) -> bool:
+        return content is not None and content.about["vectors"] == self._store.settings.vectors
+
+    def _lacks_many(self, content: Any) -> bool:
+        if not self._has_vectors(content):
+            return True
+        return bool(self._store.places - content.about["places"] > self._few)
 
     @property
     def _few(self) -> float:
@@ -94,17 +92,17 @@ class Derived:
     def _is_wanted(self, name: str) -> bool:
         settings, rows = self._store.settings, len(self._store)
         if name == WORDS:
-            return settings["lexical"] and rows > FEW
-        if settings["factory"] is None:
-            return rows >= _MOST and settings["target_recall"] < 1
-        return rows > 0 and settings["factory"] != EXACT
+            return settings.lexical and rows > FEW
+        if settings.factory is None:
+            return rows >= _MOST and settings.target_recall < 1
+        return rows > 0 and settings.factory != EXACT
 
     def update(self, *, always: bool = False) -> None:
         """Rebuild the files that lack too many changes, or all."""
         store = self._store
         with store.reading():
             # takes half as long if the index itself is approximate
-            is_halved = store.settings["factory"] is None and self._is_wanted(VECTORS)
+            is_halved = store.settings.factory is None and self._is_wanted(VECTORS)
             kind = "float16" if is_halved else "float32"
             gone = store.places - len(store)
             is_due = always or gone > self._few or kind != store.file.kind
@@ -113,27 +111,28 @@ class Derived:
                 store.rewrite(kind)
         for name in (VECTORS, WORDS):
             with store.reading():
-                is_due = self._is_wanted(name) and not self._read(name)
+                is_due = self._is_wanted(name) and self._lacks_many(self._read(name))
             if is_due:
                 self._rebuild(name)
 
-    def _rebuild(self, name: str) -> None:
+    def _rebuild(self, name: str) -> Any:
         store = self._store
         with store.reading():
             settings, vectors = store.settings, store.units
-        about = {"vectors": settings["vectors"], "places": len(vectors)}
+        about: dict[str, Any] = {"vectors": settings.vectors, "places": len(vectors)}
         content: Any
         if name == WORDS:
             content = WordCounts.of_texts(store.text_blocks(0, len(vectors)), **about)
         else:
             from promptcli.retrieval.vectors import make_faiss_index
 
-            factory, target = settings["factory"], settings["target_recall"]
+            factory, target = settings.factory, settings.target_recall
             content = make_faiss_index(vectors, factory, target, **about)
         if store.folder is not None and is_writable(store.folder):
             content.write(store.folder / name)
             content = self._open(name)  # memory-mapped
         self._contents[name] = content
+        return content
 
 
 class Snapshot:
@@ -143,7 +142,7 @@ class Snapshot:
         self._store = store
         self._derived = derived
         self.state = store.state
-        self.origin = Origin.from_dict(store.settings["origin"])
+        self.origin = Origin.from_dict(store.settings.origin)
         self.rows = len(store)
         self.index = derived.get(VECTORS)  #: FAISS's index; None: every row is compared
         self._units = store.units

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -100,6 +100,27 @@ class NewRows:
         return self.take([place for place, text in enumerate(self.texts) if text.strip()])
 
 
+@dataclass(frozen=True)
+class Settings:
+    """The settings of an index; each is a row of a table, as JSON."""
+
+    format: int = 0
+    generation: int = 0  #: number of changes
+    vectors: str = ""  #: name of the vector file
+    width: int = 0
+    places: int = 0  #: vectors in the file, with those of removed rows
+    numbered: int = 0  #: the next row number as an id
+    types: Mapping[str, str] = field(default_factory=dict)  #: further columns and their types
+    origin: dict[str, Any] = field(default_factory=dict)  #: an ``Origin``
+    reading: dict[str, Any] = field(default_factory=dict)  #: a ``Reading``
+    created: str = ""
+    factory: str | None = None  #: FAISS's factory string; None: by the number of rows
+    target_recall: float = 0.95
+    lexical: bool = True  #: whether words are counted
+    synced: dict[str, Any] | None = None  #: the files that the index mirrors
+    migrating: dict[str, Any] | None = None  #: model, vector file and progress of a migration
+
+
 class Store:
     """An open database, in a folder or in memory; one thread at a time uses it."""
 
@@ -107,7 +128,7 @@ class Store:
         self.path = path
         self.folder = None if path is None else path.parent
         self.lock = threading.RLock()
-        self.settings: dict[str, Any] = {}
+        self.settings = Settings()
         self.file = VectorFile.new(None, "float32")  #: the vectors
         self._version: int | None = None  # database version at the last read of the settings
         self._connect()
@@ -128,7 +149,7 @@ class Store:
             )
         store = cls(path)
         with store.reading():
-            if store.settings.get("format") != FORMAT:
+            if store.settings.format != FORMAT:
                 raise CheckFailedError(f"{path} is not an index of this version; build it again")
         return store
 
@@ -190,18 +211,18 @@ class Store:
         if version != self._version:
             rows = self.sql.execute("SELECT name, value FROM settings")
             try:
-                self.settings = {name: json.loads(value) for name, value in rows}
+                self.settings = Settings(**{name: json.loads(value) for name, value in rows})
             except (TypeError, ValueError):
                 raise damaged(self.path) from None
             if self.folder is not None:
-                self.file = VectorFile(self.settings.get("vectors", ""), self.folder)
+                self.file = VectorFile(self.settings.vectors, self.folder)
             self._version = version
 
     def write_settings(self, **settings: Any) -> None:
         """Write settings."""
         values = [(name, json.dumps(value)) for name, value in settings.items()]
         self.sql.executemany("REPLACE INTO settings VALUES(?, ?)", values)
-        self.settings |= settings
+        self.settings = replace(self.settings, **settings)
         self._version = None  # settings are read again, since this may be undone
 
     def __len__(self) -> int:
@@ -210,17 +231,17 @@ class Store:
     @property
     def generation(self) -> int:
         """The number of changes to the index."""
-        return int(self.settings["generation"])
+        return self.settings.generation
 
     @property
     def state(self) -> tuple[str, int]:
         """The vector file's name, and the generation of the index."""
-        return self.settings["vectors"], self.generation
+        return self.settings.vectors, self.generation
 
     @property
     def types(self) -> dict[str, str]:
         """The other columns and their types."""
-        return dict(self.settings["types"])
+        return dict(self.settings.types)
 
     def scalar(self, query: str, *values: Any) -> Any:
         """Return the first value of a query; None if no row matches."""
@@ -235,7 +256,7 @@ class Store:
         assert rows.vectors is not None
         self.file.write(self.places, rows.vectors)
         self.write_columns(keys, rows)
-        numbered = self.settings["numbered"] + (rows.read or len(rows))
+        numbered = self.settings.numbered + (rows.read or len(rows))
         self.write_settings(places=keys.stop, numbered=max(numbered, rows.next_number))
 
     def write_columns(self, keys: Sequence[int], rows: NewRows) -> None:
@@ -270,7 +291,7 @@ class Store:
             if types[name] == "text":
                 values = [None if value is None else as_text(value) for value in values]
             columns[name] = values
-        if types != self.settings["types"]:
+        if types != self.settings.types:
             self.write_settings(types=types)
         return columns
 
@@ -301,7 +322,7 @@ class Store:
     @property
     def places(self) -> int:
         """The number of vectors in the file, including those of removed rows."""
-        return int(self.settings["places"])
+        return self.settings.places
 
     @property
     def live_mask(self) -> NDArray[np.bool_] | None:
@@ -316,7 +337,7 @@ class Store:
     @property
     def units(self) -> Floats:
         """The vectors (n, d) of the file, memory-mapped, indexed by key."""
-        return self.file.read(self.places, self.settings["width"])
+        return self.file.read(self.places, self.settings.width)
 
     def vectors(self, keys: Sequence[int] | Keys) -> Floats:
         """Return the vectors (m, d) of m rows."""
@@ -387,7 +408,7 @@ class Store:
 
     def delete_leftovers(self) -> None:
         """Delete vector files that killed processes left; call inside ``changing``."""
-        used = (self.file.name, self.settings["vectors"])
+        used = (self.file.name, self.settings.vectors)
         if self.folder is not None:
             for path in self.folder.iterdir():
                 if NAME.fullmatch(path.name) and path.name not in used:
@@ -463,14 +484,7 @@ def _fill(store: Store) -> Iterator[None]:
             store.sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
         store.sql.executescript(f"BEGIN; {_SCHEMA}")
         store.file = VectorFile.new(store.folder, "float32")
-        store.write_settings(
-            format=FORMAT,
-            generation=0,
-            vectors=store.file.name,
-            places=0,  # vectors in the file
-            numbered=0,  # the next row number as an id
-            types={},
-        )
+        store.write_settings(**asdict(Settings(FORMAT, vectors=store.file.name)))
         yield
         store.make_lookups()
         store.sql.execute("COMMIT")

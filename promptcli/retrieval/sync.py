@@ -248,7 +248,7 @@ class _Changes:
 
     def are_any(self, settings: Mapping[str, Any]) -> bool:
         """Return whether rows, files or settings change."""
-        lexical = self.store.settings["lexical"]
+        lexical = self.store.settings.lexical
         other_words = settings.get("lexical", lexical) != lexical
         return self._now != self._before or self._read_all or other_words
 
