@@ -268,8 +268,8 @@ def fit(
     from promptcli.training.fitting import fit_recipe
 
     with tasks_from(data_dir):
-        wanted = entry_of(recipe).recipe
-        where = recipe if isinstance(recipe, Choice) else Choice()
+        unfitted = entry_of(recipe).recipe
+        choice = recipe if isinstance(recipe, Choice) else Choice()
         pairs = None if select is None else development_task(select)
         source = "a list"
         if isinstance(on, str | Path):
@@ -277,15 +277,15 @@ def fit(
             on = fitting_sentences(source, text_field=text_field)
         else:
             on = list(check_texts(on))
-        if name is not None:  # errors in the others are reported first
+        if name is not None:  # errors in the other arguments are reported first
             open_registry().check_free(name, force=force)
         fitted = fit_recipe(
-            wanted,
+            unfitted,
             on,
             choose_by=pairs,
             source=source,
-            device=device or where.device,
-            dtype=dtype or where.dtype or "stored",
+            device=device or choice.device,
+            dtype=dtype or choice.dtype or "stored",
         )
         if name is not None:
             register(fitted.encoder, name, force=force, **fitted.provenance)

@@ -87,8 +87,8 @@ def fit_recipe(
     """
     if choose_by is not None:
         _check_selection(recipe, choose_by)
-    planned = _plan(recipe)
-    if not planned and choose_by is None:
+    fits = _fits_of(recipe)
+    if not fits and choose_by is None:
         parts = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
         raise UsageError(f"the recipe has nothing to fit ({parts}); allowed: {', '.join(FITS)}")
     texts = [sentence for sentence in sentences if sentence.strip()]
@@ -100,16 +100,17 @@ def fit_recipe(
     def build(part: Recipe) -> TorchEncoder:
         return build_encoder(part, tensors=tensors, backbone=backbone, **options)
 
-    for name, before in planned:
-        encoder = build(before)
+    for name, earlier in fits:
+        encoder = build(earlier)
         backbone = encoder.backbone
         with stage(f"fit {name}", len(texts)) as advance:
             tensors |= FITS[name](encoder, texts, advance)
     if choose_by is not None:
-        before = recipe.replace(transforms=recipe.transforms[:-1])
-        selection = _select(build(before), recipe.transforms[-1], choose_by, tensors)
+        *earlier_transforms, last = recipe.transforms
+        encoder = build(recipe.replace(transforms=tuple(earlier_transforms)))
+        selection = _select(encoder, last, choose_by, tensors)
         provenance["selected_on"] = selection
-        recipe = recipe.replace(transforms=(*before.transforms, selection["chosen"]))
+        recipe = recipe.replace(transforms=(*earlier_transforms, selection["chosen"]))
     return FittedRecipe(build(recipe), provenance)
 
 
@@ -135,31 +136,32 @@ def _check_selection(recipe: Recipe, task: STSTask) -> None:
 
 
 def _select(
-    before: TorchEncoder,
+    encoder: TorchEncoder,
     name: str,
     task: STSTask,
     tensors: Mapping[str, Tensor],
 ) -> dict[str, Any]:
     """Score every candidate of a transform on development pairs, Spearman x 100.
 
-    ``before`` is the encoder without the transform. The returned document is JSON-ready.
+    The ``encoder`` lacks the transform. The returned document is JSON-ready.
     """
     pairs = task.pairs()
-    rows = row_of_sentences([task])
-    with stage("select", len(rows)) as advance:
-        vectors = torch.from_numpy(before.encode(list(rows), progress=advance)).to(before.device)
-    first = [rows[sentence] for sentence in pairs.first]
-    second = [rows[sentence] for sentence in pairs.second]
+    row_of = row_of_sentences([task])
+    with stage("select", len(row_of)) as advance:
+        encoded = encoder.encode(list(row_of), progress=advance)
+    vectors = torch.from_numpy(encoded).to(encoder.device)
+    first = [row_of[sentence] for sentence in pairs.first]
+    second = [row_of[sentence] for sentence in pairs.second]
     specs = ["none", *CANDIDATES[name](vectors.size(1))]
     cosines = []
     for spec in specs:
         transformed = vectors
-        tried = [] if spec == "none" else [parse_transform(spec)]
-        for transform in build_transforms(tried, before.backbone, tensors):
+        transforms = [] if spec == "none" else [parse_transform(spec)]
+        for transform in build_transforms(transforms, encoder.backbone, tensors):
             for _, step in transform.stages:
                 transformed = step(transformed)
-        numbers = transformed.cpu().numpy()
-        cosines.append(statistics.cosine(numbers[first], numbers[second]))
+        on_host = transformed.cpu().numpy()
+        cosines.append(statistics.cosine(on_host[first], on_host[second]))
     intervals = statistics.bootstrap_intervals(np.stack(cosines), pairs.gold)
     values = [100 * statistics.spearman(row, pairs.gold) for row in cosines]
     without, *candidates = (
@@ -238,17 +240,17 @@ FITS: dict[str, Fit] = {
 }
 
 
-def _plan(recipe: Recipe) -> list[tuple[str, Recipe]]:
+def _fits_of(recipe: Recipe) -> list[tuple[str, Recipe]]:
     """Return the names of the fits of a recipe in order, each with the recipe of the steps before
     it.
     """
     parts = recipe.parts
-    planned = []
+    fits = []
     weights = str(parts.pooling.weights[0])
     if len(parts.pooling.weights) == 1 and weights in FITS:
         average = f"{parts.pooling.states}/avg"
-        planned.append((weights, recipe.replace(pooling=average, transforms=(), denoise="none")))
+        fits.append((weights, recipe.replace(pooling=average, transforms=(), denoise="none")))
     for place, transform in enumerate(parts.transforms):
         if transform.name in FITS:
-            planned.append((transform.name, recipe.replace(transforms=recipe.transforms[:place])))
-    return planned
+            fits.append((transform.name, recipe.replace(transforms=recipe.transforms[:place])))
+    return fits
