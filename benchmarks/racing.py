@@ -25,12 +25,13 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.data.senteval import tasks_from
 from promptcli.data.training_data import development_task
 from promptcli.evaluation import statistics
-from promptcli.select.racing import TemplateScorer, race
 from promptcli.select.template_search import (
     PROTOCOL,
+    TemplateScorer,
     draw,
     grammar_templates,
     published_templates,
+    race,
 )
 
 

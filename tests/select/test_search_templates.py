@@ -22,10 +22,14 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import score_encoders
 from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.select import racing, template_search
-from promptcli.select.racing import TemplateScorer
+from promptcli.select import template_search
 from promptcli.select.search import Ranked
-from promptcli.select.template_search import PROTOCOL, demonstrations, search_greedily
+from promptcli.select.template_search import (
+    PROTOCOL,
+    TemplateScorer,
+    demonstrations,
+    search_greedily,
+)
 from promptcli.storage.cache import Cache
 from tests.comparing import gap, refusal
 from tests.select.pairs import EVERY_PAIR
@@ -85,7 +89,7 @@ def test_a_template_has_the_figure_that_eval_prints(family, changes, tiny_backbo
 
 
 def test_cosines_of_a_subset_are_those_of_the_whole(tiny_backbone, task, monkeypatch):
-    monkeypatch.setattr(racing, "_SMALL_BATCH", 2)
+    monkeypatch.setattr(template_search, "_SMALL_BATCH", 2)
     scorer = TemplateScorer(tiny_backbone("roberta"), task, PROTOCOL)
     whole = scorer.cosines(TEXTS[1])
     before = scorer.encoded
@@ -156,7 +160,7 @@ class Table:
         return scored
 
     def run(self, templates=None, **options):
-        return racing.race(templates or self.templates, self, **options)
+        return template_search.race(templates or self.templates, self, **options)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -190,14 +194,17 @@ def test_a_race_accounts_for_every_pair_and_ends_on_all(number, size):
 
 def test_every_beginning_of_the_order_spreads_over_the_gold_scores():
     gold = np.random.default_rng(1).integers(0, 26, 1500) / 5
-    order = racing.spread_order(gold, 7)
-    assert sorted(order) == list(range(1500)) and (order == racing.spread_order(gold, 7)).all()
-    assert (order != racing.spread_order(gold, 8)).any()
+    order = template_search.spread_order(gold, 7)
+    assert (
+        sorted(order) == list(range(1500))
+        and (order == template_search.spread_order(gold, 7)).all()
+    )
+    assert (order != template_search.spread_order(gold, 8)).any()
     for size in (64, 128, 333):
         expected = np.quantile(gold, (np.arange(size) + 0.5) / size)
         assert np.abs(np.sort(gold[order[:size]]) - expected).mean() < 0.1
     for small in (2, 3, 5):
-        assert sorted(racing.spread_order(gold[:small], 0)) == list(range(small))
+        assert sorted(template_search.spread_order(gold[:small], 0)) == list(range(small))
 
 
 # --- greedy ---
