@@ -1,7 +1,7 @@
 """Texts longer than a model's window, split at the ends of paragraphs and sentences."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from semantic_text_splitter import TextSplitter
@@ -45,39 +45,31 @@ class Splitter:
         return [part for _, part in self.parts_at(text)]
 
     def parts_at(self, text: str, begin: str = "") -> list[tuple[int, str]]:
-        """Return the parts of a text, in order, and where each starts.
+        """Return the parts of a text with their starts, in order.
 
-        Each fits the window after the text ``begin``.
+        Each part fits the window behind the text ``begin``.
         """
-        whole = f"{begin}{text}"
-        size = len(whole.encode("utf-8", "replace")) + _ADDED
+        joined = f"{begin}{text}"
+        size = len(joined.encode("utf-8", "replace")) + _ADDED
         longest = max(each.template.most_tokens(size) for each in self._encoders)
         # a token has a byte or more
-        if longest <= self.window or self._tokens(whole) <= self.window:
+        if longest <= self.window or self._tokens(joined) <= self.window:
             return [(0, text)]
         splitter = TextSplitter.from_callback(
             lambda part: self._tokens(f"{begin}{part}"), self.window
         )
         return splitter.chunk_indices(text)
 
-    def rows(
-        self, ids: Sequence[int | str], texts: Sequence[str]
-    ) -> tuple[list[str], list[str], list[int]]:
-        """Return the ids and texts of all parts, and the row number of each."""
-        check_whole(ids)
-        names, parts, rows = list[str](), list[str](), list[int]()
-        for row, (name, text) in enumerate(zip(map(str, ids), texts, strict=True)):
-            split = self.parts(text)
-            numbered = [f"{name}#{part}" for part in range(1, len(split) + 1)]
-            names += numbered if len(split) > 1 else [name]
-            parts += split
-            rows += [row] * len(split)
-        return names, parts, rows
-
     def batches(self, batches: "Iterable[RowBatch]") -> "Iterator[RowBatch]":
-        """Yield the parts of batches of sentences, whose ids are texts."""
+        """Yield the parts of batches of sentences; the second part of row 7 has the id ``7#2``."""
         for batch in batches:
-            ids, texts, _ = self.rows(batch[ID], batch[TEXT])
+            check_whole(batch[ID])
+            ids, texts = list[str](), list[str]()
+            for name, text in zip(map(str, batch[ID]), batch[TEXT], strict=True):
+                parts = self.parts(text)
+                numbered = [f"{name}#{number}" for number in range(1, len(parts) + 1)]
+                ids += numbered if len(parts) > 1 else [name]
+                texts += parts
             yield {ID: ids, TEXT: texts}
 
     def _tokens(self, text: str) -> int:
