@@ -127,10 +127,10 @@ def place_of(hit: Hit) -> tuple[int, int]:
     return int(place[1]), int(place[2] or place[1])
 
 
-def texts_of(file: str, csv: dict[str, str] | None, *, skip_bad: bool) -> list[str]:
-    """Return all lines of a text file, or the texts of a table, "" for an unreadable row."""
+def texts_of(file: str, csv: dict[str, str] | None) -> list[str]:
+    """Return all lines of a searched text, or the texts of a table, "" for an unreadable row."""
     texts = list[str]()
-    with open_rows(file, ColumnChoice(remedy=""), csv=csv, skip_bad=skip_bad) as source:
+    with open_rows(file, ColumnChoice(remedy=""), csv=csv, again=True) as source:
         for number, (text, *_) in source.numbered():
             texts += [""] * (number - len(texts))
             texts.append(text)

@@ -82,7 +82,7 @@ def search_files(
         explain=explain,
     )
     shown = {str(hit.file) for hit in hits} if context else ()
-    lines = {file: texts_of(file, csv_options(csv), skip_bad=skip_bad) for file in shown}
+    lines = {file: texts_of(file, csv_options(csv)) for file in shown}
     for hit in hits:
         printer.line(hit, place_of(hit), lines.get(str(hit.file), []), context)
         if context and printer.format == "table":
