@@ -14,13 +14,13 @@ from .evaluation import task_sentences as task_sentences
 from .evaluation.evaluator import compare as compare
 from .models.cosines import similarity as similarity
 from .models.exporting import export as export
-from .models.exporting import save as save
 from .models.hub import pull as pull
 from .models.hub import push as push
 from .models.importing import import_model as import_model
 from .models.loading import list_models as list_models
 from .models.loading import load as load
 from .models.loading import register as register
+from .models.saving import save as save
 from .plugins.analyze import analyze as analyze
 from .plugins.domain.adapting import adapt as adapt
 from .plugins.domain.choosing import choose as choose

@@ -13,7 +13,7 @@ from promptcli.models.entries import Entry
 from tests.fake_encoder import FakeEncoder
 
 # each takes the functions that are replaced below when it is first imported
-for _name in ("cosines", "exporting", "hub", "importing"):
+for _name in ("cosines", "exporting", "hub", "importing", "saving"):
     importlib.import_module(f"promptcli.models.{_name}")
 
 TEXT = "one\n\nthree is here\nfour\n"

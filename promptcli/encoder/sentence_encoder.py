@@ -520,7 +520,7 @@ class Encoder(abc.ABC):
 
         See ``promptcli.save``.
         """
-        from promptcli.models.exporting import save
+        from promptcli.models.saving import save
 
         save(self, folder, force=force)
 

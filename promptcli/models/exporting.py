@@ -1,20 +1,15 @@
-"""Write an encoder to a folder: for ``load`` and sentence-transformers, as standard modules or else
-as one module that calls promptcli; and for other programs, by a table of targets.
-"""
+"""Write an encoder for another program, by a table of targets, and compare the vectors of both."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from promptcli.backbones.adapter_files import ADAPTER_WEIGHTS, PREFIX_TUNING
 from promptcli.backbones.backbone_files import (
-    is_tokenizer_file,
     save_tokenizer,
     save_weights,
     tokenizer_definition,
@@ -22,164 +17,35 @@ from promptcli.backbones.backbone_files import (
 )
 from promptcli.backbones.checking import opening
 from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
-from promptcli.backbones.model_folder import (
-    ADAPTER_CONFIG,
-    CONFIG,
-    OWN_TOKENIZER,
-    WEIGHTS,
-    ModelFolder,
-    own_tokenizer,
-    weights_digest,
-)
-from promptcli.backbones.names import is_hub_id, words_only
+from promptcli.backbones.model_folder import ADAPTER_CONFIG, CONFIG, WEIGHTS, ModelFolder
+from promptcli.backbones.names import is_hub_id
 from promptcli.backbones.tokenizer_files import TOKENIZER
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
-from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError, look_up, missing_libraries
 from promptcli.extensions import Table
 from promptcli.models import parity
 from promptcli.models.card import publishable, write_card
 from promptcli.models.entries import (
-    BACKBONE,
     MODEL_MANIFEST,
     TENSORS,
     Entry,
     with_backbone,
-    write_entry,
     write_manifest,
 )
 from promptcli.models.foreign_formats import read_model
-from promptcli.models.loading import Model, entry_from, entry_of, open_model
+from promptcli.models.loading import Model, entry_of, open_model
+from promptcli.models.saving import open_exact, save_encoder, tensors_outside_backbone
 from promptcli.models.sentence_transformers_format import (
     Exported,
     InexactError,
     count_tokens,
     static_table,
-    write_modules,
     write_static,
 )
 from promptcli.notes import without_network
-from promptcli.storage.files import atomic_folder, delete, list_files
+from promptcli.storage.files import atomic_folder, list_files
 from promptcli.storage.tensors import save_tensors
-
-
-def save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
-    """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or
-    not at all.
-
-    Args:
-        encoder: Any encoder.
-        folder: The folder to make.
-        force: Replace an encoder in it.
-
-    Raises:
-        UsageError: The folder exists.
-    """
-    target = Path(folder)
-    entry = entry_from(encoder, target.name)
-    with atomic_folder(target, marker=MODEL_MANIFEST, force=force) as temporary:
-        save_encoder(entry, open_model(encoder), temporary)
-        use = f'import promptcli as pc\n\nvectors = pc.load("{target.name}").encode(sentences)'
-        write_card(temporary, entry, encoder.recipe, use=use)
-
-
-def save_encoder(
-    entry: Entry,
-    encoder: TorchEncoder,
-    folder: Path,
-    *,
-    named_backbone: str | None = None,
-    target: str | None = None,
-) -> tuple[str | None, tuple[str, ...]]:
-    """Write an encoder into an empty folder; one below float32 is rebuilt from its entry.
-
-    Args:
-        entry: The encoder's entry.
-        encoder: The encoder.
-        folder: The folder.
-        named_backbone: Name of a backbone that is not included; None: it is included.
-        target: ``to`` of ``export``.
-
-    Returns:
-        Why modules of sentence-transformers cannot express the recipe (None: they can), and how the
-        vectors of the modules differ.
-    """
-    if encoder.backbone.dtype != torch.float32:
-        encoder = open_model(entry, device="cpu", dtype="float32")
-    check_shareable(encoder)
-    backbone = encoder.backbone
-    source = ModelFolder(backbone.name, backbone.folder)
-    tensors = encoder.tensors()
-    #: hashes of an unchanged backbone's weights as written here and as loaded
-    hashes: dict[str, str] = {}
-    notes: tuple[str, ...] = ()
-    reason: str | None = None
-    if named_backbone is not None:
-        place = named_backbone
-        reason = f"the backbone {named_backbone} is not included"
-    else:
-        try:
-            notes = write_modules(encoder, folder)
-        except InexactError as error:
-            place = BACKBONE
-            reason = str(error)
-            for path in folder.iterdir():
-                delete(path)
-            copy_backbone(source, folder / BACKBONE, weights=not backbone.merged)
-            if backbone.merged:
-                save_weights(backbone, folder / BACKBONE)
-        else:
-            place = "."
-            copy_backbone(source, folder / OWN_TOKENIZER, weights=False)
-            if not (tuned_weights(tensors) or backbone.merged):
-                loaded = backbone.provenance.weights_sha256
-                hashes = {"written": weights_digest(folder), "weights": loaded}
-            tensors = tensors_outside_backbone(encoder)
-    transfer = entry.transfer and TorchEncoder(entry.transfer, backbone, encoder.tensors()).recipe
-    # the encoder's recipes have every name written out
-    entry = publishable(
-        with_backbone(replace(entry, recipe=encoder.recipe, transfer=transfer), place)
-    )
-    entry = replace(entry, tensors=tensors, fingerprint=encoder.fingerprint)
-    write_entry(folder, replace(entry, target=target, backbone=hashes))
-    return reason, notes
-
-
-def check_shareable(encoder: TorchEncoder) -> None:
-    """Refuse to export weights that a link in the backbone's folder takes from elsewhere on this
-    machine.
-    """
-    backbone = encoder.backbone
-    if not words_only(backbone.name):
-        folder = ModelFolder(backbone.name, backbone.folder)
-        folder.check_links(folder.path.glob("*.safetensors"))
-
-
-def tensors_outside_backbone(encoder: TorchEncoder) -> dict[str, Tensor]:
-    """Return an encoder's tensors outside the backbone."""
-    return {
-        name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)
-    }
-
-
-def copy_backbone(source: ModelFolder, target: Path, *, weights: bool = True) -> None:
-    """Copy the tokenizer of a backbone's folder, and with ``weights`` also its configuration and
-    weights.
-    """
-    if words_only(source.name):
-        raise UsageError("word vectors are a file: share it, and use it with the model static-avg")
-    files = list(filter(is_tokenizer_file, own_tokenizer(source.path).iterdir()))
-    if weights:
-        for path in source.path.iterdir():
-            is_weights = path.match("*.safetensors*") and path.name != TENSORS
-            if is_weights or path.name in (CONFIG, ADAPTER_CONFIG):
-                files.append(path)
-    source.check_links(files)
-    target.mkdir()
-    for path in files:
-        shutil.copyfile(path, target / path.name)
 
 
 def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
@@ -469,17 +335,3 @@ def export(
         size = sum(file.size for file in list_files(new).values())
     load = exported.load.replace("FOLDER", str(path))
     return replace(exported, load=load, target=to, folder=path, bytes=size)
-
-
-def open_exact(entry: Entry) -> TorchEncoder:
-    """Return an entry's encoder in float32 on the CPU, on its original backbone."""
-    encoder = open_model(entry, device="cpu", dtype="float32")
-    stored = entry.provenance.get("weights_sha256")
-    loaded = encoder.backbone.provenance.weights_sha256
-    if entry.tensors and stored and stored != loaded:
-        weights = f"{entry.recipe.backbone!r} (sha256 {str(stored)[:12]}, now {loaded[:12]})"
-        raise UsageError(
-            f"model {entry.name!r} was made with other weights of {weights}; restore those"
-        )
-    check_shareable(encoder)
-    return encoder

@@ -32,9 +32,9 @@ from promptcli.models.entries import (
     Entry,
     read_manifest,
 )
-from promptcli.models.exporting import open_exact, save_encoder
 from promptcli.models.foreign_formats import MODEL_SETTINGS, MODULE_SETTINGS, read_model
 from promptcli.models.loading import Model, entry_from, entry_of, open_registry
+from promptcli.models.saving import open_exact, save_encoder
 from promptcli.notes import bars_shown, is_offline, note
 from promptcli.storage.files import list_files, temporary_folder
 

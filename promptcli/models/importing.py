@@ -13,10 +13,10 @@ from promptcli.backbones.convert import convert_apart
 from promptcli.backbones.model_folder import ADAPTER_CONFIG, FOLDER_FILES, ModelFolder, locate
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
-from promptcli.models.exporting import copy_backbone
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.loading import entry_from, open_model, open_registry
 from promptcli.models.parity import PROBES
+from promptcli.models.saving import copy_backbone
 from promptcli.notes import note, without_network
 from promptcli.storage.files import is_below
 

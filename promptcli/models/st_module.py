@@ -10,9 +10,9 @@ from sentence_transformers.sentence_transformer.modules import InputModule
 
 from promptcli.backbones.model_folder import ModelFolder
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.models.exporting import save_encoder
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.loading import entry_from, open_model
+from promptcli.models.saving import save_encoder
 
 
 class PromptcliModule(InputModule):  # type: ignore[misc]

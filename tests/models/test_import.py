@@ -17,10 +17,10 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.model_folder import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError
-from promptcli.models.exporting import save
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.importing import import_model
 from promptcli.models.loading import open_model
+from promptcli.models.saving import save
 from promptcli.notes import without_network
 from promptcli.recipe import Recipe
 from tests.comparing import refusal
