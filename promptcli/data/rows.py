@@ -264,9 +264,9 @@ def rows_of(
         taken = {*chosen.values(), *({TEXT} if "," in chosen.get(TEXT, "") else ())}
         others = [column for column in table.header if column not in taken]
         for column, kind in _types(table, others, cells).items():
-            held = renamed(column, chosen)
-            types[held] = kind
-            columns[held] = _Column([column], functools.partial(cells.value, kind))
+            key = name_in_batch(column, chosen)
+            types[key] = kind
+            columns[key] = _Column([column], functools.partial(cells.value, kind))
     bad.forget()  # they are counted when they are read
     batches = _batches(table, name, columns, bad, start)
     return Rows(name, chosen, batches, types=types)
@@ -284,7 +284,7 @@ def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str
     return {name: type_of(of_column) for name, of_column in kinds.items()}
 
 
-def renamed(column: str, columns: ColumnNames) -> str:
+def name_in_batch(column: str, columns: ColumnNames) -> str:
     """Return the name of an extra column in a batch; a name that the batch has gets a suffix."""
     return f"{column}.1" if column in (*columns, ID, ROW) else column
 
@@ -307,7 +307,7 @@ def _batches(
     for numbers, block in _blocks(rows_from):
         cells = dict(zip(wanted, zip(*block, strict=True), strict=True))
         wrong = dict[int, str]()
-        batch: RowBatch = {held: column.values(cells, wrong) for held, column in columns.items()}
+        batch: RowBatch = {key: column.values(cells, wrong) for key, column in columns.items()}
         rows, lines = zip(*numbers, strict=True)
         batch = {ROW: rows, ID: rows} | batch
         for place in sorted(wrong):
@@ -315,7 +315,7 @@ def _batches(
         if wrong:
             left_out += len(wrong)
             kept = [place not in wrong for place in range(len(block))]
-            batch = {held: [*itertools.compress(batch[held], kept)] for held in batch}
+            batch = {key: [*itertools.compress(batch[key], kept)] for key in batch}
         if len(wrong) < len(block):
             yield batch
     bad.tell(name, "made blank" if table.blanks_bad_rows else "left out")

@@ -35,7 +35,7 @@ from promptcli.data.layouts import (
     ColumnNames,
     layout_of_width,
 )
-from promptcli.data.rows import open_rows, renamed, rows_of
+from promptcli.data.rows import name_in_batch, open_rows, rows_of
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.tables import ColumnTable
 from promptcli.data.task_table import DEMO_TASK, TASKS, TaskName
@@ -327,8 +327,8 @@ def sentences_with_column(
     fields = ColumnChoice(text=text_field, id=NONE, cells=True)
     sentences, cells = list[str](), list[str]()
     with open_rows(path, fields) as rows:
-        held = renamed(column, rows.columns)
-        if held not in rows.types:
+        key = name_in_batch(column, rows.columns)
+        if key not in rows.types:
             names = [ID if name == f"{ID}.1" else name for name in rows.types]
             raise UsageError(
                 f"{path} has no column {column!r} beside its sentences; it has"
@@ -337,7 +337,7 @@ def sentences_with_column(
             )
         for batch in rows:
             sentences += batch[TEXT]
-            cells += ["" if cell is None else cell_text(cell) for cell in batch[held]]
+            cells += ["" if cell is None else cell_text(cell) for cell in batch[key]]
     return sentences, cells
 
 
