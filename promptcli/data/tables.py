@@ -198,11 +198,7 @@ class CsvTable(RowTable):
                 bad.add(self._text.name, "line", number, reason, lines=lines, parameter="csv")
 
     def _find_delimiter(self) -> str:
-        """Return the only delimiter in the first line that is not empty.
-
-        A line without one names a single column; refuse it if the rows below have several.
-        """
-        name = self._text.name
+        """Return the only delimiter in the line of names; a line without one names one column."""
         if extension_of(self._text.path)[0] == ".tsv":
             return "\t"
         first = next(filter(str.strip, self._lines()), "")
@@ -210,23 +206,29 @@ class CsvTable(RowTable):
         if len(signs) > 1:
             listed = " or ".join(f"delim={sign}".replace("\t", "tab") for sign in signs)
             problem = "several signs may separate its cells"
-            raise UsageError(f"{name}: {problem}; give {listed}", parameter="csv")
+            raise UsageError(f"{self._text.name}: {problem}; give {listed}", parameter="csv")
         if signs:
             return signs[0]
         for sign in DELIMITERS:
-            records = self._records(sign, BadRows(skip=True), _LOOKED_AT**2)
-            filled = (row for _, row in records if row)
-            found = [len(row) for row in itertools.islice(filled, _LOOKED_AT)]
-            widest = max(found, default=1)
-            line = found.index(widest) if found else 0
-            if widest > 1 and len(set(found[line:])) == 1 and (widest > 2 or sign != ","):
-                raise UsageError(
-                    f"{name}: line 1 has one column and the row below {line} has {widest},"
-                    f" separated by {sign!r}; if lines above the names are a title, give"
-                    f" skip={self._skip + line}",
-                    parameter="csv",
-                )
+            self._check_single_column(sign)
         return ","
+
+    def _check_single_column(self, sign: str) -> None:
+        """Refuse a first line of one column if ``sign`` separates the rows below: it is a title."""
+        records = self._records(sign, BadRows(skip=True), _LOOKED_AT**2)
+        filled = (row for _, row in records if row)
+        widths = [len(row) for row in itertools.islice(filled, _LOOKED_AT)]
+        widest = max(widths, default=1)
+        if widest < 2 or (widest == 2 and sign == ","):  # a sentence may have a comma
+            return
+        line = widths.index(widest)
+        if len(set(widths[line:])) == 1:
+            raise UsageError(
+                f"{self._text.name}: line 1 has one column and the row below {line} has {widest},"
+                f" separated by {sign!r}; if lines above the names are a title, give"
+                f" skip={self._skip + line}",
+                parameter="csv",
+            )
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         width = len(self.header)
