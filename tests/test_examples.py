@@ -30,7 +30,7 @@ def example(monkeypatch, capsys):
     return ran
 
 
-def test_search_notes(example, tmp_path):
+def test_search_notes_finds_the_passage_that_answers(example, tmp_path):
     (tmp_path / "house.md").write_text(
         "# House\n\nThe plumber fixed the leak under the kitchen sink.\n\nPaint the bedroom.\n"
     )
@@ -46,7 +46,7 @@ def test_search_notes(example, tmp_path):
     )
 
 
-def test_near_duplicates(example, tmp_path):
+def test_near_duplicates_prints_each_text_once(example, tmp_path):
     moved, weather = "The meeting was moved to Monday.", "It will rain in the mountains."
     (tmp_path / "lines.txt").write_text(
         "\n".join([moved, weather, moved, "", "The meeting has been moved to Monday."])
@@ -54,7 +54,7 @@ def test_near_duplicates(example, tmp_path):
     assert example("near_duplicates.py", tmp_path / "lines.txt") == [moved, weather]
 
 
-def test_few_labels(example):
+def test_few_labels_tells_three_classes_apart(example):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     assert [line.split()[0] for line in example("few_labels.py")] == [
         "delivery",
@@ -63,7 +63,7 @@ def test_few_labels(example):
     ]
 
 
-def test_paper_table(example):
+def test_paper_table_ranks_ditto_above_static_vectors(example):
     _, *rows = example("paper_table.py")
     figures = {recipe: float(measured) for recipe, measured, *_ in map(str.split, rows)}
     assert len(figures) == 6 and figures["last-ditto"] > figures["static-avg"]

@@ -39,7 +39,7 @@ def scores(hits):
     return {hit["text"]: hit["score"] for hit in hits}
 
 
-def test_an_index_and_its_queries_on_the_command_line(run, folder, text, tmp_path):
+def test_documents_and_queries_have_their_prompts_on_the_command_line(run, folder, text, tmp_path):
     built = run("index", "build", text, "-o", tmp_path / "i", "-m", folder, "--dtype", "float32")
     assert built.err.startswith("documents begin with the model's prompt 'document': 'flowers : '")
     assert "'document': 'flowers : '" in run("index", "info", tmp_path / "i").out
@@ -106,7 +106,7 @@ def test_an_index_of_the_library_equals_sentence_transformers(folder, tmp_path):
             )
 
 
-def test_a_search_of_files(folder, text):
+def test_a_search_of_files_puts_both_prompts_in_front(folder, text):
     encoder = pc.load(folder, device="cpu", dtype="float32")
     lines = pc.search("A cat.", text, k=99, model=encoder, by="meaning")
     expected = cosines(
@@ -125,7 +125,7 @@ def test_a_search_of_files(folder, text):
         (None, "", ""),
     ],
 )
-def test_the_prompts_of_a_role_by_their_usual_names(
+def test_prompts_of_a_role_are_known_by_their_usual_names(
     bert_folder, tmp_path, notes, prompts, query, document
 ):
     encoder = pc.load(
@@ -138,7 +138,7 @@ def test_the_prompts_of_a_role_by_their_usual_names(
         assert len(notes) == bool(prompt)
 
 
-def test_retrieval_and_other_tasks(folder, tmp_path, notes):
+def test_retrieval_takes_both_prompts_and_other_tasks_none(folder, tmp_path, notes):
     rows = [(*SENTENCES[:2], 1), (*SENTENCES[2:4], 1), *(("", text, 0) for text in SENTENCES[4:])]
     path = tmp_path / "q.tsv"
     path.write_text(
@@ -166,7 +166,7 @@ def test_retrieval_and_other_tasks(folder, tmp_path, notes):
         ("Classification", None, ""),
     ],
 )
-def test_mteb_s_tasks(folder, kind, side, prompt):
+def test_mteb_s_tasks_have_their_prompts(folder, kind, side, prompt):
     encoder = pc.load(folder, device="cpu", dtype="float32")
     model = MtebEncoder(encoder, encoder.fingerprint, Label("m", "r"))
     task, role = SimpleNamespace(name="A task", type=kind), side and SimpleNamespace(value=side)

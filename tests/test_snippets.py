@@ -85,7 +85,7 @@ def prepared(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("page", "text"), CASES)
-def test_snippet(page, text, prepared, monkeypatch):
+def test_a_snippet_of_the_page_runs(page, text, prepared, monkeypatch):
     nodes = [
         node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)
     ]

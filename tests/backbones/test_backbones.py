@@ -250,7 +250,7 @@ def test_pickled_weights_are_refused(tmp_path):
         ("nobody/nothing-here", "not in the local cache"),
     ],
 )
-def test_names_without_a_model(name, message, here):
+def test_a_name_without_a_model_is_not_found(name, message, here):
     with without_network(), refusal(message, NotFoundError):
         load_backbone(name)
 

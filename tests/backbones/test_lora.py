@@ -209,7 +209,7 @@ def test_an_adapter_of_other_shapes():
         merge_lora("the adapter", model, {**tensors, ALPHA: torch.tensor(1.0)})
 
 
-def test_what_cannot_be_trained(tiny_folder, monkeypatch):
+def test_an_adapter_that_cannot_be_trained_is_refused(tiny_folder, monkeypatch):
     peft = pytest.importorskip("peft")
 
     def refuse(*_):

@@ -149,7 +149,7 @@ def test_torch_has_the_same_rows(tmp_path):
     np.testing.assert_allclose(encoder.on_torch().encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
 
 
-def test_saved_and_loaded(tmp_path):
+def test_a_saved_table_gives_the_same_vectors(tmp_path):
     packed_folder(tmp_path)
     encoder = load(tmp_path)
     encoder.save(tmp_path / "saved")

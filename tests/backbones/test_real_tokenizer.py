@@ -41,7 +41,7 @@ def test_spliced_ids_equal_the_filled_string(name, roberta, sentences):
         assert row == roberta(filled)["input_ids"]
 
 
-def test_the_published_layout(roberta):
+def test_a_prompt_has_the_published_layout(roberta):
     """4 tokens before the sentence, 4 behind it and 2 specials.
 
     The last token is "." without a blank.

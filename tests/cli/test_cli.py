@@ -249,7 +249,7 @@ def test_a_reader_that_closes_an_unbuffered_pipe_is_told_by_the_exit_code(tmp_pa
     ("word", "full", "code", "message"),
     [("templates", "stdout", 1, b"promptcli: disk full"), ("nosuch", "stderr", 2, b"")],
 )
-def test_full_streams(word, full, code, message):
+def test_a_full_stream_ends_with_its_own_code(word, full, code, message):
     with open("/dev/full", "w") as device:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, full: device}
         running = subprocess.Popen([sys.executable, "-m", "promptcli", word], **pipes)

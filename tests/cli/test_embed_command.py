@@ -58,7 +58,7 @@ def test_fields_of_a_table_are_texts_and_ids(run):
     assert (list(stored.ids), stored.texts) == (["k1", "k2"], ["one", "two"])
 
 
-def test_json_lines_on_stdout(run):
+def test_json_lines_go_to_stdout(run):
     code, out, err = run("embed", "a.txt", "-o", "-", "--normalize")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [(row["id"], row["text"]) for row in rows] == list(enumerate(ROWS))
@@ -158,7 +158,9 @@ def test_a_folder_of_parts_is_made_and_continued(run):
         (" ".join([*PARTS, "--shard 1 --workers 2"]), 2, "one part"),
     ],
 )
-def test_refusals(run, fake, line, code, message):
+def test_an_embedding_that_cannot_be_is_refused_before_a_model_is_opened(
+    run, fake, line, code, message
+):
     Path("folder").mkdir()
     Path("table.csv").write_text("id,text\n1,one\n")
     before = names()
@@ -197,7 +199,7 @@ def cosine(a, b):
     return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
 
-def test_similarity_of_two_sentences(run, fake):
+def test_similarity_of_two_sentences_is_their_cosine(run, fake):
     for sentence in ("a b", "x" * 5000, "1/2 or 3/4", ".", "Mr."):
         ran = run("similarity", sentence, "c d")
         assert ran[:2] == (0, f"{cosine(sentence, 'c d'):.4f}\n")
@@ -216,7 +218,7 @@ def test_a_blank_text_keeps_its_row_and_is_said_to_tell_nothing(run):
     assert "1 of 3 pairs" in ran.err
 
 
-def test_similarity_of_two_files(run):
+def test_similarity_of_two_files_is_that_of_each_row(run):
     Path("a.txt").write_text(TEXT)
     Path("b.jsonl").write_text("".join(json.dumps({"text": f"row {i}"}) + "\n" for i in range(4)))
     code, out, _ = run("similarity", "a.txt", "b.jsonl")
@@ -230,7 +232,7 @@ def test_similarity_of_two_files(run):
     ]
 
 
-def test_similarity_of_what_does_not_fit(run, fake):
+def test_similarity_of_what_does_not_fit_is_refused(run, fake):
     Path("a.txt").write_text(TEXT)
     Path("b.txt").write_text("one\n")
     Path("c.txt").write_bytes(b"1\n2\n3\n\xff\n")

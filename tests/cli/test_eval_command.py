@@ -306,7 +306,7 @@ def test_compare_in_the_table_of_all_recipes_and_without_the_changes(document, f
         (["--model", "whitening"], 2, "promptcli fit"),
     ],
 )
-def test_refusals(score, fake, entry, arguments, code, message):
+def test_an_evaluation_that_cannot_be_is_refused(score, fake, entry, arguments, code, message):
     refused(score(*arguments, "-q"), code, message)
 
 

@@ -432,7 +432,7 @@ def test_a_file_in_the_place_of_the_index(run, built, text, monkeypatch):
     refused(run("index", "search", "nowhere", "a long query " * 400), 3, "nowhere")
 
 
-def test_queries_from_a_column(run, built, text):
+def test_queries_may_be_a_column_of_a_table(run, built, text):
     table = text.with_name("q.csv")
     table.write_text("id,question\n1,A cat sleeps.\n2,A dog runs fast.\n")
     found = lines(run("index", "search", built, f"{table}:question", "-k", 1, "--json"))

@@ -50,7 +50,7 @@ def test_a_damaged_entry_is_said_and_the_others_are_listed(run, registry, home):
     assert recipe.name in refused(run("models", "show", "white"), 4)
 
 
-def test_show(run, registry):
+def test_show_prints_an_entry_and_its_json(run, registry):
     shown = run("models", "show", "white").out
     for text in ("white", "whitening", "on", "demo", "71.5", "saved", "tensors"):
         assert text in shown
@@ -74,7 +74,7 @@ def test_show_fits_a_screen_and_all_shows_the_rest(run):
     assert "sha256" in rest and "learning_rate" in rest
 
 
-def test_remove(run, registry):
+def test_remove_deletes_an_entry_that_is_there(run, registry):
     ran = run("models", "remove", "white")
     assert (ran.code, ran.out) == (0, "") and "white" in ran.err
     assert registry.names() == list(SHIPPED_MODELS)
@@ -93,7 +93,7 @@ def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, s
     assert registry.names() == [*SHIPPED_MODELS, "white"]
 
 
-def test_recipes(run, home):
+def test_recipes_are_listed_with_what_they_are(run, home):
     heads, *rows = run("models", "list", "--recipes").out.splitlines()
     assert heads.split()[0] == "name" and [row.split()[0] for row in rows] == list(LISTED)
     assert {"prompteol", "cot+knowledge"} < {*LISTED} < {*RECIPES}

@@ -22,7 +22,7 @@ def check(run, tiny_folder):
     return call
 
 
-def test_list_and_show(run):
+def test_templates_are_listed_and_shown(run):
     ran = run("templates")
     assert ran.code == 0 and MANUAL in ran.out
     listed = run("templates", "--json").json["templates"]
@@ -70,7 +70,7 @@ def test_check_of_a_causal_model_reads_the_last_token(check):
         (["[X] [MASK]", "--sentence", " "], 2, "empty"),
     ],
 )
-def test_refusals(arguments, code, message, run, bert_folder):
+def test_wrong_templates_are_refused(arguments, code, message, run, bert_folder):
     refused(run("templates", "--backbone", bert_folder, *arguments), code, message)
 
 

@@ -56,7 +56,7 @@ HEADER = "sentence1,sentence2,score\n"
         ("a.txt", "one\ntwo\n", "give a table with the columns sentence1"),
     ],
 )
-def test_files_that_are_not_a_task(name, text, message, tmp_path):
+def test_files_that_are_not_a_task_are_refused(name, text, message, tmp_path):
     path = write(tmp_path, name, text)
     with refusal(message) as caught:
         development_task(str(path))

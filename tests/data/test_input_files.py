@@ -97,7 +97,7 @@ def test_ranges_of_rows_that_are_left_out(tmp_path):
     assert [row for part in parts for row in part] == wanted
 
 
-def test_what_names_stand_for(here):
+def test_names_with_stars_and_folders_are_their_files(here):
     (here / "set" / "_hidden").mkdir(parents=True)
     (here / "empty").mkdir()
     for name in ("b.txt", "a.txt", "set/2.parquet", "set/1.parquet", "set/_hidden/3.parquet"):
@@ -128,7 +128,7 @@ def test_a_changed_file_is_found_and_a_copied_one_is_not_blamed(tmp_path):
         check_same_files([file], [str(path), str(path)], "it")
 
 
-def test_file_systems_of_fsspec():
+def test_files_are_read_from_file_systems_of_fsspec():
     with fsspec.open("memory://shards/a.txt", "wb") as file:
         file.write(b"one\ntwo\n")
     names = find_inputs(["memory://shards/*.txt"])

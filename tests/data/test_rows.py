@@ -45,11 +45,11 @@ ODD = "a\u2028b\u2029c\x0bd\x0ce\x1cf\x85g\rh"
         ("a.ndjson", '{"id": 1, "content": "one"}', [("1", "one")]),
     ],
 )
-def test_what_is_read(name, content, expected, tmp_path):
+def test_texts_are_read_as_they_stand_in_the_file(name, content, expected, tmp_path):
     assert read(write(tmp_path, name, content)) == expected
 
 
-def test_a_line_of_a_megabyte(tmp_path):
+def test_a_line_of_a_megabyte_is_read(tmp_path):
     long = "word " * 200_000
     assert texts(write(tmp_path, "a.txt", f"one\n{long}\nthree")) == ["one", long, "three"]
     assert texts(write(tmp_path, "a.csv", f"text\none\n{long}\nthree\n")) == ["one", long, "three"]
@@ -69,7 +69,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monk
     )
 
 
-def test_missing_files_and_folders(tmp_path):
+def test_missing_files_and_folders_are_refused(tmp_path):
     for name in ("none.txt", "none.parquet"):
         assert_unreadable(tmp_path / name, name, "No such file", error=NotFoundError)
     assert_unreadable(tmp_path / ("x" * 300), "too long", error=NotFoundError)
@@ -135,7 +135,7 @@ def test_malformed_files_are_named_with_line_and_cure(tmp_path, name, content, p
     assert_unreadable(write(tmp_path, name, content), *parts)
 
 
-def test_damaged_gzip(tmp_path):
+def test_damaged_gzip_is_refused(tmp_path):
     sound = gzip.compress("".join(f"line {i}\n" for i in range(5000)).encode())
     damaged = {
         "cut": sound[:-20],
@@ -203,7 +203,7 @@ def test_windows_have_at_most_so_many_rows_and_end_when_full(rows, size, lengths
     assert [text for batch in found for text in batch["text"]] == lines
 
 
-def test_parquet(tmp_path):
+def test_parquet_is_read_in_batches_of_any_text_type(tmp_path):
     many = [f"sentence {i}" for i in range(10_000)]
     path = write_parquet(
         tmp_path,
@@ -228,7 +228,7 @@ def test_a_missing_text_is_a_blank_row(tmp_path):
     assert texts(path) == ["a", ""]
 
 
-def test_wrong_parquet(tmp_path):
+def test_wrong_parquet_is_refused(tmp_path):
     for columns, *parts in (
         ({"text": [1, 2]}, "row 1", "'text' is 1"),
         ({"a": [1], "b": ["x"]}, "text_field", "columns: a, b"),

@@ -129,7 +129,7 @@ def test_labels_that_cannot_be_learned_from(text, message, tmp_path):
         read_examples(tmp_path / "nli.tsv", [LABELLED_PAIRS])
 
 
-def test_examples_from_memory():
+def test_examples_may_come_from_memory():
     assert examples_of([first for first, _, _ in ROWS]).columns == COLUMNS[:1]
     assert examples_of([row[:2] for row in ROWS]).layout == PAIRS
     assert examples_of(ROWS).layout == TRIPLETS

@@ -50,7 +50,7 @@ def test_one_changed_byte_is_found(embedded):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"dim": 8, "output": 1}', "\udc80"])
-def test_damaged_manifest(embedded, text):
+def test_a_damaged_manifest_is_refused(embedded, text):
     manifest_path(embedded).write_bytes(text.encode(errors="surrogateescape"))
     with refusal(r"manifest\.json", CheckFailedError):
         read_vectors(embedded)
@@ -63,7 +63,7 @@ def test_a_file_cut_off_without_a_manifest(embedded):
         read_vectors(embedded)
 
 
-def test_missing_and_unknown_files(tmp_path):
+def test_missing_and_unknown_files_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "d.npy").mkdir()
     for name, error in (("none.npy", NotFoundError), ("a.txt", UsageError), ("d.npy", UsageError)):
@@ -86,7 +86,7 @@ def test_other_floats_become_float32(tmp_path, dtype):
     "array",
     [np.zeros(3), np.zeros((2, 3), int), np.zeros((0, 3)), np.float32(1), np.zeros((1, 2, 3))],
 )
-def test_wrong_shapes(tmp_path, array):
+def test_wrong_shapes_are_refused(tmp_path, array):
     np.save(tmp_path / "v.npy", array)
     with refusal("of shape"):
         read_vectors(tmp_path / "v.npy")
@@ -100,7 +100,7 @@ def test_pickles_are_not_loaded(tmp_path):
             read_vectors(tmp_path / name)
 
 
-def test_foreign_parquet(tmp_path):
+def test_parquet_of_other_programs_is_read(tmp_path):
     path = tmp_path / "v.parquet"
     # list<double>
     pq.write_table(pa.table({"id": [7, 9], "embedding": [[1.0, 2.0], [3.0, 4.0]]}), path)
@@ -173,7 +173,7 @@ def test_what_is_written_is_read(tmp_path, kind, parts):
     assert holds_vectors(tmp_path / f"v{kind}")
 
 
-def test_ids_of_text(tmp_path):
+def test_ids_may_be_texts(tmp_path):
     path = write(tmp_path / "v.parquet", batch(TEXTS, "abcde"), matrix(5))
     assert read_vectors(path).ids == list("abcde")
 
@@ -197,7 +197,7 @@ def test_npy_is_numpys_own_and_mapped(tmp_path):
     assert isinstance(read_vectors(path).matrix, np.memmap)
 
 
-def test_parquet_columns(tmp_path):
+def test_parquet_has_ids_texts_and_vectors(tmp_path):
     path = write(tmp_path / "v.parquet", batch(TEXTS), matrix(5))
     schema = pq.read_schema(path)
     assert schema.field("embedding").type == pa.list_(pa.float32(), 3)

@@ -53,7 +53,7 @@ def opened(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_column_more(kind):
+def test_a_data_set_gets_one_column_more(kind):
     make, wanted, read = KINDS[kind]
     made = pc.embed_dataset(make())
     assert isinstance(made, wanted)
@@ -80,7 +80,7 @@ def test_a_reader_is_encoded_while_it_is_read(monkeypatch, opened):
     assert (taken, opened.calls) == ([0], [2])
 
 
-def test_columns_by_name():
+def test_a_column_is_taken_by_its_name():
     table = TABLE.rename_columns(["words", "n"])
     made = pc.embed_dataset(table, text_field="words", column="v")
     assert made.schema.field("v").type == pa.list_(pa.float32(), 8)
@@ -107,6 +107,6 @@ def test_a_data_set_that_is_embedded_again_is_not_encoded_again(tmp_path, opened
         (datasets.Dataset(TABLE), {"text_field": "n"}, "sentence 0 is int"),
     ],
 )
-def test_data_sets_that_are_refused(given, options, said):
+def test_a_data_set_without_texts_is_refused(given, options, said):
     with refusal(said):
         pc.embed_dataset(given, **options)

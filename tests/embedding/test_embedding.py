@@ -77,7 +77,7 @@ def test_blank_and_cut_sentences_are_counted(monkeypatch):
     assert (report.rows, report.blank, report.truncated) == (6, 2, 2)
 
 
-def test_normalize():
+def test_normalised_vectors_have_length_1():
     sink = Kept()
     embed_rows(FakeEncoder(), [batch(SENTENCES)], sink, EmbedSettings(normalize=True))
     assert np.allclose(np.linalg.norm(sink.parts[0], axis=1), 1, atol=1e-6)

@@ -161,7 +161,7 @@ def test_force_does_not_begin_again_what_another_process_is_making(tmp_path, tex
     assert embed(tmp_path / "out", texts).finished and others
 
 
-def test_half_floats(tmp_path, texts):
+def test_half_floats_are_kept_as_such(tmp_path, texts):
     embed(tmp_path / "out", texts, precision="float16")
     vectors = np.concatenate([block.vectors for block in PartFolder(tmp_path / "out").blocks()])
     assert np.array_equal(

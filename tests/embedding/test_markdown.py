@@ -67,7 +67,7 @@ def test_what_only_looks_like_a_heading_is_none(between):
         ("Of two\nlines\n---", 2, "Of two lines"),
     ],
 )
-def test_headings_of_commonmark(text, level, title):
+def test_headings_are_those_of_commonmark(text, level, title):
     assert headings(f"Before.\n\n{text}\n\nAfter.") == [(3, level, title)]
 
 

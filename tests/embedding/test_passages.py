@@ -135,5 +135,5 @@ def test_a_long_text_is_read_in_blocks(encoder, monkeypatch):
         ([], "a.txt", AUTO, False),
     ],
 )
-def test_which_texts_have_passages(lines, name, way, expected):
+def test_markdown_and_paragraphs_have_passages(lines, name, way, expected):
     assert has_passages(lines, name, way) is expected

@@ -218,7 +218,7 @@ def test_the_grammar_prints_what_it_reads(text):
     assert str(parse_prompt(text)) == text
 
 
-def test_defaults_and_reversed_words(tiny_backbone):
+def test_htp_has_its_default_layers_and_takes_reversed_words(tiny_backbone):
     backbone = tiny_backbone("llama")
     encoder = build_encoder(HTP, backbone=backbone)
     assert encoder.recipe.prompt == "token-prepending:1-2;sentences:[X]"

@@ -563,7 +563,7 @@ def test_results_come_in_order_and_threads_are_given_back(two_threads):
     assert list(map_in_threads(work, [3], most=8)) == [9] and seen[-1] == 2
 
 
-def test_an_error_ends_it(two_threads):
+def test_an_error_in_a_thread_ends_the_pass(two_threads):
     def work(number):
         if number == 1:
             raise ValueError("no")

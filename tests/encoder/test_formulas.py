@@ -52,7 +52,7 @@ def assert_rows(encoder, expected, sentences=SENTENCES):
 @pytest.mark.parametrize(
     "states", ["static", "mlm-head", "last", "first-last", "first-last:1", "layer-1"]
 )
-def test_average(states, encoder, reference):
+def test_an_average_is_the_plain_loops(states, encoder, reference):
     expected = []
     for sentence in SENTENCES:
         ids = reference.ids("[X]", sentence)
@@ -84,7 +84,9 @@ CONTENT = {"content-avg": plain.average, "content-max": plain.maximum}
         "the [X]",
     ],
 )
-def test_the_tokens_of_the_sentence_alone(template, weights, encoder, reference):
+def test_content_pooling_reads_the_tokens_of_the_sentence_alone(
+    template, weights, encoder, reference
+):
     made = encoder(prompt=template, pooling=f"first-last/{weights}", period=False)
     expected = []
     for sentence in SENTENCES:
@@ -98,7 +100,9 @@ def test_the_tokens_of_the_sentence_alone(template, weights, encoder, reference)
 
 
 @pytest.mark.parametrize("weights", CONTENT)
-def test_the_tokens_of_a_truncated_sentence_alone(weights, encoder, reference):
+def test_content_pooling_reads_the_tokens_of_a_truncated_sentence_alone(
+    weights, encoder, reference
+):
     template = 'the "[X]" of [MASK]'
     made = encoder(prompt=template, pooling=f"last/{weights}", max_length=14, period=False)
     rows = made.inputs(SENTENCES).ids
@@ -126,7 +130,7 @@ def test_a_sentence_without_tokens_is_read_at_all_of_its_input(encoder):
             assert not np.allclose(content[1], plain_one[1])
 
 
-def test_cls(encoder, reference):
+def test_cls_is_the_first_state(encoder, reference):
     expected = [
         reference.states(reference.ids("[X]", sentence))[0][-1][0] for sentence in SENTENCES
     ]
@@ -135,7 +139,7 @@ def test_cls(encoder, reference):
 
 @pytest.mark.parametrize("head", ["1-1", "1-4", "2-3"])
 @pytest.mark.parametrize("states", ["static", "last", "first-last"])
-def test_ditto(states, head, encoder, reference):
+def test_ditto_weighs_by_the_diagonal_of_a_head(states, head, encoder, reference):
     layer, number = (int(part) for part in head.split("-"))
     expected = []
     for sentence in SENTENCES:
@@ -152,7 +156,7 @@ def test_ditto(states, head, encoder, reference):
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.5, 40.0])
 @pytest.mark.parametrize("head", [None, "2-3"])
-def test_slot_attention(alpha, head, encoder, reference, notes):
+def test_slot_attention_weighs_by_the_attention_of_the_mask(alpha, head, encoder, reference, notes):
     template = 'This : "[X]" means [MASK] .'
     expected = []
     for sentence in SENTENCES:
@@ -173,7 +177,7 @@ def test_slot_attention(alpha, head, encoder, reference, notes):
     assert (told in notes.text) is (alpha == 40)
 
 
-def test_mask(encoder, reference, family):
+def test_mask_is_the_state_at_the_mask(encoder, reference, family):
     template = plain.TEMPLATES[family]
     expected = [reference.mask_state(template, plain.period(sentence)) for sentence in SENTENCES]
     assert_rows(encoder(prompt=template, pooling="last/mask"), expected)
@@ -185,7 +189,7 @@ def test_mask(encoder, reference, family):
 @pytest.mark.parametrize(
     ("pooling", "layers"), [("attention/mask", slice(2)), ("attention:2-2/avg", slice(1, 2))]
 )
-def test_the_attention_blocks_output(pooling, layers, family, encoder, reference):
+def test_attention_states_are_the_blocks_outputs(pooling, layers, family, encoder, reference):
     template, mask = "[X] means [MASK] .", reference.tokenizer.mask_token_id
     expected = []
     for sentence in SENTENCES:
@@ -198,7 +202,7 @@ def test_the_attention_blocks_output(pooling, layers, family, encoder, reference
 
 
 @pytest.mark.parametrize("option", ["hidden", "hidden:code"])
-def test_denoising(option, encoder, reference, family):
+def test_denoising_subtracts_the_state_of_the_template_alone(option, encoder, reference, family):
     template = plain.TEMPLATES[family]
     offset = 2 if family in SHIFTED and option == "hidden" else 0
     texts = list(map(plain.period, SENTENCES))
@@ -210,7 +214,7 @@ def test_denoising(option, encoder, reference, family):
 
 
 @pytest.mark.parametrize("place", ["none", "hidden", "head", "logits"])
-def test_topk_tokens(place, encoder, reference, family):
+def test_topk_tokens_mixes_the_likeliest_word_embeddings(place, encoder, reference, family):
     template, k = plain.TEMPLATES[family], 7
     rows = reference.rows()
     expected = []
@@ -225,7 +229,7 @@ def test_topk_tokens(place, encoder, reference, family):
     assert_rows(made, expected)
 
 
-def test_tfidf(encoder, reference):
+def test_tfidf_weighs_tokens_by_their_rarity(encoder, reference):
     documents = [reference.ids("[X]", sentence) for sentence in SENTENCES]
     idf = fit_idf(documents, len(reference.rows()))
     expected = []
@@ -237,7 +241,7 @@ def test_tfidf(encoder, reference):
 
 
 @pytest.mark.parametrize("k", [None, 3])
-def test_whitening(k, encoder, reference):
+def test_whitening_gives_uncorrelated_columns_of_variance_1(k, encoder, reference):
     several = SENTENCES + [
         f"{sentence} {other}" for sentence in SENTENCES for other in SENTENCES[:3]
     ]
@@ -258,7 +262,7 @@ def test_whitening(k, encoder, reference):
         assert gap(np.cov(whitened, rowvar=False), np.eye(whitened.shape[1])) < 1e-3
 
 
-def test_cls_pooler(encoder, family, tmp_path):
+def test_cls_pooler_is_the_pretrained_pooler(encoder, family, tmp_path):
     """Only checkpoints that hold a pooler have one; a masked-LM checkpoint does not."""
     with refusal("no pooler weights"):
         encoder(pooling="last/cls", transforms=("cls-pooler",))

@@ -99,7 +99,7 @@ def test_vectors_of_the_programs_of_evaluation(case):
 
 
 @pytest.mark.parametrize("case", ONE_WORD)
-def test_vectors_of_one_word(case):
+def test_vectors_of_one_word_are_the_official_ones(case):
     model, name = case.split("/")
     assert (
         largest_difference(case, np.load(OFFICIAL / "one-word.npz")[case], model, RECIPES[name])
@@ -108,7 +108,7 @@ def test_vectors_of_one_word(case):
 
 
 @pytest.mark.parametrize("name", ["prompteol", "pretended-cot", "knowledge"])
-def test_vectors_of_token_prepending(monkeypatch, name):
+def test_vectors_of_token_prepending_are_the_official_ones(monkeypatch, name):
     values, case = np.load(OFFICIAL / "one-word.npz"), f"tiny-llama/{name}+tp"
     drawn = torch.from_numpy(values["placeholder"]).reshape(1, -1)
     # drawn anew in each run of the program

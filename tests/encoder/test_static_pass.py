@@ -113,7 +113,7 @@ def test_averages_equal_the_batches(name, family, tiny_backbone, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_mean_of_rows(dtype):
+def test_the_mean_of_rows_is_that_of_a_loop(dtype):
     generator = torch.Generator().manual_seed(0)
     matrix = torch.randn(50, 3, generator=generator).to(dtype)
     asked = []

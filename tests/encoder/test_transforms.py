@@ -56,7 +56,7 @@ def up_to_signs(found, expected):
 
 
 @pytest.mark.parametrize("k", [1, 3, D - 1])
-def test_all_but_the_top(k, tiny_backbone):
+def test_all_but_the_top_is_the_plain_formula(k, tiny_backbone):
     vectors = vectors_of()
     expected = plain.all_but_the_top(torch.from_numpy(vectors).double(), k).numpy()
     found = transformed(f"all-but-the-top:{k}", vectors, tiny_backbone("bert"))
@@ -64,7 +64,7 @@ def test_all_but_the_top(k, tiny_backbone):
 
 
 @pytest.mark.parametrize(("top", "bottom"), [(0, 0), (3, 0), (0, 5), (2, 7), (D - 1, 0)])
-def test_spectral(top, bottom, tiny_backbone):
+def test_spectral_keeps_the_axes_between_both_ends(top, bottom, tiny_backbone):
     vectors = torch.from_numpy(vectors_of()).double()
     mean, matrix = plain.covariance(vectors)
     expected = plain.kept_axes(vectors, matrix, top, bottom, mean).numpy()
@@ -73,7 +73,7 @@ def test_spectral(top, bottom, tiny_backbone):
 
 
 @pytest.mark.parametrize("exponent", ["0", "0.125", "0.25", "0.5", "1"])
-def test_whitening_with_an_exponent(exponent, tiny_backbone):
+def test_whitening_with_an_exponent_is_the_plain_formula(exponent, tiny_backbone):
     expected = plain.part_whitened(torch.from_numpy(vectors_of()).double(), float(exponent)).numpy()
     found = transformed(f"whitening:all:{exponent}", vectors_of(), tiny_backbone("bert"))
     assert up_to_signs(found, expected) < 1e-4 * np.abs(expected).max()
@@ -98,7 +98,7 @@ def test_embed_filter_takes_the_axes_of_the_output_embeddings(family, tiny_backb
 
 
 @pytest.mark.parametrize("name", FIT)
-def test_too_few_or_equal_sentences(name):
+def test_too_few_or_equal_sentences_are_refused(name):
     with refusal(f"{name} of 16 dimensions needs more than 16 sentences to span them; 16 were"):
         FIT[name](vectors_of(n=16))
     with refusal("those of the 60 sentences are all the same"):
@@ -118,7 +118,7 @@ def test_too_few_or_equal_sentences(name):
         ("whitening:4:2", "an exponent from 0 to 1"),
     ],
 )
-def test_numbers_that_are_not_allowed(spec, message, tiny_backbone):
+def test_numbers_that_are_not_allowed_are_refused(spec, message, tiny_backbone):
     tensors = {name: tensor for made in FIT.values() for name, tensor in made(vectors_of()).items()}
     with refusal(message):
         build_transforms([parse_transform(spec)], tiny_backbone("bert"), tensors)
@@ -184,7 +184,7 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
         (Recipe(), "the last transform is 'none'"),
     ],
 )
-def test_what_there_is_nothing_to_choose_of(recipe, message, tiny_backbone):
+def test_a_transform_without_parameters_to_choose_is_refused(recipe, message, tiny_backbone):
     with refusal(message):
         fit_recipe(
             recipe,

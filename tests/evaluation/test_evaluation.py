@@ -103,7 +103,7 @@ def test_scores_come_encoder_by_encoder_and_do_not_depend_on_company(calls):
     assert [score.to_dict() for score in together] == [score.to_dict() for score in alone]
 
 
-def test_json_shape(calls):
+def test_a_score_as_json_says_what_it_is_of(calls):
     (score,) = score_encoders([LetterEncoder()], [task(x=pairs(30, 1), y=pairs(9, 2))])
     document = json.loads(json.dumps(score.to_dict()))
     assert document.keys() >= {"value", "ci95", "text", "data_sha256", "fingerprint"}
@@ -264,5 +264,5 @@ def test_a_difference_is_over_the_tasks_of_the_average(calls):
         ),
     ],
 )
-def test_recipe_name(recipe, name):
+def test_a_recipe_is_called_by_its_name_or_by_what_it_changes(recipe, name):
     assert recipe_name(recipe) == name

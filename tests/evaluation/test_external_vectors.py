@@ -83,7 +83,9 @@ def test_the_figure_is_the_plain_one_and_nothing_else_is_encoded(
         ("whole.npy", 2, "floating-point numbers of shape (n, d)"),
     ],
 )
-def test_refusals(run, arguments, matrix, sentences, tmp_path, name, code, message):
+def test_vectors_that_do_not_fit_the_sentences_are_refused(
+    run, arguments, matrix, sentences, tmp_path, name, code, message
+):
     np.save(tmp_path / "short.npy", matrix[:-1])
     turned = [sentences[1], sentences[0], *sentences[2:]]
     pq.write_table(

@@ -117,7 +117,9 @@ EIGHT = "a\tb\nc\td\ne\tf\ng\th\n"
         ),
     ],
 )
-def test_quirks_of_a_subset(tmp_path, name, text, gold, expected):
+def test_unscored_pairs_are_dropped_and_lines_end_at_line_feeds_only(
+    tmp_path, name, text, gold, expected
+):
     year(tmp_path, name, "images", text, gold, prefix="STS2016" if name == "STS16" else "STS")
     for other in ("LICENSE.txt", "correlation-noconfidence.pl"):
         write(tmp_path / f"STS/{name}-en-test" / other, "text")
@@ -284,7 +286,7 @@ def test_hash_changes_with_every_part_of_the_data():
         ("U.N. experts left Gen. Urakov", "u.n. experts left gen. urakov"),
     ],
 )
-def test_moses_step(raw, tokenized):
+def test_a_sentence_is_tokenised_as_by_moses(raw, tokenized):
     assert tokenize([raw, raw], lower=True) == [tokenized, tokenized]
     assert tokenize([raw], lower=False)[0].lower() == tokenized
 
@@ -397,7 +399,7 @@ def test_a_data_set_in_the_cache_is_read_without_the_network(cache, tmp_path, mo
 
 
 @pytest.mark.data
-def test_real_pair_counts(data_folder):
+def test_the_real_tasks_have_as_many_pairs_as_expected(data_folder):
     loaded = load(
         data_folder, *(str(name) for name in graded_task_names([])), "STS-B:dev", "STS-B:train"
     )

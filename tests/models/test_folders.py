@@ -251,7 +251,7 @@ def test_a_name_of_a_model_and_of_a_folder_is_the_model(bert_folder, here):
 
 
 @pytest.mark.parametrize("distilled", [False, True])
-def test_a_table_of_words(tmp_path, distilled):
+def test_a_table_of_words_is_read_as_a_static_model(tmp_path, distilled):
     tokenizer, rows = static_folder(tmp_path, distilled=distilled)
     texts, wanted = [*TEXTS, "dog ☂ cat", ""], []
     for text in texts:

@@ -289,7 +289,9 @@ def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry
         pull(api, REPO, "x")
 
 
-def test_the_commands(hub, entry, registry, run, monkeypatch):
+def test_push_and_pull_print_what_they_did_and_refuse_in_one_line(
+    hub, entry, registry, run, monkeypatch
+):
     registry.save(entry(transforms=["whitening"]))
     refused(run("push", "mine", REPO), 2, "hf auth login", "HF_TOKEN")
     assert not hub.asked
@@ -336,7 +338,7 @@ def test_a_folder_called_as_a_repository_goes_first_and_that_is_said(
     assert Registry(tmp_path / "home").load("x").provenance["imported"]["revision"] == sha
 
 
-def test_the_library_knows_commits(hub, api, entry, registry, monkeypatch):
+def test_a_commit_may_be_pulled_and_loaded(hub, api, entry, registry, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", WRITER)
     encoder = open_model(entry(transforms=["whitening"]), device="cpu", dtype="stored")
     main = pc.push(encoder, REPO)

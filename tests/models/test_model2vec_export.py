@@ -49,7 +49,7 @@ def test_vectors_are_equal_in_model2vec(recipe, tiny_backbone, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "qwen2"])
-def test_every_kind_of_vocabulary(family, tiny_backbone, tmp_path):
+def test_every_kind_of_vocabulary_is_written(family, tiny_backbone, tmp_path):
     recipe = Recipe(pooling="static/avg")
     encoder = random_encoder(recipe, tiny_backbone(family))
     export_model2vec(Entry("tiny", recipe), encoder, tmp_path)

@@ -244,7 +244,7 @@ def test_a_local_backbone_becomes_absolute_and_a_hub_s_name_stays(registry, here
         assert registry.load("local").recipe.backbone == stored
 
 
-def test_model_and_changes(registry):
+def test_a_changed_model_is_not_saved_and_has_no_scores(registry):
     registry.save(Entry("plain", RECIPES["last-avg"], {}, {}, [{"task": "x"}]))
     assert entry_of(Choice("plain")) == registry.load("plain")
     changed = entry_of(Choice("plain", {"pooling": "last/cls"}))

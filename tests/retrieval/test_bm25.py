@@ -192,7 +192,7 @@ def test_the_joined_ranking_is_the_weighted_mean(near, worded, covered, strength
         )
 
 
-def test_the_weight_of_words():
+def test_words_weigh_more_where_the_best_vectors_do_not_stand_out():
     flat = np.linspace(1, 0, 100, dtype=np.float32)
     assert weight_of_words(flat, Match(1.0, 0.3)) == pytest.approx(0.8)
     assert weight_of_words(flat, Match(0.0, 1.0)) == pytest.approx(0.5)

@@ -68,7 +68,7 @@ def test_files_are_searched_as_an_index_of_them_is(folder):
     assert [hit.score for hit in texts] == [line.score for line in table]
 
 
-def test_places_and_headings(folder):
+def test_hits_have_places_and_headings(folder):
     [hit] = pc.search("who feeds the cat", "house.md", 1)
     assert (hit.file, hit.id) == ("house.md", "house.md:8-9")
     place = {"file": "house.md", "line": 8, "end_line": 9, "heading": "The house > Neighbours"}
@@ -89,7 +89,7 @@ def test_places_and_headings(folder):
         ("year > 3000", []),
     ],
 )
-def test_conditions(folder, where, lines):
+def test_a_condition_chooses_rows_of_files(folder, where, lines):
     found = pc.search("cat", [Path("house.md"), Path("t.csv")], where=where)
     assert len(found) == 1 if lines is None else sorted(line.text for line in found) == lines
 

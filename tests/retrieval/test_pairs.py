@@ -56,7 +56,7 @@ def test_complete_links_are_those_of_plain_clustering(data, n):
     threshold=st.sampled_from([0.5, 0.8, 1.0]),
     links=st.sampled_from(["complete", "chain"]),
 )
-def test_groups_of_an_index(encoder, texts, threshold, links):
+def test_groups_of_an_index_are_its_near_duplicates(encoder, texts, threshold, links):
     index = pc.SentenceIndex.build(texts, encoder)
     groups = index.dups(threshold, links=links)
     units = unit_rows(encoder.encode(texts)).astype(np.float64)

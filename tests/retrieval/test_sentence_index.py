@@ -311,7 +311,7 @@ def test_an_index_without_rows_takes_texts_or_vectors(tmp_path, derive_all, fact
     assert vectors.has_texts and vectors.search("snow", 1)[0].text == TEXTS[1]
 
 
-def test_what_an_index_holds():
+def test_an_index_says_what_it_holds():
     index = built(columns={"year": [1, 2, 3, 4]})
     info = index.info()
     assert (info.rows, info.dim, info.factory, info.columns) == (4, 256, "Flat", {"year": "number"})
@@ -333,7 +333,7 @@ def test_an_index_of_before_and_other_folders_are_refused(tmp_path):
     assert (tmp_path / "mine" / "letter.txt").read_text() == "keep"
 
 
-def test_without_words_and_with_parts():
+def test_an_index_may_have_no_words_or_parts_of_its_rows():
     plain = built(lexical=False)
     assert plain.way() == "meaning"
     with refusal("no words"):
@@ -381,7 +381,7 @@ def test_wrong_arguments_are_refused():
     assert index.search([]) == []
 
 
-def test_vectors_of_a_file_and_who_made_them(tmp_path):
+def test_an_index_of_a_file_of_vectors_knows_who_made_them(tmp_path):
     (tmp_path / "t.txt").write_text("\n".join([*TEXTS, ""]))
     for name in ("v.npy", "v.parquet"):
         pc.embed(tmp_path / "t.txt", tmp_path / name, model="mini-static")
@@ -520,7 +520,7 @@ def test_two_writers_and_a_reader(tmp_path):
     assert len(index) == 34
 
 
-def test_a_damaged_database_and_a_full_disk(tmp_path):
+def test_a_damaged_database_and_a_full_disk_are_told(tmp_path):
     index = built(tmp_path / "i", TEXTS * 200, ids=range(800))
     pages = index.store.scalar("PRAGMA page_count")
     index.store.sql.execute(f"PRAGMA max_page_count={pages + 1}")

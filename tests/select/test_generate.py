@@ -164,7 +164,7 @@ def test_a_wide_beam_finds_what_enumeration_finds(monkeypatch):
     )
 
 
-def test_t5_templates(t5, monkeypatch):
+def test_t5_writes_templates_of_one_text_and_one_mask(t5, monkeypatch):
     monkeypatch.setattr(generate_t5, "_LONGEST_OUTPUT", 5)
     done = []
     with stages_shown(lambda name, steps: nullcontext(lambda step: done.append(step / steps))):
@@ -208,7 +208,7 @@ def test_a_t5_that_cannot_be_had(t5_folder, bert_folder, tmp_path):
             load_t5(str(folder))
 
 
-def test_definitions(tmp_path, tiny_backbone, monkeypatch):
+def test_definitions_are_those_of_words_of_a_single_token(tmp_path, tiny_backbone, monkeypatch):
     path = tmp_path / "pairs.tsv"
     path.write_text("word\tdefinition\ndog\tan animal\ncat\t an animal too \n", encoding="utf-8")
     assert read_definitions(path) == [("dog", "an animal"), ("cat", "an animal too")]

@@ -141,7 +141,7 @@ def _layers(recipe, task=EVERY_PAIR, **options):
         ("bert", _layers(Recipe(), weights=["largest"]), "weights of pooling"),
     ],
 )
-def test_what_cannot_be_searched(family, search, message, tiny_backbone):
+def test_a_search_that_cannot_rank_is_refused(family, search, message, tiny_backbone):
     with refusal(message):
         search(tiny_backbone(family))
 

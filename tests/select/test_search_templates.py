@@ -288,7 +288,7 @@ def test_a_file_of_candidates_has_one_template_a_line(tmp_path):
         (b"[X]\x00[MASK]\n", "line 1"),
     ],
 )
-def test_candidate_files_that_are_refused(content, message, tmp_path):
+def test_a_file_that_holds_no_templates_is_refused(content, message, tmp_path):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(UsageError) as error:
         template_search.read_candidates(tmp_path / "a.txt")
@@ -378,7 +378,7 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
         (["--t5", "nowhere", "--candidates", __file__], 2, "--candidates: excludes t5"),
     ],
 )
-def test_refusals(arguments, code, message, search):
+def test_wrong_options_of_the_search_are_refused(arguments, code, message, search):
     ran = search(*arguments, "-q")
     assert (ran.code, ran.out) == (code, "") and message in ran.err and ran.err.count("\n") == 1
 

@@ -96,7 +96,7 @@ def copied(written, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_device_that_fails(name, number, copied, run, monkeypatch):
+def test_a_device_that_fails_is_told_in_one_line(name, number, copied, run, monkeypatch):
     before = contents(copied)
 
     def fail(descriptor):
@@ -154,7 +154,7 @@ def disk(tmp_path_factory):
 
 @pytest.mark.parametrize("left", [0, 40], ids="{} KiB left".format)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_full_disk(name, left, written, disk, run, monkeypatch):
+def test_a_full_disk_is_told_in_one_line(name, left, written, disk, run, monkeypatch):
     # an index of the test before, mapped and deleted, would make room when it is let go
     gc.collect(1)
     folder = shutil.copytree(written, disk / "here")

@@ -245,7 +245,7 @@ def test_an_output_is_a_new_file_or_takes_force(tmp_path):
         ("loop", UsageError, "leads to itself"),
     ],
 )
-def test_where_no_file_can_be_written(name, error, message, force, tmp_path):
+def test_a_place_where_no_file_can_be_written_is_refused(name, error, message, force, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     os.symlink("loop", tmp_path / "loop")
     (tmp_path / "file").touch()

@@ -321,7 +321,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case, corpus, here, bert_folder):
+def test_a_teacher_that_cannot_teach_is_refused(case, corpus, here, bert_folder):
     change, error, message = REFUSED[case]
     options = {
         "data": corpus,

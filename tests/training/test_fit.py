@@ -36,7 +36,7 @@ def test_fit_reads_the_recipe(tiny_backbone):
         (Recipe(transforms=("whitening",)), MANY[:3], "span"),
     ],
 )
-def test_what_cannot_be_fitted(recipe, sentences, message, tiny_backbone):
+def test_a_recipe_that_cannot_be_fitted_is_refused(recipe, sentences, message, tiny_backbone):
     with refusal(message):
         fit_recipe(recipe, sentences, backbone=tiny_backbone("bert"))
 

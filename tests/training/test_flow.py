@@ -174,6 +174,6 @@ def test_behind_whitening_it_takes_the_width_that_is_left(tiny_backbone):
         ("flow:3", "no argument is allowed for transform 'flow', got '3'"),
     ],
 )
-def test_what_the_transform_refuses(spec, message, tiny_backbone):
+def test_a_flow_without_its_numbers_is_refused(spec, message, tiny_backbone):
     with refusal(message):
         build_encoder(Recipe(transforms=(spec,)), backbone=tiny_backbone("bert"))

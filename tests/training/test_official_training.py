@@ -175,7 +175,9 @@ def test_the_ids_of_a_batch(file, case, method, columns, changes):
 @pytest.mark.parametrize(
     ("file", "rate", "changes"), [("simcse", 3e-4, {}), ("dcpcse", 3e-2, {"prefix_length": 16})]
 )
-def test_twenty_steps(file, rate, changes, name, optimizer):
+def test_twenty_steps_move_weights_as_the_official_program_does(
+    file, rate, changes, name, optimizer
+):
     values, prefix = golden(file), f"20-steps-{name}-adamw/"
     learner = make_learner(file, "unsup", file, 1, changes)
     trainable = learner.trainable()

@@ -54,7 +54,7 @@ def test_a_method_may_be_published_on_any_backbone(monkeypatch, tiny_folder):
     assert (shown["backbone"], shown["pooling"]) == (folder, "last/cls")
 
 
-def test_learning_rates():
+def test_the_learning_rate_rises_and_falls_as_published():
     settings = TrainingSettings(learning_rate=1.0, warmup=0.1)
     rates = [learning_rate(settings, step, 20, 1.0) for step in range(20)]
     assert rates == pytest.approx([0.0, 0.5, *((20 - step) / 18 for step in range(2, 20))])
@@ -124,7 +124,7 @@ def test_unknown_tokens_are_never_masked(bert_folder):
 
 
 @pytest.mark.parametrize(("scored", "steps"), [("also-ends", [0, 3, 5]), ("multiples", [3])])
-def test_steps_with_a_score(bert_folder, scored, steps):
+def test_scores_are_taken_at_the_published_steps(bert_folder, scored, steps):
     options = {"batch_size": 4, "epochs": 1.67, "eval_steps": 3, "on": "demo:dev", "scored": scored}
     trained = pc.train("simcse", SENTENCES[:10], backbone=str(bert_folder), **options)
     assert [score.step for score in trained.curve] == steps

@@ -148,7 +148,7 @@ def test_a_run_from_mini_starts_as_mini_reads(method, data, registry):
         ("sbert", {"data": "graded.tsv"}, "", "no column"),
     ],
 )
-def test_what_is_refused(method, options, parameter, said, small, registry):
+def test_a_training_that_cannot_begin_is_refused(method, options, parameter, said, small, registry):
     given = {"method": method, **small, "name": "mine", **options}
     with refusal(said) as error:
         pc.train(**given)
@@ -321,7 +321,7 @@ def test_what_the_data_are_like_is_said(small, notes):
         ("dcpcse", {"paper": True}, {"backbone": "bert-base-uncased", "batch_size": 256}),
     ],
 )
-def test_settings_in_force(method, given, expected):
+def test_training_settings_are_those_in_force(method, given, expected):
     assert pc.training_settings(method, **given).items() >= expected.items()
 
 

@@ -321,7 +321,7 @@ def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
     assert found[1, 0, :short, :short].numpy() == pytest.approx(alone, abs=1e-5)
 
 
-def test_what_a_backbone_cannot_show(tiny_backbone, monkeypatch):
+def test_what_a_backbone_cannot_show_is_refused(tiny_backbone, monkeypatch):
     with refusal("family 'deberta-v2'"):
         attention(tiny_backbone("deberta-v2"), "the dog", "1-1")
     backbone = tiny_backbone("bert")
@@ -406,6 +406,6 @@ def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, plain_back
         ),
     ],
 )
-def test_refusals(call, message, tiny_backbone):
+def test_wrong_inputs_of_an_analysis_are_refused(call, message, tiny_backbone):
     with refusal(message):
         call(tiny_backbone("bert"))

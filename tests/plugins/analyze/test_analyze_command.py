@@ -169,7 +169,7 @@ def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
         (("attention", "one", "--plot", "nowhere/map.png"), 3, "no folder 'nowhere'"),
     ],
 )
-def test_refusals(arguments, code, message, analyze):
+def test_an_analysis_that_cannot_be_is_refused(arguments, code, message, analyze):
     refused(analyze(*arguments, "-q"), code, message)
 
 

@@ -220,7 +220,7 @@ def test_equal_vectors_have_no_map(tiny_backbone):
         (["--set", "first=2"], ["at least 3 sentences"]),
     ],
 )
-def test_refusals(given, words, run, table, bert_folder):
+def test_a_map_that_cannot_be_is_refused(given, words, run, table, bert_folder):
     model = ("-m", "cls", "--backbone", bert_folder)
     refused(run("analyze", "map", table, *model, *given, "-q"), 2, *words)
 

@@ -102,7 +102,7 @@ def test_an_error_of_a_worker_is_one_line(place, run, monkeypatch):
     )
 
 
-def test_a_column_of_a_ray_data_set(trapped):
+def test_a_ray_data_set_gets_a_column_of_vectors(trapped):
     texts = ["A cat sleeps.", "Two dogs play.", None]
     encoder = pc.load("mini-static", device="cpu")
     rows = [{"text": text, "n": row} for row, text in enumerate(texts)]
@@ -123,7 +123,7 @@ def test_a_session_is_private_and_within_this_machine(trapped):
     assert session.parents[1].stat().st_mode & 0o777 == 0o700
 
 
-def test_where_no_cluster_answers(place, run, monkeypatch):
+def test_an_address_where_no_cluster_answers_is_refused(place, run, monkeypatch):
     there = ray.get_runtime_context().gcs_address
     with refusal(r"address: .*connected to Ray"):
         ray_engine.RayEngine().check(there)
@@ -152,12 +152,12 @@ def test_where_no_cluster_answers(place, run, monkeypatch):
         (("--shards", "2", "--shard", "1", "--engine", "ray"), "leave out workers"),
     ],
 )
-def test_options_that_do_not_go_together(words, message, run, here):
+def test_options_that_do_not_go_together_are_refused(words, message, run, here):
     Path("a.txt").write_text("one\ntwo\n")
     refused(run("embed", "a.txt", "-o", "out", *words), 2, message)
 
 
-def test_without_the_extra(run, here, monkeypatch):
+def test_without_the_extra_ray_is_named(run, here, monkeypatch):
     Path("a.txt").write_text("one\ntwo\n")
     monkeypatch.setattr("promptcli.errors.missing_libraries", lambda *names: list(names))
     ran = run("embed", "a.txt", "-o", "out", "--shards", "2", "--engine", "ray")

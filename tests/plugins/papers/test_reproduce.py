@@ -383,7 +383,7 @@ def test_fitted_rows_name_what_they_were_fitted_on(context):
 
 
 @needs_analyze
-def test_tokens_at_the_mask(context):
+def test_a_row_has_its_five_tokens_at_the_mask(context):
     document = measure_table(table("promptbert/7"), context())
     assert all(len(row["figures"]["tokens"]["value"]) == 5 for row in document["rows"])
 

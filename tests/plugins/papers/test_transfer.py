@@ -287,7 +287,7 @@ def test_correlations_are_the_official_ones(precision):
         ({"train": [0, 1], "dev": [1], "test": [1]}, FULL, None),
     ],
 )
-def test_labels_that_nothing_can_be_learned_from(splits, training, message):
+def test_labels_that_nothing_can_be_learned_from_are_refused(splits, training, message):
     with pytest.raises(UsageError, match=message) if message else nullcontext():
         classifier.check_labels(
             "T", {split: np.array(labels) for split, labels in splits.items()}, training

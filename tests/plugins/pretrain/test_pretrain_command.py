@@ -195,7 +195,9 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
         ({"num_hidden_layers": 2}, [], "not a whole checkpoint"),
     ],
 )
-def test_models_that_cannot_be_begun_from(run, model, text, here, changes, options, message):
+def test_a_model_that_cannot_be_begun_from_is_refused(
+    run, model, text, here, changes, options, message
+):
     shutil.copytree(model, "changed")
     config = json.loads((model / "config.json").read_text())
     (here / "changed" / "config.json").write_text(json.dumps({**config, **changes}))
@@ -238,7 +240,7 @@ def test_models_that_cannot_be_begun_from(run, model, text, here, changes, optio
         ([*BAGS, "--templates", "absent.txt"], 3, "absent.txt"),
     ],
 )
-def test_what_is_refused(run, text, here, options, code, message):
+def test_a_pretraining_that_cannot_begin_is_refused(run, text, here, options, code, message):
     (here / "empty.txt").write_bytes(b"")
     refused(
         run("pretrain", text, "-o", "model", *TINY, *SMALL, "--tokens", "10", *options, "-q"),

@@ -10,7 +10,7 @@ from tests.role_prompts import PROMPTS, vectors_behind
 from tests.tiny import SENTENCES
 
 
-def test_a_server(bert_folder, tmp_path):
+def test_a_server_puts_the_prompt_of_a_role_in_front(bert_folder, tmp_path):
     pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
     from starlette.testclient import TestClient
 

@@ -240,7 +240,7 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
     assert opened == ["cpu", None], "a model that is served is shared"
 
 
-def test_health(client):
+def test_health_names_models_and_indexes(client):
     names = {"models": ["tiny", "other"], "indexes": ["first", "second"]}
     assert client.get("/health").json() == {"status": "ok", **names}
 

@@ -168,7 +168,7 @@ def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, notes):
         ("wandb", True, "uses the network, which offline forbids; without it: tensorboard"),
     ],
 )
-def test_what_is_refused(given, offline, message, wandb):
+def test_a_tracker_that_cannot_be_is_refused(given, offline, message, wandb):
     with without_network(offline), pytest.raises(UsageError) as caught:
         make_trackers(["tensorboard", given])
     assert message in str(caught.value)

@@ -191,7 +191,7 @@ def test_what_tries_every_combination_ends_none_of_them(trainings):
         ({}, None, "sweep"),
     ],
 )
-def test_what_is_refused(sweep, trials, parameter, trainings, registry):
+def test_a_sweep_that_cannot_be_is_refused(sweep, trials, parameter, trainings, registry):
     with refusal(parameter):
         pc.tune(sweep=sweep, trials=trials, **CHEAP)
     assert not trainings and not [*registry.run_folder("mine").parent.glob("*")]
@@ -224,7 +224,7 @@ def test_the_command_prints_mean_and_spread_over_seeds(run, trainings):
         refused(run("tune", "simcse", *wrong), 2, "--s")
 
 
-def test_real_runs(bert_folder, registry, monkeypatch):
+def test_real_runs_are_kept_and_resumed_to_the_same_vectors(bert_folder, registry, monkeypatch):
     text = [f"a dog runs {number}" for number in range(16)]
     given = {"data": text, "backbone": str(bert_folder), "batch_size": 4, "steps": 2}
     found = pc.tune("simcse", seeds=2, name="mine", on="demo:dev", keep_runs=True, **given)
