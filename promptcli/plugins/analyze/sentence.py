@@ -6,7 +6,7 @@ These are Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights) an
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,31 +184,34 @@ def _impact(backbone: Backbone, row: Tensor, advance: notes.Advance) -> Tensor:
             " masked language model"
         )
     count = len(row) - 2  # N
-    alone = torch.zeros(count, backbone.width, dtype=torch.float64, device=backbone.device)
-    matrix = torch.zeros(count, count, dtype=torch.float64, device=backbone.device)
-    single = torch.arange(count, device=row.device).expand(2, -1)
-    two = torch.triu_indices(count, count, 1, device=row.device)
-    pairs = torch.cat([single, two], 1).T  # every single mask before any pair of masks
-    done = 0
-    needs = states.Needs(layers=frozenset({backbone.n_layers}))
+    singles = torch.arange(count, device=row.device).repeat(2, 1).T
+    pairs = torch.triu_indices(count, count, 1, device=row.device).T
+    matrix = torch.zeros(count, count, dtype=torch.float64, device=row.device)
     with torch.inference_mode():
-        for chunk in torch.split(pairs, max(1, batching.TOKEN_BUDGET // len(row))):
-            i, j = chunk.T
-            lines = torch.arange(len(chunk), device=backbone.device)
-            ids = row.repeat(len(chunk), 1)
-            ids[lines, 1 + i] = mask
-            ids[lines, 1 + j] = mask
-            batch = states.Batch(ids, torch.full((len(chunk),), len(row), device=backbone.device))
-            hidden = backbone.run(batch, needs).layers[backbone.n_layers].double()
-            at_i = hidden[lines, 1 + i]
-            at_j = hidden[lines, 1 + j]
-            singles = max(0, min(len(chunk), count - done))
-            alone[done : done + singles] = at_i[:singles]
-            matrix[i, j] = (alone[i] - at_i).norm(dim=1)
-            matrix[j, i] = (alone[j] - at_j).norm(dim=1)
-            done += len(chunk)
-            advance(len(chunk))
+        masked = _masked_states(backbone, row, singles, mask, advance)
+        alone = torch.cat([hidden[:, 0] for _, hidden in masked])
+        for places, hidden in _masked_states(backbone, row, pairs, mask, advance):
+            i, j = places.T
+            matrix[i, j] = (alone[i] - hidden[:, 0]).norm(dim=1)
+            matrix[j, i] = (alone[j] - hidden[:, 1]).norm(dim=1)
     return matrix
+
+
+def _masked_states(
+    backbone: Backbone, row: Tensor, pairs: Tensor, mask: int, advance: notes.Advance
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pairs (c, 2) of tokens, and their last-layer states (c, 2, d) while both are masked."""
+    needs = states.Needs(layers=frozenset({backbone.n_layers}))
+    step = max(1, batching.TOKEN_BUDGET // len(row))
+    for start in range(0, len(pairs), step):
+        chunk = pairs[start : start + step]
+        lines = torch.arange(len(chunk), device=row.device)[:, None]
+        ids = row.repeat(len(chunk), 1)
+        ids[lines, 1 + chunk] = mask
+        batch = states.Batch(ids, torch.full((len(chunk),), len(row), device=row.device))
+        hidden = backbone.run(batch, needs).layers[backbone.n_layers].double()
+        yield chunk, hidden[lines, 1 + chunk]
+        advance(len(chunk))
 
 
 def compare_with_tfidf(

@@ -60,12 +60,11 @@ class TokenBias:
             figure.get_layout_engine().set(wspace=0.08)
             _draw_frequency(figure, panels[0], self)
             for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
-                panel.scatter(
-                    *self.points[~flag].T, color=pictures.COLOURS.blue, label=without, **_DOTS
-                )
-                panel.scatter(
-                    *self.points[flag].T, color=pictures.COLOURS.orange, label=with_it, **_DOTS
-                )
+                for name, rows, colour in (
+                    (without, ~flag, pictures.COLOURS.blue),
+                    (with_it, flag, pictures.COLOURS.orange),
+                ):
+                    panel.scatter(*self.points[rows].T, color=colour, label=name, **_DOTS)
                 panel.legend(
                     loc="lower center",  # above the panel
                     bbox_to_anchor=(0.5, 1),
