@@ -44,17 +44,17 @@ class Clock:
         return self.now
 
 
-class Open:
-    """Connections on a clock, whose transports write nothing."""
+class FakeNetwork:
+    """Connections on a clock; their transports write nothing."""
 
     def __init__(self, most=99):
-        self.clock, self.all = Clock(), Connections(most)
+        self.clock, self.connections = Clock(), Connections(most)
         self.config = uvicorn.Config(
             lambda scope: None, http=Connection, ws="none", log_config=None
         )
 
-    def one(self):
-        connection = Connection(self.config, self.all, {}, self.clock)
+    def connect(self):
+        connection = Connection(self.config, self.connections, {}, self.clock)
         transport = mock.Mock(spec=asyncio.Transport)
         transport.is_closing.return_value, transport.get_write_buffer_size.return_value = False, 0
         transport.get_extra_info.return_value = None
@@ -65,59 +65,61 @@ class Open:
     def wait(self, seconds):
         for _ in range(seconds):
             self.clock.now += 1
-            for connection in list(self.all.connections):
+            for connection in list(self.connections.connections):
                 connection.close_if_late()
 
 
-def closed(connection):
+def is_closed(connection):
     return connection.transport.abort.called
 
 
 def test_a_connection_without_a_request_is_closed_after_a_time():
-    served = Open()
-    silent, asking, half = served.one(), served.one(), served.one()
+    network = FakeNetwork()
+    silent, asking, half = network.connect(), network.connect(), network.connect()
     asking.cycle = mock.Mock(response_complete=False)
-    served.wait(20)
+    network.wait(20)
     half.conn.receive_data(GET[:20])
-    served.wait(10)
-    assert not closed(silent)
-    served.wait(1)
-    assert closed(silent) and closed(half) and not closed(asking)
-    served.wait(100)
-    assert not closed(asking)
-    asking.cycle.response_complete, asking.idle_since = True, served.clock.now
-    served.wait(30)
-    assert not closed(asking)
-    served.wait(1)
-    assert closed(asking)
+    network.wait(10)
+    assert not is_closed(silent)
+    network.wait(1)
+    assert is_closed(silent) and is_closed(half) and not is_closed(asking)
+    network.wait(100)
+    assert not is_closed(asking)
+    asking.cycle.response_complete, asking.idle_since = True, network.clock.now
+    network.wait(30)
+    assert not is_closed(asking)
+    network.wait(1)
+    assert is_closed(asking)
 
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_a_client_that_takes_nothing_of_its_answer_is_cut_off_and_a_slow_one_is_not(complete):
-    served = Open()
-    never, slow = served.one(), served.one()
+    network = FakeNetwork()
+    never, slow = network.connect(), network.connect()
     for connection in (never, slow):
         connection.cycle = mock.Mock(response_complete=complete)
         connection.transport.get_write_buffer_size.return_value = 50_000
     for left in range(9, 0, -1):
-        served.wait(10)
+        network.wait(10)
         slow.transport.get_write_buffer_size.return_value = left * 5000
-    assert closed(never) and not closed(slow)
+    assert is_closed(never) and not is_closed(slow)
 
 
 def test_the_one_that_waits_longest_makes_room_and_it_is_said_once(notes):
-    served = Open(most=3)
-    working, *idle = [served.one() for _ in range(3)]
+    network = FakeNetwork(most=3)
+    working, *idle = [network.connect() for _ in range(3)]
     working.cycle = mock.Mock(response_complete=False)
-    for since, connection in enumerate(served.all.connections):
+    for since, connection in enumerate(network.connections.connections):
         connection.idle_since = since
-    oldest = min(idle, key=lambda each: each.idle_since)
-    new = [served.one() for _ in range(2)]
-    assert closed(oldest) and all(map(closed, idle)) and not any(map(closed, [working, *new]))
+    oldest = min(idle, key=lambda connection: connection.idle_since)
+    new = [network.connect() for _ in range(2)]
+    assert (
+        is_closed(oldest) and all(map(is_closed, idle)) and not any(map(is_closed, [working, *new]))
+    )
     assert len(notes) == 1 and "3 connections" in notes.text and "ulimit -n" in notes.text
     for connection in new:
         connection.cycle = mock.Mock(response_complete=False)
-    assert closed(served.one()), "all others are in work"
+    assert is_closed(network.connect()), "all others are in work"
 
 
 def test_the_number_of_connections_fits_the_descriptors(encoder, monkeypatch):
