@@ -25,6 +25,20 @@ from promptcli.errors import UsageError
 from promptcli.storage.tensors import disk_errors
 
 
+@dataclass(frozen=True)
+class MaskedInputs:
+    """Inputs of masked language modelling on a device, and what is predicted from them."""
+
+    ids: Tensor  #: (n, t)
+    real: Tensor | None  #: (n, t) bool, not padding; None without padding
+    begins: Tensor  #: (n,) the position of each row's first token
+    places: Tensor  #: (k,) places to predict from, numbered in the flattened ids
+    gold: Tensor  #: (g,) the right ids of the first g places
+    owners: Tensor  #: (e,) for each word the place that predicts it, numbered after the g places
+    words: Tensor  #: (e,) ids of words that masks of templates predict
+    weights: Tensor  #: (e,) of the words, with the sum 1 (Ma et al. 2024, eq. 3)
+
+
 class ContinuedMaskedLM:
     """A checkpoint of a masked family with its own head, computed by transformers; dropout follows
     its configuration, and every row begins at position 0.
@@ -39,50 +53,32 @@ class ContinuedMaskedLM:
         #: Trainable tensors by name; tied tensors are listed once.
         self.parameters: dict[str, nn.Parameter] = dict(stored.named_parameters())
 
-    def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
-        """Return the logits (k, v) of the places, see ``loss``."""
-        mask = None if real is None else real.long()
-        output = self._stored.base_model(input_ids=ids, attention_mask=mask)
-        logits: Tensor = self._head(output.last_hidden_state.flatten(0, 1)[places])
+    def _logits(self, inputs: MaskedInputs) -> Tensor:
+        """Return the logits (k, v) of the places."""
+        mask = None if inputs.real is None else inputs.real.long()
+        output = self._stored.base_model(input_ids=inputs.ids, attention_mask=mask)
+        logits: Tensor = self._head(output.last_hidden_state.flatten(0, 1)[inputs.places])
         return logits
 
     def _drop(self, dropout: float) -> None:
         """Set the probability of dropout, unless the configuration has it."""
 
-    def loss(
-        self,
-        ids: Tensor,
-        real: Tensor | None,
-        begins: Tensor,
-        places: Tensor,
-        gold: Tensor,
-        owners: Tensor,
-        words: Tensor,
-        weights: Tensor,
-        *,
-        dropout: float,
-    ) -> tuple[Tensor, Tensor]:
+    def loss(self, inputs: MaskedInputs, *, dropout: float) -> tuple[Tensor, Tensor]:
         """Return the mean cross-entropy of the gold ids plus the words' cross-entropy, and the
         number of correct top predictions.
 
-        Args:
-            ids: (n, t).
-            real: (n, t) bool, not padding; None without padding.
-            begins: (n,) the position of each row's first token.
-            places: (k,) places to predict from, numbered in the flattened ids.
-            gold: (g,) the right ids of the first g places.
-            owners: (e,) for each word the place that predicts it, numbered after the g places.
-            words: (e,) their ids.
-            weights: (e,) that sum to 1 (Ma et al. 2024, eq. 3).
-            dropout: Probability of dropout, of hidden states and attention.
+        ``dropout`` is the probability of dropout, of hidden states and attention.
         """
         self._drop(dropout)
-        with torch.autocast(ids.device.type, self._dtype, enabled=self._dtype != torch.float32):
-            logits = self._logits(ids, real, begins, places).float()
+        gold, words = inputs.gold, inputs.words
+        device = inputs.ids.device.type
+        with torch.autocast(device, self._dtype, enabled=self._dtype != torch.float32):
+            logits = self._logits(inputs).float()
         loss = functional.cross_entropy(logits[: len(gold)], gold)
         right = (logits.detach()[: len(gold)].argmax(dim=1) == gold).sum()
         if len(words):
-            loss = loss - (weights * logits[len(gold) :].log_softmax(dim=1)[owners, words]).sum()
+            likelihoods = logits[len(gold) :].log_softmax(dim=1)[inputs.owners, words]
+            loss = loss - (inputs.weights * likelihoods).sum()
         return loss, right
 
     def save(self, folder: Path, *, dropout: float) -> None:
@@ -154,12 +150,13 @@ class MaskedLM(ContinuedMaskedLM):
             for rows in (self.word_embeddings, self._decoder.weight):
                 rows.copy_(vectors)
 
-    def _logits(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor) -> Tensor:
-        positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
+    def _logits(self, inputs: MaskedInputs) -> Tensor:
+        ids = inputs.ids
+        positions = inputs.begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
         # padding may lie beyond the table
         positions = positions.clamp(max=len(self.position_rows) - 1)
-        output = self._bert(input_ids=ids, attention_mask=real, position_ids=positions)
-        logits: Tensor = self._head(output.last_hidden_state.flatten(0, 1)[places])
+        output = self._bert(input_ids=ids, attention_mask=inputs.real, position_ids=positions)
+        logits: Tensor = self._head(output.last_hidden_state.flatten(0, 1)[inputs.places])
         return logits
 
     def _drop(self, dropout: float) -> None:

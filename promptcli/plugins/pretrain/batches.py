@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from promptcli.backbones.language_models import MaskedInputs
 from promptcli.data.training_data import stream_sentences
 from promptcli.encoder import batching
 from promptcli.errors import UsageError
@@ -72,13 +72,17 @@ class MaskedBatch:
     words: np.ndarray  #: (e,) int64, ids
     weights: np.ndarray  #: (e,) float32, of the words; their sum is 1
 
-    def tensors(self, device: str | torch.device) -> tuple[Any, ...]:
-        """Return the fields in their order, on a device; ``real`` is None without padding."""
-        fields = {**vars(self), "real": None if self.real.all() else self.real}
-        return tuple(
-            None if field is None else batching.to_device(field, torch.device(device))
-            for field in fields.values()
-        )
+    def on(self, device: str | torch.device) -> MaskedInputs:
+        """Return the batch on a device."""
+        tensors = {
+            name: batching.to_device(array, torch.device(device))
+            for name, array in vars(self).items()
+            if name != "real"
+        }
+        real = None
+        if not self.real.all():
+            real = batching.to_device(self.real, torch.device(device))
+        return MaskedInputs(real=real, **tensors)
 
 
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:

@@ -275,7 +275,7 @@ class Pretrainer:
         torch.manual_seed(self.plan.seed * PRIME + step.number)
         self.optimizer.zero_grad()
         try:
-            loss, right = self.model.loss(*batch.tensors(self.device), dropout=step.dropout)
+            loss, right = self.model.loss(batch.on(self.device), dropout=step.dropout)
             loss.backward()  # type: ignore[no-untyped-call]
         except (MemoryError, RuntimeError) as error:
             if not errors.is_out_of_memory(error):

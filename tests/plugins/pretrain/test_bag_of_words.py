@@ -67,7 +67,7 @@ def test_the_loss_is_the_plain_loops():
     step = next(steps(plan(), corpus))
     batch = batch_of_step(step, plan(), corpus)
     with torch.no_grad():
-        both, _ = model.loss(*batch.tensors("cpu"), dropout=0.0)
+        both, _ = model.loss(batch.on("cpu"), dropout=0.0)
         model._stored.eval()
         ids, real = torch.from_numpy(batch.ids), torch.from_numpy(batch.real)
         logits = model._stored(input_ids=ids, attention_mask=real.long()).logits.flatten(0, 1)

@@ -52,7 +52,7 @@ def test_the_loss_and_its_gradient_are_those_of_transformers(family, tiny_folder
     batch, step, corpus = padded_batch(checkpoint, text, tmp_path / "work")
     model = checkpoint.model("cpu", torch.float32)
     model._stored.eval()  # without dropout, which is random
-    loss, right = model.loss(*batch.tensors("cpu"), dropout=0.0)
+    loss, right = model.loss(batch.on("cpu"), dropout=0.0)
     loss.backward()
 
     tokenizer = hf.AutoTokenizer.from_pretrained(tiny_folder(family))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from promptcli.backbones.language_models import MaskedInputs
 from promptcli.errors import PromptcliError
 from promptcli.plugins.pretrain import pretraining as training
 from promptcli.plugins.pretrain.plan import Plan
@@ -30,7 +31,7 @@ def test_the_loss_and_its_gradient_are_those_of_transformers_at_all_places(tied)
     places = words[torch.randperm(len(words), generator=generator)[:150]]
     gold = torch.randint(5, 700, (150,), generator=generator)
     begins = torch.randint(0, 21, (20,), generator=generator)
-    loss, right = model.loss(ids, real, begins, places, gold, *NO_WORDS, dropout=0.0)
+    loss, right = model.loss(MaskedInputs(ids, real, begins, places, gold, *NO_WORDS), dropout=0.0)
     loss.backward()
     got = {name: one.grad for name, one in model.parameters.items() if one.grad is not None}
     for parameter in model.parameters.values():
@@ -60,7 +61,8 @@ def test_our_own_bert_computes_on_the_tensors_that_are_stored(tmp_path, monkeypa
     ids = torch.randint(5, 700, (4, 8))
     gold = ids.flatten()[:5]
     begins = torch.zeros(4, dtype=torch.int64)
-    loss, _ = model.loss(ids, None, begins, torch.arange(5), gold, *NO_WORDS, dropout=0.1)
+    inputs = MaskedInputs(ids, None, begins, torch.arange(5), gold, *NO_WORDS)
+    loss, _ = model.loss(inputs, dropout=0.1)
     loss.backward()
     assert all(tensor.grad is not None for tensor in model.parameters.values())
     model.save(tmp_path, dropout=0.1)
@@ -76,9 +78,8 @@ def test_untied_embeddings_start_as_equals_and_part_in_training():
     assert torch.equal(rows, decoder)
     ids = torch.randint(5, 700, (4, 8))
     real, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
-    loss, *_ = model.loss(
-        ids, real, begins, torch.arange(5), ids.flatten()[:5], *NO_WORDS, dropout=0.0
-    )
+    inputs = MaskedInputs(ids, real, begins, torch.arange(5), ids.flatten()[:5], *NO_WORDS)
+    loss, *_ = model.loss(inputs, dropout=0.0)
     loss.backward()
     assert not torch.equal(rows.grad, decoder.grad)
 
@@ -87,11 +88,11 @@ def test_dropout_is_what_the_step_says():
     model = tiny_model()
     ids = torch.randint(5, 700, (4, 8))
     real, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
-    arguments = (ids, real, begins, torch.arange(5), ids.flatten()[:5], *NO_WORDS)
+    inputs = MaskedInputs(ids, real, begins, torch.arange(5), ids.flatten()[:5], *NO_WORDS)
 
     def loss(dropout, seed):
         torch.manual_seed(seed)
-        return float(model.loss(*arguments, dropout=dropout)[0].detach())
+        return float(model.loss(inputs, dropout=dropout)[0].detach())
 
     assert loss(0.0, 0) == loss(0.0, 1)
     assert loss(0.1, 0) == loss(0.1, 0) != loss(0.1, 1)
