@@ -105,32 +105,27 @@ def find_dups(
     if differ not in (None, "numbers"):
         raise unknown("differ", differ, ("numbers",))
     rows = _Rows.of_index(index)
-    units = rows.units
-    # merge rows with the same text (threshold 1), or else with the same vector
-    same: Sequence[Any] = [unit.tobytes() for unit in units + np.float32(0)]  # no -0.0
-    if threshold == 1 and rows.has_texts:
-        same = rows.texts
     numbers = [tuple(re.findall(r"\d+", text or "")) if differ else () for text in rows.texts]
-    first: dict[Any, int] = {}
-    copies = [
-        first.setdefault(each, place) for place, each in enumerate(zip(same, numbers, strict=True))
-    ]
-    label = np.arange(len(units))
+    compared: Sequence[Any] = [unit.tobytes() for unit in rows.units + np.float32(0)]  # no -0.0
+    if threshold == 1 and rows.has_texts:
+        compared = rows.texts
+    copies: dict[Any, list[int]] = defaultdict(list)
+    for place, content in enumerate(zip(compared, numbers, strict=True)):
+        copies[content].append(place)
+    distinct = [places[0] for places in copies.values()]
+    label = np.arange(len(distinct))
     if threshold < 1:
-        distinct = np.array(list(first.values()), np.int64)
-        pairs = _find_near_pairs(units[distinct], threshold - ROUNDING)
-        near = ((distinct[one], distinct[other]) for one, other in pairs)
-        near = ((one, other) for one, other in near if numbers[one] == numbers[other])
+        pairs = _find_near_pairs(rows.units[distinct], threshold - ROUNDING)
+        of_distinct = [numbers[place] for place in distinct]
+        near = (pair for pair in pairs if of_distinct[pair[0]] == of_distinct[pair[1]])
         _link_pairs(label, near, complete=links == "complete")
-    label = label[copies]
-    label[~units.any(axis=1)] = -1  # a row without a known token has no duplicates
-    members: dict[int, list[int]] = defaultdict(list)
-    for place, group in enumerate(label.tolist()):
-        if group >= 0:
-            members[group].append(place)
-    groups = [group for group in members.values() if len(group) > 1]
-    groups.sort(key=lambda places: (-len(places), places[0]))
-    return [_make_group(rows, np.array(places), are_equal=threshold == 1) for places in groups]
+    groups: dict[int, list[int]] = defaultdict(list)
+    for group, places in zip(label.tolist(), copies.values(), strict=True):
+        if rows.units[places[0]].any():  # a row without a known token has no duplicates
+            groups[group] += places
+    repeated = [sorted(places) for places in groups.values() if len(places) > 1]
+    repeated.sort(key=lambda places: (-len(places), places[0]))
+    return [_make_group(rows, np.array(places), are_equal=threshold == 1) for places in repeated]
 
 
 def _find_near_pairs(units: Floats, least: float) -> list[tuple[int, int]]:
@@ -202,7 +197,7 @@ def _make_group(rows: "_Rows", places: Numbers, *, are_equal: bool) -> Duplicate
 
 
 def write_without_duplicates(
-    index: SentenceIndex, groups: Iterable[Sequence[Hit]], keep: str, target: Path
+    index: SentenceIndex, groups: Sequence[Sequence[Hit]], keep: str, target: Path
 ) -> int:
     """Write an index to a CSV file with one row per group; return how many rows were left out.
 
@@ -215,23 +210,10 @@ def write_without_duplicates(
     store = index.store
     with store.reading():
         names = list(store.types)
-    column = keep
-    if keep not in ("first", "last"):
-        by_name = {name_key(name): name for name in names}
-        if name_key(keep) not in by_name:
-            raise unknown("column", keep, ("first", "last", *names))
-        column = by_name[name_key(keep)]
-
-    def rank_of(hit: Hit) -> Any:
-        value = (hit.columns or {}).get(column)
-        return value is not None, value
-
-    dropped = set[str]()
-    for group in groups:
-        kept = group[-1] if keep == "last" else group[0]
-        if keep not in ("first", "last"):
-            kept = max(group, key=rank_of)
-        dropped.update(str(hit.id) for hit in group if hit is not kept)
+        rows = store.sql.execute("SELECT key, id, part, text FROM rows ORDER BY key").fetchall()
+        cells = store.columns([key for key, *_ in rows])
+    kept = {str(hit.id) for hit in _choose_hits(groups, keep, names)}
+    dropped = {str(hit.id) for group in groups for hit in group} - kept
     id_field, text_field = index.reading.id_field, index.reading.text_field
     if id_field in (None, NONE):
         id_field = ID
@@ -240,14 +222,29 @@ def write_without_duplicates(
     with atomic_path(target) as path, path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([id_field, text_field, *names])
-        with store.reading():
-            rows = store.sql.execute("SELECT key, id, part, text FROM rows ORDER BY key").fetchall()
-            cells = store.columns([key for key, *_ in rows])
         for (_, name, part, text), row in zip(rows, cells, strict=True):
             shown = str(row_name(name, part))
             if shown not in dropped:
                 writer.writerow([shown, text, *(as_text(row.get(each, "")) for each in names)])
     return len(dropped)
+
+
+def _choose_hits(groups: Sequence[Sequence[Hit]], keep: str, names: Sequence[str]) -> list[Hit]:
+    """Return the row to keep of each group: the first, the last, or the one with the highest value
+    of a column.
+    """
+    if keep in ("first", "last"):
+        return [group[0 if keep == "first" else -1] for group in groups]
+    by_key = {name_key(name): name for name in names}
+    if name_key(keep) not in by_key:
+        raise unknown("column", keep, ("first", "last", *names))
+    column = by_key[name_key(keep)]
+
+    def value_of(hit: Hit) -> Any:
+        value = (hit.columns or {}).get(column)
+        return value is not None, value
+
+    return [max(group, key=value_of) for group in groups]
 
 
 # Between two sets

@@ -70,24 +70,11 @@ class Judging:
         k: int = 5,
         seed: int = 0,
     ) -> None:
-        if not index.has_texts:
-            raise UsageError("the index has no texts to judge; build it from texts")
-        for way in ways:
-            if way not in WAYS:
-                raise unknown("way", way, WAYS)
-            index.way(way)
-        names = [*models, *ways]
-        if len({*names}) < max(2, len(names)):
-            raise UsageError("give two different models or ways, or more")
+        _check_rankings(index, models, ways)
         self._folder = Path(folder)
         self.k = k  #: documents of each way
         self.queries = _read_queries(queries)  #: text -> id
-        self.documents: dict[str, str] = {}  #: text -> id; the first for equal texts
-        with index.store.reading():
-            rows = index.store.sql.execute("SELECT id, part, text FROM rows ORDER BY key")
-            for name, part, text in rows:
-                self.documents.setdefault(text, _one_line_id(row_name(name, part)))
-        _check_ids("the index", self.documents)
+        self.documents = _read_documents(index)  #: text -> id; the first for equal texts
         self._folder.mkdir(parents=True, exist_ok=True)
         #: way -> query -> its documents, best first
         self._ranked = self._rank_all(index, models, ways)
@@ -167,18 +154,16 @@ class Judging:
 
     def _ndcg(self, way: str, queries: Sequence[str]) -> Doubles:
         """Return nDCG@k of each query; 0 if it has no good document."""
-        ranked = np.full((len(queries), self.k), -1)
-        grades = []
-        for row, query in enumerate(queries):
-            graded = self._graded(query)
-            places = {text: number for number, text in enumerate(graded)}
-            found = [places[text] for text in self._ranked[way][query]]
-            ranked[row, : len(found)] = found
-            numbered = enumerate(graded.values())
-            grades.append({number: float(grade) for number, grade in numbered if grade})
-        has = np.array([bool(of_query) for of_query in grades])
         values = np.zeros(len(queries))
-        values[has] = statistics.ndcg(ranked[has], [each for each in grades if each], self.k)
+        for number, query in enumerate(queries):
+            graded = self._graded(query)
+            places = {text: place for place, text in enumerate(graded)}
+            grades = {places[text]: float(grade) for text, grade in graded.items() if grade}
+            if grades:
+                documents = self._ranked[way][query]
+                ranked = np.full((1, self.k), -1)
+                ranked[0, : len(documents)] = [places[text] for text in documents]
+                values[number] = statistics.ndcg(ranked, [grades], self.k)[0]
         return values
 
     def _graded(self, query: str) -> dict[str, int]:
@@ -202,6 +187,29 @@ class Judging:
     def _write_texts(self, name: str, texts: dict[str, str]) -> None:
         rows = [json.dumps({"_id": number, "text": text}) for text, number in texts.items()]
         write_text(self._folder / name, "\n".join(rows) + "\n")
+
+
+def _check_rankings(index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]) -> None:
+    if not index.has_texts:
+        raise UsageError("the index has no texts to judge; build it from texts")
+    for way in ways:
+        if way not in WAYS:
+            raise unknown("way", way, WAYS)
+        index.way(way)
+    names = [*models, *ways]
+    if len({*names}) < max(2, len(names)):
+        raise UsageError("give two different models or ways, or more")
+
+
+def _read_documents(index: SentenceIndex) -> dict[str, str]:
+    """Return the distinct texts of an index with their ids."""
+    documents: dict[str, str] = {}
+    with index.store.reading():
+        rows = index.store.sql.execute("SELECT id, part, text FROM rows ORDER BY key")
+        for name, part, text in rows:
+            documents.setdefault(text, _one_line_id(row_name(name, part)))
+    _check_ids("the index", documents)
+    return documents
 
 
 def _read_queries(file: str) -> dict[str, str]:
