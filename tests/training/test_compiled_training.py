@@ -135,10 +135,10 @@ def test_gradient_caching_ends_it(bert_folder, counted, monkeypatch):
     learner = learner_of("simcse", bert_folder, compile=True, chunk_tokens=256)
     whole = step_module.TrainingStep._gradients_once
 
-    def full(trainer, *given):
-        if not trainer.encoder.caching:
+    def full(step, *given):
+        if not step.encoder.caching:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return whole(trainer, *given)
+        return whole(step, *given)
 
     monkeypatch.setattr(step_module.TrainingStep, "_gradients_once", full)
     step_of(learner).gradients(0, COLUMNS)

@@ -84,13 +84,13 @@ def test_the_temperature_of_every_contrastive_method_learns(name, tiny_folder):
 
 def test_it_learns_at_a_rate_of_its_own_without_decay(bert_folder):
     options = {"learning_rate": 1e-6, "temperature_rate": 0.02, "weight_decay": 0.5}
-    trainer = step_of(learner_of("simcse", bert_folder, **options))
-    peaks = {group["peak"]: group["weight_decay"] for group in trainer.optimizer.param_groups}
+    step = step_of(learner_of("simcse", bert_folder, **options))
+    peaks = {group["peak"]: group["weight_decay"] for group in step.optimizer.param_groups}
     assert peaks == {1e-6: 0.5, 0.02: 0.0}
-    before = float(trainer.encoder.objective.similarity.log_temperature.detach())
-    trainer.gradients(0, COLUMNS)
-    trainer.apply_gradients()
-    after = float(trainer.encoder.objective.similarity.log_temperature.detach())
+    before = float(step.encoder.objective.similarity.log_temperature.detach())
+    step.gradients(0, COLUMNS)
+    step.apply_gradients()
+    after = float(step.encoder.objective.similarity.log_temperature.detach())
     assert abs(after - before) == pytest.approx(0.02, rel=1e-3)  # a step of Adam
 
 
@@ -129,8 +129,8 @@ def test_every_number_that_an_objective_learns_is_reported_and_kept(
 def test_each_number_that_learns_has_its_own_rate(bert_folder, monkeypatch):
     monkeypatch.setitem(OBJECTIVES, "contrastive", LearnedBound)
     options = {"learning_rate": 1e-6, "temperature_rate": 0.02}
-    trainer = step_of(learner_of("simcse", bert_folder, **options))
-    assert [group["peak"] for group in trainer.optimizer.param_groups] == [1e-6, 0.02, 0.1]
+    step = step_of(learner_of("simcse", bert_folder, **options))
+    assert [group["peak"] for group in step.optimizer.param_groups] == [1e-6, 0.02, 0.1]
 
 
 def test_a_parameter_that_had_no_gradient_in_a_step_has_taken_fewer_after_resuming(tmp_path):
@@ -149,17 +149,17 @@ def test_a_parameter_that_had_no_gradient_in_a_step_has_taken_fewer_after_resumi
 
 
 def test_a_large_gradient_of_the_temperature_leaves_those_of_the_model(bert_folder):
-    trainer = step_of(learner_of("simcse", bert_folder, temperature_rate=1e-3))
-    trainer.gradients(0, COLUMNS)
-    tau = trainer.parameters[TAU]
+    step = step_of(learner_of("simcse", bert_folder, temperature_rate=1e-3))
+    step.gradients(0, COLUMNS)
+    tau = step.parameters[TAU]
     tau.grad.fill_(1e6)
-    for name, parameter in trainer.parameters.items():
+    for name, parameter in step.parameters.items():
         if name != TAU and parameter.grad is not None:
             parameter.grad.mul_(1e-6)
-    learning = {name: one for name, one in trainer.parameters.items() if one.grad is not None}
+    learning = {name: one for name, one in step.parameters.items() if one.grad is not None}
     before = {name: one.grad.clone() for name, one in learning.items()}
-    trainer.apply_gradients()
+    step.apply_gradients()
     for name, gradient in before.items():
         if name != TAU:
-            assert torch.equal(trainer.parameters[name].grad, gradient)
+            assert torch.equal(step.parameters[name].grad, gradient)
     assert float(tau.grad) <= 1.0

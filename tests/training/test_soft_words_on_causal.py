@@ -84,8 +84,8 @@ def test_the_loss_is_simcses_and_only_the_rows_learn(kind, tiny_folder):
     assert "soft-template" in name
     assert gradient.shape == encoder.tensors()[TENSOR].shape
     assert (gradient.abs().amax(1) > 0).all()
-    trainer = training_steps.step_of(learner)
-    trainer.gradients(0, columns)
+    step = training_steps.step_of(learner)
+    step.gradients(0, columns)
     for tensor in learner.trainable().values():
         tensor.data.sub_(tensor.grad)
     after = learner.backbone.model.state_dict()

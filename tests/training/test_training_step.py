@@ -110,12 +110,12 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(bert_folder, 
     monkeypatch.setattr(learner.backbone, "run", Mock(side_effect=IndexError("another error")))
     with pytest.raises(IndexError):
         gradients(learner)
-    trainer = step_of(learner)
+    step = step_of(learner)
     monkeypatch.setattr(
-        trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+        step.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )
     with refusal(r"parameters learn, .* use a smaller backbone", OutOfMemoryError):
-        trainer.apply_gradients()
+        step.apply_gradients()
 
 
 def test_equal_sentences_of_a_batch_are_no_negatives():
@@ -315,9 +315,9 @@ def test_a_step_draws_what_it_drew_when_accelerate_set_its_seed():
 
 def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(bert_folder):
     learner = learner_of("simcse", bert_folder, dropout=0.1)
-    trainer = step_of(learner)
+    step = step_of(learner)
     for _ in range(2):
-        trainer.gradients(0, COLUMNS)
+        step.gradients(0, COLUMNS)
         assert all(module.training for module in learner.modules())
         learner.eval()  # as a score does
         assert not any(module.training for module in learner.model.modules())

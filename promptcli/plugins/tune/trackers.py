@@ -28,7 +28,7 @@ def _tensorboard(run: watching.WatchedRun) -> GeneralTracker:
     folder = home_folder() / "trackers"
     note(f"tensorboard reads the run in {folder / run.group}")
     place = run.group if run.name == run.group else f"{run.group}/{run.name}"
-    # TensorBoard hides the folder's data from this step on: an earlier run of that name
+    # from this step on, TensorBoard hides the data of an earlier run of that name
     return TensorBoardTracker(place, folder, purge_step=None if run.resumed else 0)
 
 
@@ -42,28 +42,26 @@ TRACKERS: dict[str, Callable[[watching.WatchedRun], GeneralTracker]] = {
 _LOCAL = "tensorboard"  #: the tracker that never uses the network
 
 
-def check_tracker(name: str) -> None:
-    """Refuse a tracker that is not installed, or that ``offline`` forbids."""
-    if errors.missing_libraries(name):
-        raise UsageError(f"{name} is not installed here: pip install {name}", parameter="report_to")
-    if notes.is_offline() and name != _LOCAL:
-        raise UsageError(
-            f"{name} uses the network, which offline forbids; without it: {_LOCAL}",
-            parameter="report_to",
-        )
-
-
 class Tracker(Watcher):
     """A tracker of a run. If it fails it is dropped with a warning, and training continues.
 
     Raises:
-        UsageError: See ``check_tracker``; also, when a run begins, missing credentials.
+        UsageError: A tracker that is not installed, or that ``offline`` forbids; when a run begins,
+            also missing credentials.
     """
 
     def __init__(self, name: str) -> None:
-        check_tracker(name)
+        if errors.missing_libraries(name):
+            raise UsageError(
+                f"{name} is not installed here: pip install {name}", parameter="report_to"
+            )
+        if notes.is_offline() and name != _LOCAL:
+            raise UsageError(
+                f"{name} uses the network, which offline forbids; without it: {_LOCAL}",
+                parameter="report_to",
+            )
         self._name = name
-        self._at_work: GeneralTracker | None = None
+        self._tracker: GeneralTracker | None = None  #: while a run lasts
 
     def begin(self, run: watching.WatchedRun, facts: Mapping[str, Any]) -> None:
         if self._name != _LOCAL:
@@ -72,7 +70,7 @@ class Tracker(Watcher):
         PartialState()  # accelerate's trackers ask it whether they are in the first process
         try:
             tracker.start()
-            self._at_work = tracker
+            self._tracker = tracker
             tracker.store_init_configuration(_plain(facts))
         except Exception as error:  # each tracker raises its own classes
             reason = errors.one_line(f"{type(error).__name__}: {error}", 200)
@@ -92,26 +90,28 @@ class Tracker(Watcher):
 
     def end(self) -> None:
         self._call(lambda tracker: tracker.finish())
-        self._at_work = None
+        self._tracker = None
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
         self._call(lambda tracker: tracker.log(dict(values), step=step))
 
     def _call(self, action: Callable[[GeneralTracker], None]) -> None:
-        if self._at_work is None:
+        if self._tracker is None:
             return
         try:
-            action(self._at_work)
+            action(self._tracker)
         except Exception as error:  # each tracker raises its own classes
-            self._at_work = None
+            self._tracker = None
             reason = errors.one_line(f"{type(error).__name__}: {error}", 200)
             notes.warn(f"{self._name} failed ({reason}); the training goes on without it")
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     """Return facts in the types that trackers accept: numbers and texts."""
-    plain = {name: value for name, value in facts.items() if value is not None}
-    for name, value in plain.items():
-        if not isinstance(value, bool | int | float | str):
+    plain = {}
+    for name, value in facts.items():
+        if isinstance(value, bool | int | float | str):
+            plain[name] = value
+        elif value is not None:
             plain[name] = ", ".join(map(str, value))
     return plain

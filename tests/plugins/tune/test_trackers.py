@@ -154,7 +154,7 @@ def test_a_tracker_without_credentials_is_one_line_and_leaves_nothing(run, words
 
 def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, notes):
     with reporting_to("wandb", WatchedRun("mine", "mine"), {}) as started:
-        started._at_work.run.log = lambda *_, **__: 1 / 0
+        started._tracker.run.log = lambda *_, **__: 1 / 0
         started.on_step(1, {"loss": 0.5})
         started.on_step(2, {"loss": 0.4})
     assert sum("goes on without it" in line for line in notes) == 1
