@@ -296,31 +296,39 @@ class JsonTable(RowTable):
         """Return the items of a file that is one JSON value; None for an object a line."""
         if extension_of(self._text.path)[0] != ".json":
             return None
-        content, size = list[str](), 0
-        for line in self._lines():
-            content.append(line)
-            size += len(line)
-            if size > LONGEST_LINE:
-                cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
-                raise UsageError(f"{self._name}: a JSON value of more than 64 MiB; {cure}")
         try:
-            value = _json_value("".join(content))
+            value = _json_value(self._content())
         except ValueError as error:
             hint = "if it has an object a line, name it .jsonl"
             raise UsageError(f"{self._name}: malformed JSON: {error}; {hint}") from None
         if isinstance(value, list):
             return value
-        lists = list[str]()
-        for key, items in value.items() if isinstance(value, dict) and not self._path else ():
+        if isinstance(value, dict) and not self._path:
+            self._check_object(value)
+        return [value]
+
+    def _content(self) -> str:
+        lines, size = list[str](), 0
+        for line in self._lines():
+            lines.append(line)
+            size += len(line)
+            if size > LONGEST_LINE:
+                cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
+                raise UsageError(f"{self._name}: a JSON value of more than 64 MiB; {cure}")
+        return "".join(lines)
+
+    def _check_object(self, value: dict[str, Any]) -> None:
+        """Refuse an object with a list of objects, which are more likely the rows."""
+        columns = list[str]()
+        for key, items in value.items():
             if isinstance(items, list) and items and isinstance(items[0], dict):
                 field = "text" if "text" in items[0] else next(iter(items[0]), "")
-                lists.append(f"{self._name}:{key}[].{field}")
-        if lists:
+                columns.append(f"{self._name}:{key}[].{field}")
+        if columns:
             raise UsageError(
                 f"{self._name} is one object with a list of objects; name the column of these, e.g."
-                f" {' or '.join(lists)}"
+                f" {' or '.join(columns)}"
             )
-        return [value]
 
     def _objects(self, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, value in enumerate(self._lines() if self._items is None else self._items, 1):
