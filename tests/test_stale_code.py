@@ -20,6 +20,7 @@ from promptcli.training.objectives import OBJECTIVES
 from tests.comparing import refusal
 from tests.plugins.absent import forget_entry_points
 from tests.tiny import SENTENCES
+from tests.training_files import write_graded_pairs
 
 FORMULA = """
 def read(states, batch):
@@ -190,9 +191,7 @@ def test_eval_and_embed_notice_a_changed_formula(package, run, bert_folder, tmp_
 def test_the_record_of_a_training_names_the_code_that_made_it(
     package, bert_folder, tmp_path, registry
 ):
-    pairs = tmp_path / "pairs.tsv"
-    rows = [f"{one}\t{one[::-1]}\t{n % 6}" for n, one in enumerate(SENTENCES)]
-    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    pairs = write_graded_pairs(tmp_path / "pairs.tsv")
 
     def train():
         given = {"backbone": str(bert_folder), "on": str(pairs), "batch_size": 4}

@@ -13,16 +13,15 @@ from promptcli.training.methods import METHODS
 from tests.comparing import refused
 from tests.processes import Program
 from tests.tiny import SENTENCES
+from tests.training_files import write_graded_pairs
 from tests.training_steps import stopped_at
-
-ROWS = [f"{one}\t{one}\t{n % 6}" for n, one in enumerate(SENTENCES)]
 
 
 @pytest.fixture
 def line(bert_folder, here):
     """The words of a training that may be typed again and again."""
     (here / "text.txt").write_text("\n".join(SENTENCES * 3))
-    (here / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *ROWS]))
+    write_graded_pairs(here / "pairs.tsv")
     words = ["train", "simcse", "--name", "mine", "--resume", "--data", "text.txt"]
     words += ["--on", "pairs.tsv", "--test", "pairs.tsv", "--backbone", bert_folder]
     return [*words, "--batch-size", 6, "--steps", 4, "--learning-rate", 0.01, "--offline"]
@@ -44,7 +43,7 @@ def test_the_same_line_starts_goes_on_and_says_done(line, run, monkeypatch, regi
 
 
 def test_a_finished_run_is_done_for_the_same_options_only(line, run, tmp_path):
-    (tmp_path / "other.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *ROWS[:5]]))
+    write_graded_pairs(tmp_path / "other.tsv", SENTENCES[:6])
     assert run(*line).code == 0
     for name, value, said in (
         ("--temperature", 0.1, "temperature 0.05, not 0.1"),

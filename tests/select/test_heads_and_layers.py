@@ -24,6 +24,7 @@ from tests.comparing import gap, refusal, refused
 from tests.reference.plain import tfidf_weights as plain_weights
 from tests.select.pairs import EVERY_PAIR, make_task, write_pairs
 from tests.tiny import SENTENCES
+from tests.training_files import write_graded_pairs
 
 #: Every pair of sentences, a sentence with itself, and one pair twice.
 TASK = make_task(
@@ -239,11 +240,7 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, bert_folder):
 
 @pytest.mark.parametrize("command", ["ditto-search", "search-templates --mode free --limit 3"])
 def test_a_better_average_is_told(command, run, bert_folder, tmp_path):
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text(
-        "sentence1\tsentence2\tscore\n"
-        + "".join(f"{a}\t{b}\t{n % 6}\n" for n, (a, b) in enumerate(itertools.pairwise(SENTENCES)))
-    )
+    pairs = write_graded_pairs(tmp_path / "pairs.tsv")
     words = [*command.split(), "--backbone", bert_folder, "--on", pairs, "--offline", "-q"]
     found = run(*words, "--json").json
     behind = max(row["value"] for row in found["baseline"].values()) > found["ranked"][0]["value"]

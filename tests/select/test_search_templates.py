@@ -5,7 +5,6 @@ the command.
 import contextlib
 import functools
 import re
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,6 +33,7 @@ from promptcli.storage.cache import Cache
 from tests.comparing import gap, refusal
 from tests.select.pairs import EVERY_PAIR
 from tests.tiny import SENTENCES
+from tests.training_files import write_graded_pairs
 
 TEXTS = [
     "[X] [MASK] .",
@@ -330,10 +330,8 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
 
 
 def test_free_command_races_the_templates_of_a_file(search, home, tmp_path):
-    pairs = tmp_path / "pairs.tsv"
     sentences = SENTENCES_FILE.read_text(encoding="utf-8").splitlines()[:101]
-    rows = [f"{one}\t{other}\t{n % 6}" for n, (one, other) in enumerate(pairwise(sentences))]
-    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    pairs = write_graded_pairs(tmp_path / "pairs.tsv", sentences)
     file = tmp_path / "candidates.txt"
     words = [(word, verb) for word in ("", "the", "this", "a") for verb in ("is", "means", ":")]
     file.write_text("\n".join(f"{word} [X] {verb} [MASK] ." for word, verb in words))

@@ -17,6 +17,7 @@ from promptcli.training import trainer as trainer_module
 from promptcli.training.step import TrainingStep
 from tests.processes import Program
 from tests.tiny import SENTENCES
+from tests.training_files import write_graded_pairs
 from tests.training_steps import stopped_at
 
 TEXTS = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
@@ -25,8 +26,7 @@ STEPS = 6
 
 @pytest.fixture
 def options(bert_folder, here):
-    rows = [f"{a}\t{b}\t{n % 6}" for n, (a, b) in enumerate(itertools.pairwise(TEXTS[:20]))]
-    (here / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    write_graded_pairs(here / "pairs.tsv", TEXTS[:20])
     (here / "text.txt").write_text("\n".join(TEXTS))
     return {
         "data": "text.txt",

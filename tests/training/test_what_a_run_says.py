@@ -7,18 +7,15 @@ import pytest
 import promptcli as pc
 from tests.senteval import write_transfer
 from tests.tiny import SENTENCES
+from tests.training_files import write_graded_pairs
 
 LONG = "the cat sat on the mat " * 12
 
 
 @pytest.fixture
 def given(bert_folder, tmp_path):
-    pairs = tmp_path / "pairs.tsv"
-    rows = [
-        f"{one}\t{other}\t{n % 6}" for n, (one, other) in enumerate(itertools.pairwise(SENTENCES))
-    ]
-    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    options = {"batch_size": 4, "steps": 1, "on": str(pairs), "tests": [str(pairs)]}
+    pairs = str(write_graded_pairs(tmp_path / "pairs.tsv"))
+    options = {"batch_size": 4, "steps": 1, "on": pairs, "tests": [pairs]}
     return {"backbone": str(bert_folder), **options, "offline": True}
 
 

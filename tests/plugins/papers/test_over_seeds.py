@@ -18,6 +18,7 @@ from promptcli.plugins.papers.seeds import (
 )
 from tests.comparing import refused
 from tests.tiny import SENTENCES
+from tests.training_files import write_graded_pairs
 
 ONE = [70.1, 71.4, 70.9]
 OTHER = [72.0, 72.8, 72.1]
@@ -59,8 +60,7 @@ def test_equal_runs_have_no_p_value():
 @pytest.fixture
 def trained(bert_folder, here):
     """Return a function that trains seeds of a method, and the options of all runs."""
-    rows = [f"{one}\t{one[::-1]}\t{n % 6}" for n, one in enumerate(SENTENCES)]
-    (here / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    write_graded_pairs(here / "pairs.tsv")
     (here / "text.txt").write_text("\n".join(SENTENCES))
     options = {"backbone": str(bert_folder), "on": "pairs.tsv", "tests": ["pairs.tsv"]}
     options |= {"batch_size": 6, "steps": 2, "eval_steps": 1, "learning_rate": 0.01}

@@ -15,20 +15,12 @@ import pytest
 pytest.importorskip("mcp", reason="agents need mcp: pip install '.[mcp]'")
 from mcp import Client, StdioServerParameters
 
-from promptcli.encoder.encoder import TorchEncoder
 from promptcli.plugins.serve import serving
 from promptcli.plugins.serve.agents import make_server
-from promptcli.recipe import Recipe
 from promptcli.retrieval.sentence_index import SentenceIndex
 from tests.comparing import refused
 from tests.processes import PIPE, Program
 from tests.tiny import SENTENCES
-
-
-@pytest.fixture(scope="module")
-def encoder(tiny_backbone):
-    backbone = tiny_backbone("bert")
-    return TorchEncoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
 
 
 @pytest.fixture(scope="module")

@@ -22,16 +22,9 @@ from promptcli.plugins.serve.app import make_app
 from promptcli.plugins.serve.connections import Connection, Connections, make_server
 from promptcli.plugins.serve.service import Service
 from promptcli.plugins.serve.settings import ServeSettings
-from promptcli.recipe import Recipe
 from promptcli.threads import Worker, computing
 
 GET = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def encoder(tiny_backbone):
-    backbone = tiny_backbone("bert")
-    return TorchEncoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
 
 
 class Clock:

@@ -102,6 +102,18 @@ async def until_waiting(service, texts):
         await asyncio.sleep(0)
 
 
+def embed(client, texts, model="tiny", **more):
+    """Ask for the vectors of texts."""
+    return client.post("/v1/embeddings", json={"model": model, "input": texts, **more})
+
+
+def scope_of_embeddings():
+    """Return what a server tells an application of a request for vectors."""
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    about = {"type": "http", "method": "POST", "path": "/v1/embeddings", "query_string": b""}
+    return {**about, "headers": headers}
+
+
 def error(response, status):
     assert response.status_code == status, response.text
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
@@ -115,8 +127,7 @@ def error(response, status):
 @pytest.mark.parametrize("given", [SENTENCES, SENTENCES[0]], ids=["a list", "a text"])
 @pytest.mark.parametrize("encoding_format", ["float", "base64", None])
 def test_embeddings_are_those_of_encode(client, encoder, given, encoding_format):
-    body = {"model": "tiny", "input": given, "encoding_format": encoding_format, "user": "somebody"}
-    response = client.post("/v1/embeddings", json=body)
+    response = embed(client, given, encoding_format=encoding_format, user="somebody")
     found = response.json()
     vectors = [row["embedding"] for row in found["data"]]
     if encoding_format == "base64":
@@ -136,7 +147,7 @@ def test_cut_texts_are_counted_in_a_header_and_vectors_keep_their_length_if_the_
 ):
     texts = ["cat " * 500, "cat"]
     with opened(Service({"tiny": encoder}, normalize=False)) as client:
-        response = client.post("/v1/embeddings", json={"model": "tiny", "input": texts})
+        response = embed(client, texts)
     assert response.headers["x-truncated-texts"] == "1"
     assert np.allclose(
         [row["embedding"] for row in response.json()["data"]], encoder.encode(texts), atol=1e-6
@@ -153,25 +164,17 @@ def test_dimensions_are_the_first_columns_of_vectors_that_are_whitened_or_traine
     recipe = Recipe(backbone=str(bert_folder), transforms=("whitening",))
     white = fit_recipe(recipe, texts, dtype="float32").encoder
     with opened(Service({"white": white})) as client:
-        body = {"model": "white", "input": SENTENCES}
-        found = client.post("/v1/embeddings", json={**body, "dimensions": 3}).json()["data"]
+        found = embed(client, SENTENCES, "white", dimensions=3).json()["data"]
         wanted = white.encode(SENTENCES, truncate_dim=3, normalize_embeddings=True)
         assert gap(np.array([row["embedding"] for row in found]), wanted) < 1e-5
         for wrong in (0, white.width + 1):
-            refused = error(client.post("/v1/embeddings", json={**body, "dimensions": wrong}), 400)
+            refused = error(embed(client, SENTENCES, "white", dimensions=wrong), 400)
             assert refused["param"] == "dimensions"
     nested = TorchEncoder(encoder.recipe.replace(dims=(8, 4)), encoder.backbone, encoder.tensors())
     with opened(Service({"nested": nested})) as client:
-        body = {"model": "nested", "input": SENTENCES}
-        assert (
-            len(
-                client.post("/v1/embeddings", json={**body, "dimensions": 4}).json()["data"][0][
-                    "embedding"
-                ]
-            )
-            == 4
-        )
-        refused = error(client.post("/v1/embeddings", json={**body, "dimensions": 3}), 400)
+        first, *_ = embed(client, SENTENCES, "nested", dimensions=4).json()["data"]
+        assert len(first["embedding"]) == 4
+        refused = error(embed(client, SENTENCES, "nested", dimensions=3), 400)
         assert "give 8, 4, 16" in refused["message"]
 
 
@@ -256,8 +259,8 @@ def values_of(text):
 
 def test_metrics_count_what_was_asked_and_encoded(client, encoder):
     long = "word " * (encoder.max_length + 1)
-    client.post("/v1/embeddings", json={"model": "tiny", "input": [*SENTENCES[:3], long]})
-    client.post("/v1/embeddings", json={"model": "none", "input": "x"})
+    embed(client, [*SENTENCES[:3], long])
+    embed(client, "x", "none")
     client.get("/wp-login.php")
     client.get("/.env")
     response = client.get("/metrics")
@@ -370,9 +373,7 @@ def test_what_is_wrong_is_one_line_in_openais_shape(served, path, body, status, 
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     with opened(Service(*served, limits)) as client:
         assert says in error(client.post(path, content=content, headers=JSON), status)["message"]
-        assert (
-            client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
-        )
+        assert embed(client, "x").status_code == 200
 
 
 def test_a_route_asked_by_another_method_says_which_it_takes(served):
@@ -472,10 +473,10 @@ def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(client, monkeypatc
 
     with monkeypatch.context() as broken:
         broken.setattr(TorchEncoder, "encode_report", fail)
-        response = client.post("/v1/embeddings", json={"model": "tiny", "input": "x"})
+        response = embed(client, "x")
     assert error(response, 500)["type"] == "server_error" and "no memory" not in response.text
     assert notes == ["/v1/embeddings failed: RuntimeError: no memory"]
-    assert client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
+    assert embed(client, "x").status_code == 200
 
 
 def test_vectors_that_are_not_finite_fail_alone(served, encoder, monkeypatch):
@@ -570,15 +571,7 @@ def test_a_long_answer_waits_for_its_client_to_read(served):
                 third.set()
                 await go.wait()
 
-        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/embeddings",
-            "headers": headers,
-            "query_string": b"",
-        }
-        asked = asyncio.create_task(make_app(service)(scope, receive, send))
+        asked = asyncio.create_task(make_app(service)(scope_of_embeddings(), receive, send))
         await third.wait()
         assert service.in_work == 1 and service.held_bytes > len(body)
         go.set()
@@ -638,9 +631,7 @@ def test_an_index_is_searched_as_its_folder_holds_it(encoder, tmp_path):
 
 
 def posted(client, texts):
-    return asyncio.create_task(
-        client.post("/v1/embeddings", json={"model": "tiny", "input": texts})
-    )
+    return asyncio.create_task(embed(client, texts))
 
 
 @settings(
@@ -750,15 +741,7 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
             await gone.wait()
             return {"type": "http.disconnect"}
 
-        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/embeddings",
-            "headers": headers,
-            "query_string": b"",
-        }
-        left = asyncio.create_task(app(scope, receive, mock.AsyncMock()))
+        left = asyncio.create_task(app(scope_of_embeddings(), receive, mock.AsyncMock()))
         await until_waiting(service, 1)
         gone.set()
         await left

@@ -15,6 +15,7 @@ from promptcli.plugins.tune.trackers import Tracker
 from promptcli.training.watching import TRACKERS, DevScore, WatchedRun, make_trackers
 from tests.plugins.absent import delete_plugin
 from tests.tiny import SENTENCES
+from tests.training_files import write_graded_pairs
 
 
 @contextlib.contextmanager
@@ -30,9 +31,7 @@ def words(bert_folder, here):
     """The options of a short training."""
     text = here / "text.txt"
     text.write_text("\n".join(f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]))
-    pairs = here / "pairs.tsv"
-    rows = [f"{one}\t{SENTENCES[-number]}\t{number % 5}" for number, one in enumerate(SENTENCES)]
-    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    pairs = write_graded_pairs(here / "pairs.tsv")
     few = ["--steps", 4, "--batch-size", 4, "--set", "eval-steps=2"]
     files = ["--data", text, "--on", pairs, "--test", pairs]
     return ["train", "simcse", "--backbone", bert_folder, *files, *few]
