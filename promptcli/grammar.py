@@ -1,10 +1,9 @@
 """The grammar of recipes: a text such as ``first-last/ditto:1-10`` to its parts, and back again.
 
-``parse_prompt``, ``parse_pooling``, ``parse_transform`` and ``parse_denoise`` read a text;
-``str`` of what they return is that text, and the built part spells it in full. The tables
-say which argument a name takes. A name outside the tables has a plain argument: a row of
-``extensions`` may have added it. Whether a name exists, and whether a number fits the backbone, is
-checked when the part is built. docs/grammar.md shows the rules.
+``parse_prompt``, ``parse_pooling``, ``parse_transform`` and ``parse_denoise`` read a text; ``str``
+of their result is that text. The tables say which argument a name takes. A name outside the tables
+has a plain argument, since an extension may have added it. Whether a name exists, and whether a
+number fits the backbone, is checked when the part is built. docs/grammar.md shows the rules.
 """
 
 import re
@@ -50,14 +49,14 @@ class _Form(NamedTuple):
     """The form of a name's argument; its groups are the values."""
 
     pattern: str
-    allowed: str  #: how a message says it
+    allowed: str  #: what messages say is allowed
 
 
 _WHOLE = "[0-9]{1,18}"
 COUNT = "[1-9][0-9]{0,17}"  #: a whole number above 0
 _DECIMAL = rf"{_WHOLE}(?:\.{_WHOLE})?"
 _PAIR = f"{_WHOLE}-{_WHOLE}"
-_NO_SETTINGS = "(?!(?:[0-9]+-[0-9]+)?[;:])"  #: in front of a template
+_NO_SETTINGS = "(?!(?:[0-9]+-[0-9]+)?[;:])"  #: a template does not begin with settings
 _BETWEEN = " || "
 _NOT_BETWEEN = r"(?:(?! \|\| ).)*"
 
@@ -304,7 +303,7 @@ _TRANSFORMS |= {
         "a whole number, e.g. whitening:200, and perhaps an exponent from 0 to 1,"
         " whitening:all:0.25",
     ),
-    # the number tells several of them apart
+    # the number distinguishes several dense layers
     "dense": _Form("(?P<number>[^:]*):(?P<activation>.*)", "dense:NUMBER:ACTIVATION"),
 }
 

@@ -20,7 +20,7 @@ class NamedTemplate:
     source: str  #: paper and table, or purpose
     #: published STS-B development Spearman x 100 of bert-base-uncased without training
     score: float | None = None
-    #: texts of single models, by last part of name
+    #: other texts of some models, by the last part of their names
     models: Mapping[str, str] = field(default_factory=dict)
 
 

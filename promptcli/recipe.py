@@ -83,9 +83,9 @@ class Recipe:
         "Longest input in tokens, specials and template included. Default: all positions of the"
         " backbone.",
     )
-    #: shorter widths that it was trained to be cut to (Matryoshka), largest first
+    #: shorter widths that its vectors may be cut to by its training (Matryoshka), largest first
     dims: tuple[int, ...] = ()
-    #: whether the prompt determined the pooling (none was given); a new prompt then determines it
+    #: whether no pooling was given, so that the prompt determines it; a new prompt determines it
     #: again
     pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
 
@@ -122,7 +122,7 @@ class Recipe:
         values["dims"] = list(self.dims)
         for name in ("text_rule", "dims"):
             if not values[name]:
-                # fingerprints and stored recipes stay the same as before these fields existed
+                # without them a recipe keeps the fingerprint from before these fields existed
                 del values[name]
         return values
 
@@ -177,7 +177,7 @@ class Recipe:
         return self
 
 
-#: Names of the prompts of queries and documents, as models spell them.
+#: Names that models give to the prompts of queries, and of documents.
 ROLES = (("query", "search_query"), ("document", "passage", "corpus", "search_document"))
 
 
@@ -202,7 +202,7 @@ class LeadingTexts:
 
         None if the model has none for the role.
         """
-        # else a name of the model's own
+        # other names are the model's own
         names = next((spellings for spellings in ROLES if role in spellings), (role,))
         known = [name for name in names if name in self.texts]
         return max(known, key=lambda name: bool(self.texts[name]), default=None)
@@ -217,13 +217,13 @@ class LeadingTexts:
 class Choice:
     """A model by name, changes of its recipe, and how to compute it; loaded lazily."""
 
-    #: a value that ``load`` takes (from a command: a name, a recipe, a folder or a hub id); None:
-    #: the default
+    #: a value that ``load`` takes; a command gives a name, a recipe, a folder or a hub id. None:
+    #: the default model
     model: Any = None
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
-    backbone: str = BARE.backbone  #: of recipes that name none
+    backbone: str = BARE.backbone  #: of recipes that do not name one
     device: str = "auto"
-    #: None: float32 for scores, ``auto`` for bulk encoding
+    #: None: float32 for scores, ``auto`` for encoding in bulk
     dtype: str | None = None
     backend: str = "torch"
     dim: int | None = None  #: keep the first dimensions, for a model trained for it; None: all
@@ -244,7 +244,7 @@ def is_named(model: object) -> bool:
 
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'
 
-#: The learning-free rows of the papers' tables, by name: for masked models, or for any.
+#: The rows of the papers' tables without learning, by name, for masked models or for any model.
 MASKED_RECIPES: dict[str, Recipe] = {
     "static-avg": Recipe(pooling="static/avg"),
     "last-avg": Recipe(pooling="last/avg"),
@@ -296,7 +296,7 @@ def _contrast(prompt: str) -> Recipe:
     )
 
 
-_PREPENDED: dict[str, Recipe] = {  # published at layer -2
+_PREPENDED: dict[str, Recipe] = {  # the paper reads layer -2
     f"{name}+tp": recipe.replace(
         prompt=f"token-prepending:{recipe.prompt}", pooling="layer--2/last-token"
     )
@@ -304,20 +304,22 @@ _PREPENDED: dict[str, Recipe] = {  # published at layer -2
 }
 
 
-def _mean_of(*names: str) -> str:
-    return "mean:" + " || ".join(_ONE_PASS[name].prompt for name in names)
+def _mean_of(*prompts: str) -> str:
+    return "mean:" + " || ".join(prompts)
 
 
 def _add_reversed(recipe: Recipe) -> Recipe:
-    return recipe.replace(prompt=f"mean:{recipe.prompt} || reversed:{recipe.prompt}")
+    return recipe.replace(prompt=_mean_of(recipe.prompt, f"reversed:{recipe.prompt}"))
 
 
 #: Recipes of causal models, which read the last token.
 CAUSAL_RECIPES: dict[str, Recipe] = {
     **_ONE_PASS,
     **_PREPENDED,
-    "cot+knowledge": _at_last_token(_mean_of("pretended-cot", "knowledge")),
-    "metaeol": _at_last_token("mean:" + " || ".join(f"metaeol-{task}" for task in _META)),
+    "cot+knowledge": _at_last_token(
+        _mean_of(_ONE_PASS["pretended-cot"].prompt, _ONE_PASS["knowledge"].prompt)
+    ),
+    "metaeol": _at_last_token(_mean_of(*(f"metaeol-{task}" for task in _META))),
     "prompteol+rev": _add_reversed(_ONE_PASS["prompteol"]),
     "knowledge+rev": _add_reversed(_ONE_PASS["knowledge"]),
     "echo": Recipe(prompt=_ECHO, pooling="last/content-avg"),
@@ -336,6 +338,6 @@ LISTED = (
     *MASKED_RECIPES,
     *("prompteol", "pretended-cot", "knowledge", "cot+knowledge", "metaeol"),
 )
-#: Recipes that `eval` scores by default, without eq. 3 of PromptBERT, which is far below the mask's
-#: state.
+#: Recipes that `eval` scores by default. Eq. 3 of PromptBERT is left out, since it scores far below
+#: the mask's state.
 COMPARED = tuple(name for name in RECIPES if not name.startswith("prompt-topk"))
