@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 from starlette.testclient import TestClient
 
-from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import LONGEST_MESSAGE
 from promptcli.plugins.serve.app import make_app
 from promptcli.plugins.serve.service import Service
-from promptcli.recipe import Recipe
 from promptcli.retrieval.sentence_index import SentenceIndex
 from tests.fuzz.kinds import any_json
 from tests.tiny import SENTENCES
@@ -45,9 +43,7 @@ LARGE = {
 
 
 @pytest.fixture(scope="module")
-def client(tiny_backbone):
-    backbone = tiny_backbone("bert")
-    encoder = TorchEncoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+def client(encoder):
     index = SentenceIndex.build(SENTENCES, encoder)
     with TestClient(
         make_app(Service({"tiny": encoder}, {"some": index})), base_url="http://127.0.0.1"

@@ -13,10 +13,8 @@ import pytest
 pytest.importorskip("uvicorn", reason="serve needs uvicorn: pip install '.[serve]'")
 import uvicorn
 
-from promptcli.encoder.encoder import TorchEncoder
 from promptcli.plugins.serve.app import make_app
 from promptcli.plugins.serve.service import Service
-from promptcli.recipe import Recipe
 from promptcli.retrieval.sentence_index import SentenceIndex
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -27,12 +25,10 @@ OPTIONS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
 
 
 @pytest.fixture(scope="module")
-def address(tiny_backbone, tmp_path_factory):
+def address(encoder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     rows = "text,topic,year\nA cat sleeps.,animals,2021\nRain falls.,weather,\n"
     (folder / "notes.csv").write_text(rows)
-    backbone = tiny_backbone("bert")
-    encoder = TorchEncoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
     SentenceIndex.build(folder / "notes.csv", encoder, output=folder / "notes")
     service = Service({"tiny": encoder}, {"notes": SentenceIndex.open(folder / "notes", encoder)})
     server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="error"))
