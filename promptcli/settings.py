@@ -25,9 +25,9 @@ class Defaults:
     corpus: str  #: Sentences to train or fit on.
 
 
-#: Works without a network: everything is in the package. Figures on ``demo`` are not a benchmark.
+#: Everything is in the package, so no network is needed. Figures on ``demo`` are not a benchmark.
 BARE = Defaults(backbone="mini-bert", development="demo:dev", corpus="demo")
-#: ``--paper``: the setting of PromptBERT, Ditto and DCPCSE.
+#: The defaults of PromptBERT, Ditto and DCPCSE, for ``--paper``.
 PAPER = Defaults(
     backbone="bert-base-uncased",
     development="STS-B:dev",
@@ -69,6 +69,7 @@ class UserDefault(NamedTuple):
     built_in: str | None
 
 
+#: The defaults that a user may set, by their names.
 KEYS = {
     "backbone": UserDefault(
         "backbone of recipes that do not name one", "PROMPTCLI_BACKBONE", BARE.backbone
@@ -78,10 +79,10 @@ KEYS = {
 
 
 class Default(NamedTuple):
-    """A default in force."""
+    """A default in force, and where it comes from."""
 
     value: str | None
-    source: str  #: A variable, a file, or ``built in``.
+    source: str  #: a variable, a file, or ``built in``
 
 
 #: Bounds in a field's metadata -> msgspec's names of them.
@@ -89,8 +90,8 @@ _BOUNDS = {"min": "ge", "above": "gt", "max": "le", "below": "lt"}
 
 
 def check_bounds(settings: Any) -> None:
-    """Refuse values of a dataclass of another type, out of bounds, not finite or not among the
-    field's choices.
+    """Refuse values of a dataclass that have another type, are out of bounds or not finite, or are
+    not among the field's choices.
     """
     import msgspec
 

@@ -66,7 +66,7 @@ def ditto_search(
     """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2)."""
     from promptcli.select.head_search import search_heads
 
-    heads = search_heads(
+    search = search_heads(
         choice_of(model or default_backbone()),
         on,
         corpus,
@@ -75,8 +75,11 @@ def ditto_search(
         force=force,
         data_dir=data_folder(data_dir),
     )
-    if _is_shown(heads, as_json=json):
-        _print_heads(heads, corpus)
+    _note_saved(search)
+    if json:
+        result_json(search.to_dict())
+    else:
+        _print_heads(search, corpus)
 
 
 @takes_model("dim")
@@ -99,7 +102,7 @@ def search_layers(
 
     if not choice.names_model:
         choice = choice_of(default_backbone())
-    layers = layer_search.search_layers(
+    search = layer_search.search_layers(
         choice,
         on,
         weights=weights or (),
@@ -107,8 +110,11 @@ def search_layers(
         force=force,
         data_dir=data_folder(data_dir),
     )
-    if _is_shown(layers, as_json=json):
-        _print_layers(layers)
+    _note_saved(search)
+    if json:
+        result_json(search.to_dict())
+    else:
+        _print_layers(search)
 
 
 def search_templates(
@@ -177,7 +183,7 @@ def search_templates(
     """
     from promptcli.select import template_search
 
-    found = template_search.search_templates(
+    search = template_search.search_templates(
         choice_of(model or default_backbone(paper=paper)),
         on or (PAPER.development if paper else None),
         mode=mode,
@@ -192,21 +198,20 @@ def search_templates(
         force=force,
         data_dir=data_folder(data_dir),
     )
-    if _is_shown(found, as_json=json):
-        print_templates(found)
+    _note_saved(search)
+    if json:
+        result_json(search.to_dict())
+    else:
+        print_templates(search)
     note(
         "the score on the pairs that chose a template is too high; score it on other pairs with"
         " `promptcli eval`"
     )
 
 
-def _is_shown(search: "Search", *, as_json: bool) -> bool:
-    """Say whether the best result is saved; print the JSON document if requested."""
-    saved = f"saved as model {search.saved_as!r}"
-    note(f"{search.best.choice} {saved if search.saved_as else 'is not saved; see --name'}")
-    if as_json:
-        result_json(search.to_dict())
-    return not as_json
+def _note_saved(search: "Search") -> None:
+    saved = f"saved as model {search.saved_as!r}" if search.saved_as else "is not saved; see --name"
+    note(f"{search.best.choice} {saved}")
 
 
 def _caption(search: "Search") -> None:
@@ -235,7 +240,7 @@ def _print_heads(search: "Search", corpus: str) -> None:
     values = search.maps[best].tolist()
     show("")
     show(f"{best} {weights}, every head")
-    numbered = [[layer, *(f"{one:.1f}" for one in row)] for layer, row in enumerate(values, 1)]
+    numbered = [[layer, *(f"{value:.1f}" for value in row)] for layer, row in enumerate(values, 1)]
     result_table(["layer", *map(str, range(1, len(values[0]) + 1))], numbered)
     _print_selection_bias(search, "head", "the plain average of its states")
 
@@ -281,7 +286,7 @@ def print_templates(search: "Search") -> None:
     for heading, templates in search.stages.items():
         rows.append([heading])
         for item in templates:
-            if item in search.ranked:  # a single stage is cut to its ``top``
+            if item in search.ranked:  # of a race, only the ``top`` are listed
                 printed = f"{published[item.choice]:.2f}" if item.choice in published else "-"
                 star = "*" if item is search.best else ""
                 rows.append([item.choice, star, *_score(item), printed][: len(heads)])
@@ -306,7 +311,7 @@ def _print_selection_bias(search: "Search", chosen: str, baseline: str) -> None:
 
 
 def _print_verdict(search: "Search") -> None:
-    """Say that a plain average is better than the best choice, if so."""
+    """Print that a plain average is better than the best choice, if it is."""
     plain = search.better_baseline
     if plain is not None:
         ahead = plain.value - search.best.value
