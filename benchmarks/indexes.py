@@ -177,7 +177,7 @@ def search(arguments: argparse.Namespace) -> None:
         return list(opened.answers(["x"] * len(some), 10, vectors=some, by="meaning"))
 
     def alone(some: np.ndarray) -> None:
-        index.candidates(some, 10, index.about["effort"])
+        index.candidates(some, 10, index.effort)
 
     ways = {"ours": ours_of, "alone": alone}
     took: dict[str, list[float]] = {name: [] for name in ways}

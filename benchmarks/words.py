@@ -45,7 +45,7 @@ def ours(texts: Sequence[str], folder: Path) -> tuple[Any, Any]:
 
     def add(more: Sequence[str]) -> None:
         all_texts.extend(more)
-        parts.append(WordCounts.of_texts([more], counts.about["language"]))
+        parts.append(WordCounts.of_texts([more], counts.language))
         bm25[0] = opened()
 
     return add, lambda query: bm25[0].ask(query).rank(FOUND)[0].tolist()

@@ -7,7 +7,7 @@ equal those of a single count over all rows.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from scipy.sparse import coo_array, csc_array, vstack
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError
 from promptcli.models.language import main_language
-from promptcli.retrieval.derived import read_derived, write_derived
+from promptcli.retrieval.derived import Source, read_derived, write_derived
 from promptcli.retrieval.ranking import (
     DEPTH,
     JoinedRanking,
@@ -39,6 +39,7 @@ WRITTEN = 0.1
 #: BM25's saturation of repeated words (k1), and its penalty on long texts (b).
 K1, B = 1.5, 0.75
 
+_ARRAYS = ("lengths", "stems", "starts", "places", "counts")  # of ``WordCounts``
 #: Upper bound of the rounding error of float32 sums in any order.
 _ROUNDING = 1e-4
 _SIGNS = re.compile(r"\w[^\w\s]+\w|[^\w\s]\w|\w[#+*]")
@@ -69,11 +70,12 @@ class WordCounts:
     starts: NDArray[np.int64]  #: (v + 1,) the start of each stem's rows
     places: NDArray[np.int32]  #: rows with the stem, ascending
     counts: Floats  #: the stem's count in each row
-    about: dict[str, Any]  #: the language of the stems, and the source of the counts
+    language: str  #: of the stems
+    source: Source
 
     @classmethod
     def of_texts(
-        cls, blocks: Iterable[Sequence[str]], language: str = "", **about: Any
+        cls, blocks: Iterable[Sequence[str]], language: str = "", source: Source | None = None
     ) -> "WordCounts":
         """Count the words of texts, given in blocks."""
         stems = None
@@ -100,7 +102,8 @@ class WordCounts:
             counts.indptr.astype(np.int64),
             counts.indices.astype(np.int32),
             counts.data.astype(np.float32),
-            {"language": language, "rule": WORD_RULE, **about},
+            language,
+            source or Source(),
         )
 
     def rows_with(self, stem: str) -> tuple[NDArray[np.int32], Floats]:
@@ -114,8 +117,9 @@ class WordCounts:
 
     def write(self, path: Path) -> None:
         """Write a file."""
-        names = [each.name for each in fields(self) if each.name != "about"]
-        write_derived(path, self.about, {name: getattr(self, name) for name in names})
+        about = {"language": self.language, "rule": WORD_RULE}
+        arrays = {name: array for name, array in vars(self).items() if name in _ARRAYS}
+        write_derived(path, self.source, about, arrays)
 
     @classmethod
     def read(cls, path: Path) -> "WordCounts":
@@ -124,10 +128,10 @@ class WordCounts:
         Raises:
             CheckFailedError: It is damaged, or counts other words.
         """
-        about, arrays = read_derived(path)
+        source, about, arrays = read_derived(path)
         if about["rule"] != WORD_RULE:
             raise CheckFailedError(f"{path} has another version")
-        return cls(**arrays, about=about)
+        return cls(**arrays, language=about["language"], source=source)
 
 
 def _hash(stem: str) -> int:
@@ -150,7 +154,7 @@ class Bm25:
     ) -> None:
         self._parts = [part for part in parts if len(part.lengths)]
         self.texts_of = texts_of
-        self.stem = stemmer_of(parts[-1].about["language"])
+        self.stem = stemmer_of(parts[-1].language)
         lengths = np.concatenate([part.lengths for part in parts])
         self.live_mask = np.ones(len(lengths), bool) if live_mask is None else live_mask
         self.count = int(self.live_mask.sum())

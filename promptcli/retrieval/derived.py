@@ -7,6 +7,7 @@ whose first rows it derives from.
 import json
 import mmap
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,8 +23,17 @@ _MAGIC = b"promptcli derived 4\n"
 _ALIGNED = 64
 
 
+@dataclass(frozen=True)
+class Source:
+    """The rows that a derived file is of: the first ones of a vector file."""
+
+    vectors: str = ""  #: name of the vector file
+    places: int = 0  #: number of rows
+
+
 def write_derived(
     path: Path,
+    source: Source,
     about: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
     begin: Callable[[BinaryIO], None] = lambda file: None,
@@ -36,13 +46,13 @@ def write_derived(
             file.write(bytes(-file.tell() % _ALIGNED))
             places[name] = (file.tell(), array.dtype.str, len(array))
             file.write(np.ascontiguousarray(array).data)
-        document = {"about": about, "size": file.tell(), "arrays": places}
+        document = {"about": {**asdict(source), **about}, "size": file.tell(), "arrays": places}
         end = json.dumps(document).encode()
         file.write(end + len(end).to_bytes(8, "little") + _MAGIC)
 
 
-def read_derived(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the description and the arrays of a file, memory-mapped.
+def read_derived(path: Path) -> tuple[Source, dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the source, the description and the arrays of a file, memory-mapped.
 
     Raises:
         CheckFailedError: The file is damaged.
@@ -61,6 +71,8 @@ def read_derived(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         }
         if document["size"] != stop - size:
             raise ValueError("it has another content")
+        about = document["about"]
+        source = Source(about.pop("vectors"), about.pop("places"))
     except (ValueError, KeyError, TypeError) as error:
         raise CheckFailedError(f"{path} is damaged: {error}") from None
-    return document["about"], arrays
+    return source, about, arrays

@@ -15,7 +15,7 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError
 from promptcli.notes import note
 from promptcli.retrieval.bm25 import Bm25, WordCounts
-from promptcli.retrieval.derived import EXACT, VECTORS, WORDS
+from promptcli.retrieval.derived import EXACT, VECTORS, WORDS, Source
 from promptcli.retrieval.origin import Origin
 from promptcli.retrieval.ranking import (
     DEPTH,
@@ -68,12 +68,12 @@ class Derived:
         return content if self._has_vectors(content) else None
 
     def _has_vectors(self, content: Any) -> bool:
-        return content is not None and content.about["vectors"] == self._store.settings.vectors
+        return content is not None and content.source.vectors == self._store.settings.vectors
 
     def _lacks_many(self, content: Any) -> bool:
         if not self._has_vectors(content):
             return True
-        return bool(self._store.places - content.about["places"] > self._few)
+        return bool(self._store.places - content.source.places > self._few)
 
     @property
     def _few(self) -> float:
@@ -119,15 +119,15 @@ class Derived:
         store = self._store
         with store.reading():
             settings, vectors = store.settings, store.units
-        about: dict[str, Any] = {"vectors": settings.vectors, "places": len(vectors)}
+        source = Source(settings.vectors, len(vectors))
         content: Any
         if name == WORDS:
-            content = WordCounts.of_texts(store.text_blocks(0, len(vectors)), **about)
+            content = WordCounts.of_texts(store.text_blocks(0, len(vectors)), source=source)
         else:
             from promptcli.retrieval.vectors import make_faiss_index
 
             factory, target = settings.factory, settings.target_recall
-            content = make_faiss_index(vectors, factory, target, **about)
+            content = make_faiss_index(vectors, factory, target, source)
         if store.folder is not None and is_writable(store.folder):
             content.write(store.folder / name)
             content = self._open(name)  # memory-mapped
@@ -155,7 +155,7 @@ class Snapshot:
         """BM25 of all rows."""
         file = self._derived.get(WORDS) or WordCounts.of_texts([])
         newer = self._store.text_blocks(len(file.lengths), len(self._units))
-        counts = WordCounts.of_texts(newer, file.about["language"])
+        counts = WordCounts.of_texts(newer, file.language)
         return Bm25([file, counts], self._store.texts, self._live_mask)
 
     def rank(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 from promptcli.notes import note, stage
-from promptcli.retrieval.derived import EXACT, read_derived, write_derived
+from promptcli.retrieval.derived import EXACT, Source, read_derived, write_derived
 from promptcli.retrieval.ranking import EQUAL, Ranking, exact_scores, nearest_of, top_k
 
 faiss: Any = _faiss  # its annotations lack NumPy arguments
@@ -56,7 +56,10 @@ class FaissIndex:
     """A FAISS index of the first m vectors of a store's file."""
 
     index: Any
-    about: dict[str, Any]  #: factory, effort, recall, and the source rows
+    source: Source
+    factory: str
+    effort: int = 0  #: one of ``_EFFORTS``
+    recall: dict[str, Any] | None = None  #: measured; None: every row is compared
 
     @property
     def rows(self) -> int:
@@ -76,9 +79,9 @@ class FaissIndex:
         """
         wanted = min(k, self.rows if allowed is None else int(np.count_nonzero(allowed)))
         answers = []
-        least = self.about["effort"]
-        for unit, found in zip(units, self.candidates(units, k, least, allowed), strict=True):
-            effort = least
+        candidates = self.candidates(units, k, self.effort, allowed)
+        for unit, found in zip(units, candidates, strict=True):
+            effort = self.effort
             while len(found) < wanted and effort < 2 * self.rows:
                 effort *= 2
                 [found] = self.candidates(unit[None], k, effort, allowed)
@@ -113,7 +116,8 @@ class FaissIndex:
         def begin(file: BinaryIO) -> None:
             faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
 
-        write_derived(path, self.about, {}, begin)
+        about = {"factory": self.factory, "effort": self.effort, "recall": self.recall}
+        write_derived(path, self.source, about, {}, begin)
 
     @classmethod
     def read(cls, path: Path) -> "FaissIndex":
@@ -122,18 +126,18 @@ class FaissIndex:
         Raises:
             CheckFailedError: The file is damaged.
         """
-        about, _ = read_derived(path)
+        source, about, _ = read_derived(path)
         # IO_FLAG_MMAP, alone or with this flag, crashes for some indexes (FAISS 1.15.1)
         flag = faiss.IO_FLAG_MMAP_IFC if path.stat().st_size > _MAPPED else 0
         try:
             index = faiss.read_index(str(path), flag)
         except (RuntimeError, MemoryError) as error:
             raise CheckFailedError(f"{path} is damaged: {one_line(error)}") from None
-        return cls(_own_class(index), about)
+        return cls(_own_class(index), source, **about)
 
 
 def make_faiss_index(
-    vectors: Floats, factory: str | None, target: float, /, **about: Any
+    vectors: Floats, factory: str | None, target: float, source: Source
 ) -> FaissIndex:
     """Return FAISS's index of unit vectors (n, d); empty if they are too few for the factory.
 
@@ -141,7 +145,7 @@ def make_faiss_index(
         vectors: (n, d).
         factory: FAISS's factory string; None: chosen by the number of vectors.
         target: recall@10 to reach.
-        about: Description stored with the index.
+        source: The rows of the vectors.
     """
     rows, width = vectors.shape
     why = ""
@@ -158,12 +162,12 @@ def make_faiss_index(
                 advance(len(block))
     except (UsageError, RuntimeError):
         note(f"{factory} does not fit {rows:,} rows: every row is compared")
-        return FaissIndex(make_index(EXACT, width), about | {"factory": EXACT, "recall": None})
-    made = FaissIndex(index, about | {"factory": factory})
+        return FaissIndex(make_index(EXACT, width), source, EXACT)
+    made = FaissIndex(index, source, factory)
     if why:
         note(why)
-    made.about["recall"] = _tune(made, vectors, target)
-    if made.about["recall"]["at_10"] < target:
+    made.recall = _tune(made, vectors, target)
+    if made.recall["at_10"] < target:
         note(f"recall@10 is below {target:g}; another factory reaches more")
     return made
 
@@ -269,14 +273,14 @@ def _tune(made: FaissIndex, vectors: Floats, target: float) -> dict[str, Any]:
     nearest = nearest_of(vectors, queries, _KNOWN + 1)
     recalls: list[float] = []
     for effort in _EFFORTS:
-        made.about["effort"] = effort
+        made.effort = effort
         recalls.append(_recall(made, vectors, queries, nearest))
         missing = 1 - max([target, *recalls[:-1]])
         gained = recalls[-1] - max(recalls[:-1], default=-1)
         if recalls[-1] >= target or gained < _WORTHWHILE * missing:
             break
     place = int(np.argmax(recalls))
-    made.about["effort"] = _EFFORTS[place]
+    made.effort = _EFFORTS[place]
     return {
         "at_10": recalls[place],
         "queries": len(queries),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from promptcli.models.language import main_language
 from promptcli.retrieval.bm25 import K1, WRITTEN, B, Bm25, WordCounts
+from promptcli.retrieval.derived import Source
 from promptcli.retrieval.ranking import Match, Ranking, join_rankings, stand_out, weight_of_words
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
 
@@ -48,7 +49,7 @@ def plain_bm25(texts, query, language, *, written=True):
 def bm25_of(texts, counted, gone=()):
     """BM25 of texts, of which the first ``counted`` are in a word file and some rows are gone."""
     file = WordCounts.of_texts([texts[:counted]])
-    newer = WordCounts.of_texts([texts[counted:]], file.about["language"])
+    newer = WordCounts.of_texts([texts[counted:]], file.language)
     live_mask = ~np.isin(np.arange(len(texts)), gone)
     return Bm25([file, newer], lambda some: [texts[i] for i in some], live_mask)
 
@@ -128,12 +129,12 @@ def test_a_name_with_signs_comes_before_its_letters():
 
 def test_a_file_of_words_is_read_as_it_was_written(tmp_path):
     blocks = [["cat dog", "dog dog"], [""]]
-    WordCounts.of_texts(blocks, places=7).write(tmp_path / "words")
+    WordCounts.of_texts(blocks, source=Source("v", 7)).write(tmp_path / "words")
     again = WordCounts.read(tmp_path / "words")
     assert again.lengths.tolist() == [2, 2, 1]
     assert [part.tolist() for part in again.rows_with("dog")] == [[0, 1], [1, 2]]
     assert [part.tolist() for part in again.rows_with("bird")] == [[], []]
-    assert again.about["places"] == 7
+    assert again.source == Source("v", 7)
 
 
 @given(texts=st.lists(st.text(max_size=30), max_size=6))
