@@ -56,7 +56,7 @@ LINES = {
         " --batch-tokens 128 --positions 64 -q"
     ),
     "reproduce": f"reproduce promptbert/2 {TINY}",
-    "choose": "choose letters.csv -q",
+    "choose": "choose few-letters.csv -q",
     "adapt": (
         f"train distill --data mine.txt --set teacher=mini-static --on mine.tsv --batch-size 4"
         f" --steps 1 --name start --force {TINY}\n"
@@ -122,7 +122,8 @@ def inputs(tmp_path_factory, bert_folder):
     letters = [
         f"letter {n} of {text}\tthe text of it, {text}\n" for n, text in enumerate(4 * texts)
     ]
-    (folder / "letters.csv").write_text("subject\ttext\n" + "".join(letters))
+    for name, count in (("letters", len(letters)), ("few-letters", 60)):
+        (folder / f"{name}.csv").write_text("subject\ttext\n" + "".join(letters[:count]))
     (folder / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(pairs))
     write_transfer(folder / "senteval")
     pc.SentenceIndex.build(texts, pc.load("mini-static"), output=folder / "index")
