@@ -387,16 +387,13 @@ def attend(
     causal: bool = False,
 ) -> Tensor:
     """Return the attention's output (n, h, t, d/h), with dropout of that probability."""
+    # with dropout the kernel of a CPU would draw its numbers slowly
     if softcap is None and not (probability and quick.is_quick(query)):
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=probability, scale=scale, is_causal=causal
         )
     weights = kernels.scores(query, key, mask, scale, softcap).softmax(-1).to(value.dtype)
-    if not quick.is_quick(query):
-        return functional.dropout(weights, probability) @ value
-    # with dropout the library falls back to these products, and draws its numbers one after the
-    # other
-    return quick.dropped_product(weights, value, probability)
+    return quick.dropout(weights, probability) @ value
 
 
 def with_prefix(

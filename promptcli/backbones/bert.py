@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.backbones.attention_hook import NO_HOOK, AttentionHook, attend, attention, mask_at
-from promptcli.backbones.dropout import dropout
+from promptcli.backbones.dropout import FastDropout
 from promptcli.backbones.families import FAMILIES, BertPlan, Family
 from promptcli.backbones.kernels import additive_mask
 from promptcli.backbones.sliding_masks import full_mask
@@ -118,7 +118,7 @@ class _Embeddings(nn.Module):
         if plan.token_types:
             self.token_type_embeddings = _table(config.type_vocab_size, width)
         self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = FastDropout(config.hidden_dropout_prob)
 
     def forward(self, words: Tensor, positions: Tensor) -> Tensor:
         """Return (n, t, d) from word embeddings (n, t, d) and positions (n or 1, t).
@@ -143,7 +143,7 @@ class _SelfAttention(nn.Module):
         self._maps = maps
         for name in maps:
             self.add_module(name, nn.Linear(config.hidden_size, config.hidden_size))
-        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.dropout = FastDropout(config.attention_probs_dropout_prob)
 
     def by_heads(self, states: Tensor) -> Tensor:
         """Return (n, h, t, d/h) from (n, t, d)."""
@@ -176,7 +176,7 @@ class _Residual(nn.Module):
         super().__init__()
         self.dense = nn.Linear(width, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = FastDropout(config.hidden_dropout_prob)
 
     def forward(self, states: Tensor, before: Tensor) -> Tensor:
         return _add_and_norm(self, self.dense(states), before)
@@ -184,8 +184,7 @@ class _Residual(nn.Module):
 
 def _add_and_norm(module: Any, states: Tensor, before: Tensor) -> Tensor:
     """Return LayerNorm(dropout(states) + before), with a module's own layers."""
-    probability = module.dropout.p if module.training else 0.0
-    normed: Tensor = module.LayerNorm(dropout(states, probability, before=before))
+    normed: Tensor = module.LayerNorm(module.dropout(states) + before)
     return normed
 
 
@@ -240,8 +239,8 @@ class _Layer(nn.Module):
 class BertModel(nn.Module):
     """The encoder without a head, its tensors by the names that checkpoints have.
 
-    ``pooler``: the checkpoint has weights of the pooler's dense layer, which is held and not
-    computed here.
+    ``pooler``: the checkpoint has weights of the pooler's dense layer. They are held here, and
+    computed elsewhere.
     """
 
     def __init__(self, config: BertConfig, family: Family, *, pooler: bool) -> None:

@@ -16,13 +16,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.dropout import (
-    FastDropout,
-    dropout,
-    dropped_copies,
-    dropped_product,
-    install_fast_dropout,
-)
+from promptcli.backbones.dropout import FastDropout, dropout, install_fast_dropout
 from promptcli.backbones.states import Batch
 from promptcli.data.layouts import TRIPLETS
 from promptcli.encoder.encoder import TorchEncoder
@@ -378,39 +372,6 @@ def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
         assert float(((lanes[:, half] - 0.9) * (lanes[:, 3 - half] - 0.9)).mean()) == pytest.approx(
             0, abs=0.001
         )
-
-
-@pytest.mark.parametrize(
-    ("quick", "plain", "shapes"),
-    [
-        (
-            lambda one, other: dropped_product(one, other, 0.3),
-            torch.matmul,
-            [(2, 3, 5, 7), (2, 3, 7, 4)],
-        ),
-        (lambda one, other: dropout(one, 0.3, before=other), torch.add, [(5, 7)] * 2),
-        (
-            lambda one, other: dropped_copies(one, 6, 0.3) * other,
-            torch.mul,
-            [(2, 3, 4), (2, 6, 3, 4)],
-        ),
-    ],
-    ids=["product", "sum", "copies"],
-)
-def test_fused_dropouts_have_the_plain_ones_draws_and_gradients(quick, plain, shapes):
-    def plainly(one, other):
-        whole = one if one.dim() == other.dim() else one.unsqueeze(1).expand(-1, 6, -1, -1)
-        return plain(dropout(whole, 0.3), other)
-
-    found = []
-    for way in (quick, plainly):
-        torch.manual_seed(0)
-        one, other = (torch.randn(shape).requires_grad_() for shape in shapes)
-        out = way(one, other)
-        (out * torch.arange(float(shapes[1][-1]))).sum().backward()
-        found.append((out, one.grad, other.grad))
-    for mine, theirs in zip(*found, strict=True):
-        assert gap(mine, theirs) < 1e-6 * mine.abs().max()
 
 
 def test_word_embeddings_learn_from_the_words_of_each_pass(bert_folder):

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from promptcli.backbones.dropout import dropped_copies
+from promptcli.backbones.dropout import dropout
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
@@ -54,9 +54,10 @@ class DeepPrefix(Prompt):
         """Return the batch with the prefix; in training each example gets its own dropout."""
         if not self._dropout:
             return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.keys_values))
-        dropped = dropped_copies(self.keys_values, batch.ids.size(0), self._dropout)
+        n = batch.ids.size(0)
+        copies = self.keys_values.unsqueeze(1).expand(-1, n, -1, -1, -1, -1)
         # (L, n, 2, h', p, d/h) -> twice (L, n, h', p, d/h)
-        keys, values = dropped.unbind(2)
+        keys, values = dropout(copies, self._dropout).unbind(2)
         return replace(batch, prefix=tuple(zip(keys.unbind(), values.unbind(), strict=True)))
 
     def tensors(self) -> dict[str, Tensor]:
