@@ -239,18 +239,23 @@ def _progress_line(task: Task) -> str:
     return line
 
 
-@contextlib.contextmanager
-def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
-    """Show the progress of a stage on stderr while the block runs; ``total`` is None if unknown."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
-        yield ProgressBar(bar, label, total)
+class StageProgress:
+    """Shows the progress of stages on stderr: bars on a terminal, else lines now and then."""
+
+    bars = err.is_terminal  #: see ``notes.bars_shown``
+
+    @contextlib.contextmanager
+    def __call__(self, label: str, total: int | None) -> Iterator[ProgressBar]:
+        """Show a stage while the block runs; ``total`` is None if unknown."""
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Rate(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+            yield ProgressBar(bar, label, total)
 
 
-progress.bars = err.is_terminal  # type: ignore[attr-defined]  # else lines now and then: see notes.bars_shown
+progress = StageProgress()
