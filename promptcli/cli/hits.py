@@ -52,17 +52,19 @@ class HitPrinter:
         self._names = list(dict.fromkeys(name.strip() for name in names if name.strip()))
         self._heads: list[str] = []
 
-    def missing(self, of_hits: Iterable[Iterable[str]]) -> list[str]:
+    def find_unknown(self, of_hits: Iterable[Iterable[str]]) -> list[str]:
         """Return the names that match no column of any hit, regardless of case and spaces."""
         keys = {name_key(name) for names in of_hits for name in names}
         return [name for name in self._names if name_key(name) not in keys]
 
     def check_columns(self, known: Sequence[str]) -> None:
         """Refuse columns that no row has."""
-        for name in self.missing([known]):
+        for name in self.find_unknown([known]):
             raise unknown("column", name, known)
 
-    def line(self, hit: "Hit", place: tuple[int, int], lines: Sequence[str], context: int) -> None:
+    def print_line(
+        self, hit: "Hit", place: tuple[int, int], lines: Sequence[str], context: int
+    ) -> None:
         """Print a hit of a file with its first and last line number and the lines around it, as
         grep does.
         """
@@ -93,7 +95,7 @@ class HitPrinter:
             for number, text in enumerate(texts, first):
                 console.result_marked(f"{_INDENT}{hit.file}-{number}- ", one_line(text))
 
-    def hits(self, hits: "Sequence[Hit]", about: Mapping[str, object]) -> None:
+    def print_hits(self, hits: "Sequence[Hit]", about: Mapping[str, object]) -> None:
         """Print hits of an index; JSON and CSV begin with the fields ``about``."""
         width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
         for hit in hits:
@@ -107,7 +109,7 @@ class HitPrinter:
             label = f"{hit.rank:>4}  {_score_prefix(hit, 7)}  {name:<{width}}  {stale}"
             self._print(hit, document, (label, _shown_text(hit)))
 
-    def leaks(self, leaks: "Leaks", names: tuple[str, str], *, check: bool) -> None:
+    def print_leaks(self, leaks: "Leaks", names: tuple[str, str], *, check: bool) -> None:
         """Print the rows of a set that also occur in another, and their number. With ``check`` any
         such row is an error. ``names`` are the names of the two sets.
         """

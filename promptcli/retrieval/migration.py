@@ -5,7 +5,7 @@ Each block is one transaction, so the same call continues after a kill. Until th
 vectors serve searches.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from promptcli.errors import UsageError
@@ -21,23 +21,32 @@ if TYPE_CHECKING:
 _CHANGED = "another process changed the index; migrate it again"
 
 
+@dataclass(frozen=True)
+class _Progress:
+    """How far a migration is."""
+
+    model: str  #: fingerprint of the new encoder
+    vectors: str  #: name of the new vector file
+    places: int = 0  #: vectors in it
+
+
 def migrate(store: Store, documents: "Encoder", origin: Origin) -> None:
     """Encode the texts of an index with another model, the encoder ``documents``."""
     with store.changing():
-        file, done = _begin(store, documents, origin)
+        file, progress = _begin(store, documents, origin)
         rows = len(store)
     with stage("migrate", rows) as advance:
-        while texts := next(store.text_blocks(done, store.places), None):
+        while texts := next(store.text_blocks(progress.places, store.places), None):
             vectors = unit_rows(documents.encode(texts, progress=advance))
             with store.changing():
-                _check_unchanged(store, file, done)
-                file.write(done, vectors)
+                _check_unchanged(store, progress)
+                file.write(progress.places, vectors)
                 file.sync()
-                done += len(texts)
-                _keep_progress(store, file, done, origin)
+                progress = replace(progress, places=progress.places + len(texts))
+                store.write_settings(migrating=asdict(progress))
     with store.changing():
-        _check_unchanged(store, file, done)
-        if store.places != done:
+        _check_unchanged(store, progress)
+        if store.places != progress.places:
             raise UsageError(_CHANGED)
         store.file = file
         store.delete_leftovers()
@@ -46,26 +55,23 @@ def migrate(store: Store, documents: "Encoder", origin: Origin) -> None:
         )
 
 
-def _begin(store: Store, documents: "Encoder", origin: Origin) -> tuple[VectorFile, int]:
-    """Return the new vector file and the number of vectors in it, also of a killed migration."""
-    begun = store.settings.migrating
-    if begun is not None and begun["model"] == origin.fingerprint and store.folder is not None:
-        file, done = VectorFile(begun["vectors"], store.folder), begun["places"]
-        if file.holds(done, documents.width):
-            return file, done
+def _begin(store: Store, documents: "Encoder", origin: Origin) -> tuple[VectorFile, _Progress]:
+    """Return the new vector file and the progress, also of a killed migration.
+
+    It begins again if the half-written vectors are of another model, or were deleted.
+    """
+    if store.settings.migrating is not None and store.folder is not None:
+        progress = _Progress(**store.settings.migrating)
+        file = VectorFile(progress.vectors, store.folder)
+        if progress.model == origin.fingerprint and file.holds(progress.places, documents.width):
+            return file, progress
     file = VectorFile.new(store.folder, "float32")
-    _keep_progress(store, file, 0, origin)
-    return file, 0
+    progress = _Progress(origin.fingerprint, file.name)
+    store.write_settings(migrating=asdict(progress))
+    return file, progress
 
 
-def _keep_progress(store: Store, file: VectorFile, done: int, origin: Origin) -> None:
-    store.write_settings(
-        migrating={"model": origin.fingerprint, "vectors": file.name, "places": done}
-    )
-
-
-def _check_unchanged(store: Store, file: VectorFile, done: int) -> None:
+def _check_unchanged(store: Store, progress: _Progress) -> None:
     """Refuse to go on if another process has migrated or rewritten the index."""
-    begun = store.settings.migrating
-    if begun is None or (begun["vectors"], begun["places"]) != (file.name, done):
+    if store.settings.migrating != asdict(progress):
         raise UsageError(_CHANGED)

@@ -57,4 +57,4 @@ def dups(
         csv=csv_options(csv),
         skip_bad=skip_bad,
     )
-    printer.leaks(leaks, (against, file), check=check)
+    printer.print_leaks(leaks, (against, file), check=check)

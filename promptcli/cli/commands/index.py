@@ -44,6 +44,7 @@ from promptcli.recipe import Choice, Recipe
 
 if TYPE_CHECKING:
     from promptcli.retrieval.sentence_index import SentenceIndex
+    from promptcli.retrieval.sync import SyncResult
 
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="Folder of the index.")]
 SentenceFile = Annotated[
@@ -272,7 +273,7 @@ def sync(
     Only new and changed texts are encoded; with another model, all of them.
     """
     from promptcli.retrieval.sync import MostRowsError
-    from promptcli.retrieval.sync import sync as synced
+    from promptcli.retrieval.sync import sync as sync_index
 
     options: dict[str, Any] = {
         "model": choice,
@@ -288,13 +289,13 @@ def sync(
         "verbose": verbose,
     }
     try:
-        result = synced(folder, files or None, yes=yes, dry_run=dry_run, **options)
+        result = sync_index(folder, files or None, yes=yes, dry_run=dry_run, **options)
     except MostRowsError as error:
         if not console.agrees(f"{error.question}. Remove them"):
             raise UsageError(
                 f"{error.question}; --yes removes them, --dry-run shows them"
             ) from None
-        result = synced(folder, files or None, yes=True, **options)
+        result = sync_index(folder, files or None, yes=True, **options)
     if dry_run:
         _show_changes(result, as_json=json)
     elif json:
@@ -303,7 +304,7 @@ def sync(
         _note_rows(folder, result.index)
 
 
-def _show_changes(result: Any, *, as_json: bool) -> None:
+def _show_changes(result: "SyncResult", *, as_json: bool) -> None:
     """Print the rows that a sync would add and remove."""
     for sign, kind, rows in (("+", "added", result.added), ("-", "removed", result.removed)):
         for row_id, text in rows:
@@ -373,7 +374,7 @@ def search(
         for text, hits in zip(texts, answers, strict=True):
             if printer.format == "table" and many:
                 console.result(f"query: {one_line(text)}")
-            printer.hits(hits, {"query": text})
+            printer.print_hits(hits, {"query": text})
             if not hits:
                 console.note(nothing_found(text, min_score, where))
 
@@ -448,7 +449,7 @@ def dups(
         leaks = index.leaks(
             stream_or_name(against), threshold, csv=csv_options(csv), skip_bad=skip_bad
         )
-        printer.leaks(leaks, (against, folder), check=check)
+        printer.print_leaks(leaks, (against, folder), check=check)
         return
     if (keep is None) != (output is None):
         raise UsageError("--keep and --output FILE belong together; give both")
@@ -458,7 +459,7 @@ def dups(
             rows = counted(len(group), "row")
             console.result(f"{rows}, lowest cosine {score_text(group.lowest)}")
         about = {"cluster": number, "size": len(group), "lowest": group.lowest}
-        printer.hits(group, about)
+        printer.print_hits(group, about)
     if keep is not None and output is not None:
         from promptcli.retrieval.pairs import write_without_duplicates
 

@@ -84,11 +84,11 @@ def search_files(
     shown = {str(hit.file) for hit in hits} if context else ()
     lines = {file: texts_of(file, csv_options(csv)) for file in shown}
     for hit in hits:
-        printer.line(hit, place_of(hit), lines.get(str(hit.file), []), context)
+        printer.print_line(hit, place_of(hit), lines.get(str(hit.file), []), context)
         if context and printer.format == "table":
             console.result("")
     if hits:
-        for name in printer.missing(hit.columns or {} for hit in hits):
+        for name in printer.find_unknown(hit.columns or {} for hit in hits):
             console.note(f"no hit has a column {name!r}")
     else:
         console.note(nothing_found(query, min_score, where))
