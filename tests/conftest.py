@@ -1,11 +1,14 @@
-"""Fixtures: tiny backbones, a home of one's own, real data where it is named, and the command line
-in-process.
+"""Fixtures: tiny backbones, an empty home for each test, real data, and the command line.
 
-What a test of the command line costs, cheapest first: ``run("embed", ...)`` in this process;
-``Program("embed", ...)`` of ``tests/processes.py``, a process of its own for what concerns signals,
-streams and kills, forked from one that has torch loaded; ``subprocess`` with a new interpreter,
-seconds, for what concerns its start alone. Scoring all demo pairs takes seconds, too: a test has a
-few of each kind, in this process, unless it asks for ``all_demo_pairs``.
+There are three ways to run the command line, the cheapest first:
+
+- ``run("embed", ...)`` runs it in this process.
+- ``Program("embed", ...)`` of ``tests/processes.py`` forks a process that has torch loaded. It is
+  for tests of signals, streams and kills.
+- ``subprocess`` starts a new interpreter, which takes seconds. It is for tests of the start alone.
+
+Scoring all demo pairs takes seconds, too. A test therefore sees a few of each kind, unless it asks
+for ``all_demo_pairs``.
 """
 
 import contextlib
@@ -31,31 +34,33 @@ import pytest
 from promptcli.notes import LOG
 from tests import network, unsynced  # noqa: F401
 
-# until all is imported: a collection looks at all that torch and transformers have made
+# a garbage collection walks over all that torch and transformers have made: none until then
 gc.disable()
 network.block()
-# no example has a time of its own on a busy machine
+# an example may take any time on a busy machine
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Let the second worker import the files from the last to the first: where nothing is compiled
-    yet, each worker compiles half of them, and reads what the other has written.
+    """Let the second worker import the test files in reverse order.
+
+    If no bytecode is there yet, each worker compiles half of the files and reads the other half.
     """
     if os.environ.get("PYTEST_XDIST_WORKER") != "gw1" or session.config.args != ["tests"]:
         return
     for path in sorted(Path(__file__).parent.rglob("test_*.py"), reverse=True):
         name = ".".join(path.relative_to(session.config.rootpath).with_suffix("").parts)
-        # what cannot be imported, the collection says
+        # the collection reports what cannot be imported
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that fork this process, which grows, and the longest, so that no worker
-    is left alone with one at the end.
+    """Sort the tests: those that fork this process first, because it grows, then the longest.
+
+    Otherwise one worker would still be busy with a long test at the end.
     """
     items.sort(
         key=lambda item: (
@@ -67,9 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def answer_of_the_processor() -> Iterator[None]:
-    """Let ``auto`` be float32 on every processor; with PROMPTCLI_TEST_BFLOAT16=1 it is bfloat16.
-    Child processes ask the real one.
-    """
+    """Let ``auto`` mean float32 on every processor, or bfloat16 if PROMPTCLI_TEST_BFLOAT16 is 1."""
     answer = os.environ.get("PROMPTCLI_TEST_BFLOAT16", "0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("promptcli.backbones.kernels.cpu_computes_bfloat16", lambda: answer == "1")
@@ -77,9 +80,9 @@ def answer_of_the_processor() -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is imported out of every later collection, also of those that a test asks for.
+    """Leave all that is imported out of later garbage collections.
 
-    A tenth of the suite's time would go to collections that find little.
+    They would take a tenth of the suite's time and free little.
     """
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
@@ -88,7 +91,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Fork the server of processes here, where all is imported and no test has changed anything."""
+    """Fork the server of processes: everything is imported, and no test has changed anything."""
     if processes := sys.modules.get("tests.processes"):
         processes.context()
 
@@ -118,7 +121,7 @@ def bert_folder(tiny_folder: Callable[[str], Path]) -> Path:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, the current one."""
+    """An empty folder, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -153,8 +156,9 @@ def plain_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
 
 @pytest.fixture(autouse=True, scope="session")
 def few_demo_pairs() -> Iterator[dict[str, Any]]:
-    """Let the tasks `demo` and `demo:dev` have two or three pairs of each kind: most tests only
-    need some score. Return the whole tasks.
+    """Let `demo` and `demo:dev` have two or three pairs of each kind; return the whole tasks.
+
+    Most tests need any score, not a certain one.
     """
     from promptcli.data.demo import read_demo
     from promptcli.data.task_table import TASKS
@@ -185,9 +189,7 @@ _OF_TESTS = ("PROMPTCLI_TEST_DATA", "PROMPTCLI_REAL_MODELS", "PROMPTCLI_FUZZ")
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give every test a registry of its own: none can touch the user's, and no option that the
-    user's environment sets is in force.
-    """
+    """Give every test an empty registry, and no option from the user's environment."""
     for name in [*os.environ]:
         if name.startswith("PROMPTCLI_") and name not in _OF_TESTS:
             monkeypatch.delenv(name)
@@ -198,7 +200,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def registry(home: Path) -> Any:
-    """Return the registry of the test's own home."""
+    """Return the registry of the test's home."""
     from promptcli.models.entries import Registry
 
     return Registry(home)
@@ -206,10 +208,9 @@ def registry(home: Path) -> Any:
 
 @pytest.fixture(autouse=True)
 def no_network() -> Iterator[list[str]]:
-    """Fail a test in which anything tried to leave this machine, even where a library swallowed the
-    refusal.
+    """Fail a test in which anything tried to leave this machine.
 
-    A test that means to try clears the list.
+    This holds even if a library caught the error. A test that tries on purpose clears the list.
     """
     network.attempts.clear()
     yield network.attempts
@@ -226,7 +227,7 @@ def data_folder() -> Path:
 
 
 class Ran(NamedTuple):
-    """What one run of the command line gave back."""
+    """The exit code and the output of one run of the command line."""
 
     code: int
     out: str
@@ -234,7 +235,7 @@ class Ran(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The document that a run printed, which went well."""
+        """The printed document of a run that succeeded."""
         assert self.code == 0, self.err
         return json.loads(self.out)
 
@@ -279,7 +280,7 @@ def run(
 
 
 class Notes(list[str]):
-    """What the library has said, a message each."""
+    """The messages of the library."""
 
     @property
     def text(self) -> str:
@@ -288,9 +289,9 @@ class Notes(list[str]):
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
-    """Return what the library says in a test, informing or warning.
+    """Return the library's messages in a test, of level info and above.
 
-    Pytest's own fixture, which is off, walks over the loggers of all libraries at every test.
+    Pytest's ``caplog`` is off, because it walks over the loggers of all libraries at every test.
     """
     said = Notes()
     handler = logging.Handler()
@@ -311,7 +312,7 @@ def pretended_device(
 
 @pytest.fixture
 def cuda(pretended_device: Path) -> Iterator[Any]:
-    """The device: a real one where there is one, else the pretended one."""
+    """The GPU, or the pretended one if there is none."""
     import torch
     from accelerate.state import AcceleratorState
 
@@ -320,7 +321,7 @@ def cuda(pretended_device: Path) -> Iterator[Any]:
     if torch.cuda.is_available():
         yield RealCuda()
         return
-    # which remembers the device of whoever came first
+    # it remembers the device of its first user
     AcceleratorState._reset_state(reset_partial_state=True)
     with pretended(pretended_device) as device:
         yield device

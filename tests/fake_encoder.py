@@ -23,9 +23,9 @@ class FakeEncoded:
 
 
 class FakeEncoder:
-    """Vectors from the sentence's hash; a sentence of more than ``max_length`` words counts as cut.
+    """Makes vectors from a sentence's hash; more than ``max_length`` words count as cut.
 
-    After ``most`` calls it waits for ever.
+    It waits forever after ``most`` calls.
     """
 
     def __init__(self, width=WIDTH, pause=0.0, most=None):
@@ -74,8 +74,8 @@ def vector(sentence, width=WIDTH):
 def main():
     """Run promptcli with the fake encoder.
 
-    The environment may ask for small windows, for a pause in each, and for no end: so many windows
-    and no more.
+    The environment may set the rows of a window, a pause in each, and the number of windows after
+    which it waits forever.
     """
     import promptcli.embedding.writing
     from promptcli.cli import command_line as cli

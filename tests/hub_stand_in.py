@@ -1,9 +1,7 @@
-"""A small stand-in for the hub's HTTP interface, for the real client: repositories in memory, a
-port of this machine.
+"""A small hub for the real client: repositories in memory, served on a port of this machine.
 
-What the client asks of the hub is answered in the hub's shapes: creation, branches, information,
-trees, preupload, commits, and files with checksums. Files of any size are sent in the commit, none
-by LFS.
+It answers in the hub's shapes: creation, branches, information, trees, preupload, commits, and
+files with checksums. All files are sent in the commit, none by LFS.
 """
 
 import base64
@@ -62,10 +60,7 @@ class Hub:
         self._server.server_close()
 
     def add(self, name, files, *, private=False):
-        """Put files (bytes by name) into a repository, made where it is not there.
-
-        Return the commit.
-        """
+        """Put files (bytes by name) into a new or existing repository; return the commit."""
         repo = self.repos.setdefault(name, Repo(private))
         return repo.commit("main", {**(repo.files() if repo.heads else {}), **files}, "added")
 

@@ -1,4 +1,4 @@
-"""The figures that a module draws, for the tests of pictures."""
+"""Keeps the figures that a module draws, for tests of pictures."""
 
 import contextlib
 

@@ -1,6 +1,4 @@
-"""For tests: a process that dies, as by a kill, at any step of its writing, and work that Ctrl-C
-interrupts there.
-"""
+"""A process that dies at any step of its writing, as by a kill, and work that Ctrl-C interrupts."""
 
 import contextlib
 import gc
@@ -16,16 +14,17 @@ STEPS = ("rename", "replace", "fsync", "unlink", "rmdir", "open", "mkdir")
 
 
 def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
-    """Return the exit code of a forked process that does ``work`` and dies (9) after so many calls
-    of ``STEPS``.
+    """Return the exit code of a forked process that does ``work``.
+
+    The process dies with code 9 after ``calls`` calls of the functions in ``STEPS``.
     """
     child = os.fork()
     if child == 0:
         code = 1
-        gc.freeze()  # else a collection copies the memory of the whole suite
+        gc.freeze()  # otherwise a collection copies the memory of the whole suite
         try:
             if threads := sys.modules.get("promptcli.encoder.batching"):
-                # whatever an earlier test did, one thread is what this process computes in
+                # this process computes in one thread, whatever an earlier test did
                 threads._THREADED.clear()
             left = iter(range(calls))
             for name in STEPS:
@@ -46,11 +45,10 @@ def killed_at_every_step(
     *,
     least: int = 3,
 ) -> list[Any]:
-    """Return what ``look`` finds after ``work`` was killed, a step later each time, the last time
-    not at all.
+    """Kill ``work`` one step later each time, until it ends, and return what ``look`` finds.
 
-    Each time in a folder of its own, where ``begin`` was called before and ``finish`` is called
-    afterwards; at least so many processes die.
+    Each time has an empty folder. ``begin`` is called in it before, ``finish`` afterwards. More
+    than ``least`` processes must die.
     """
     codes, found = [], []
     for step in range(200):
@@ -67,10 +65,7 @@ def killed_at_every_step(
 
 
 def interrupted(calls: int, work: Callable[[], Any]) -> bool:
-    """Do ``work``, into which Ctrl-C comes after so many calls of ``STEPS``.
-
-    Return whether it came.
-    """
+    """Do ``work``, press Ctrl-C after ``calls`` calls of ``STEPS``, and return whether it came."""
     left, coming = iter(range(calls)), iter([KeyboardInterrupt])
 
     def interrupt() -> None:
@@ -89,8 +84,9 @@ def interrupted(calls: int, work: Callable[[], Any]) -> bool:
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Run the block without the finalisers of what earlier tests left, which would swallow an
-    exception that comes while they run.
+    """Run the block without garbage collections.
+
+    Finalisers of objects of earlier tests would swallow an exception that comes while they run.
     """
     gc.disable()
     try:

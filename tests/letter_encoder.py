@@ -12,7 +12,7 @@ LETTERS = "abcdefghij"
 
 
 class LetterEncoder:
-    """Counts letters; ``power`` makes another encoder of it."""
+    """Counts letters and takes a power of each count; each power is another encoder."""
 
     def __init__(self, power=1.0, recipe=RECIPES["first-last-avg"]):
         self.recipe, self.power, self.fingerprint = recipe, power, f"letters-{power}"
@@ -32,7 +32,7 @@ class LetterEncoder:
 
 
 def count_letters(monkeypatch):
-    """Let letter encoders be evaluated; return the list of what each pass was asked to encode."""
+    """Let letter encoders be evaluated; return a list that gets the sentences of each pass."""
     asked = []
 
     def encode_together(encoders, sentences, *, progress):

@@ -1,7 +1,4 @@
-"""For tests: there is no network.
-
-Whatever would leave this machine is counted, and fails as where no cable is.
-"""
+"""Tests have no network: what would leave this machine is counted and fails as unreachable."""
 
 import contextlib
 import errno
@@ -11,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-#: What was tried: the event and its destination.
+#: The attempts, each with its event and its destination.
 attempts: list[str] = []
 #: Called at every attempt.
 listeners: list[Callable[[], None]] = []
@@ -27,7 +24,7 @@ def _is_local(host: Any) -> bool:
 
 
 def _is_address(host: Any) -> bool:
-    """Return whether a host is written as an address, for which nobody is asked."""
+    """Return whether a host is an address, so that no name server is asked."""
     host = host.decode() if isinstance(host, bytes) else host
     with contextlib.suppress(OSError):
         return bool(socket.inet_aton(host))
@@ -37,7 +34,7 @@ def _is_address(host: Any) -> bool:
 
 
 def _audit(event: str, given: tuple[Any, ...]) -> None:
-    if event not in _WATCHED:  # of a million events nearly all
+    if event not in _WATCHED:  # nearly all of a million events
         return
     if event in _ASKING:
         where = given[0]
@@ -54,8 +51,5 @@ def _audit(event: str, given: tuple[Any, ...]) -> None:
 
 
 def block() -> None:
-    """Let this process and its forks have no network from now on.
-
-    Tests may still talk to one another.
-    """
+    """Cut this process and its forks off the network; sockets of this machine still work."""
     sys.addaudithook(_audit)

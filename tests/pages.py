@@ -1,4 +1,4 @@
-"""What pages show next to what is printed."""
+"""Compares the output that a page shows with what is printed."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ def decimals(line):
 
 
 def is_shown(line, printed, page):
-    """Return whether a line of a page is a printed one; ``...`` at its end stands for the rest.
+    """Return whether a line of a page is a printed one; ``...`` at its end means any rest.
 
     The README shows what the shipped models print, up to the difference of bfloat16 to float32.
     """
@@ -39,7 +39,7 @@ def is_shown(line, printed, page):
 
 
 def check_output(shown, printed, page):
-    """Fail unless each line that the page shows is printed; ``...`` stands for lines left out."""
+    """Fail unless each line that the page shows is printed; a line ``...`` means lines left out."""
     missing = [
         line
         for line in shown.splitlines()

@@ -1,11 +1,11 @@
-"""For tests: the command line, or a function, in a process of its own that costs milliseconds.
+"""Runs the command line, or a function, in a new process within milliseconds.
 
 A new interpreter takes seconds to import torch and transformers. These processes are forked from a
-server that has imported them, one server for each worker of pytest-xdist; they have their own id,
+server that has imported them; each worker of pytest-xdist has one. A process has its own id,
 folder, environment, descriptors, signals and exit code. Only tests of an interpreter's start
 (imports, closed streams) need ``subprocess``.
 
-The server itself is forked from the worker before the first test, and keeps the libraries that the
+The server is forked from the worker before the first test, and keeps the libraries that the
 collection has imported.
 """
 

@@ -1,4 +1,4 @@
-"""Tables as they are where the folder of a plug-in was deleted."""
+"""Leaves a plug-in out of the tables, as if its folder were deleted."""
 
 import sys
 
