@@ -218,19 +218,17 @@ def _show(made: "EmbedResult", precision: str, *, as_json: bool) -> None:
 
 def _show_parts(made: "PartsResult", *, as_json: bool) -> None:
     manifest = made.manifest
-    rows = manifest.rows
     rate = "none made"
     if made.made:
-        encoded = sum(stop - first for first, stop in map(manifest.bounds, made.made))
-        speed = f"{encoded / max(made.seconds, 1e-9):,.0f} sentences/s"
+        rows = sum(stop - first for first, stop in map(manifest.bounds, made.made))
+        speed = f"{rows / max(made.seconds, 1e-9):,.0f} sentences/s"
         rate = f"{len(made.made):,} made in {made.seconds:,.1f} s ({speed})"
     if made.finished:
         from promptcli.data.vectors.part_folder import total_report
 
         report = total_report(made.folder, manifest)
-        rows = report.rows  # without the unreadable ones
-        note_counts(rows, blank=report.blank, zero=report.zero, truncated=report.truncated)
-        vectors = f"{counted(rows, 'vector')} of {manifest.dim:,} dimensions"
+        note_counts(report.rows, blank=report.blank, zero=report.zero, truncated=report.truncated)
+        vectors = f"{counted(manifest.rows, 'vector')} of {manifest.dim:,} dimensions"
         note(f"{vectors} in {counted(manifest.shards, 'part')} in {made.folder}, {rate}")
     else:
         note(f"{made.parts:,} of {counted(manifest.shards, 'part')} are in {made.folder}, {rate}")
@@ -238,7 +236,7 @@ def _show_parts(made: "PartsResult", *, as_json: bool) -> None:
         result_json(
             {
                 "output": str(made.folder),
-                "rows": rows,
+                "rows": manifest.rows,
                 "dim": manifest.dim,
                 "shards": manifest.shards,
                 "precision": manifest.settings.precision,
