@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,10 +46,11 @@ class InputFile:
     path: str  #: as the user wrote it
     size: int
     sha256: str
-    rows: int  #: up to the last readable row; unreadable ones before it count
+    rows: int  #: readable rows
     stamp: str  #: time of its last change, or a remote store's version
     text: str | None = None  #: column of the sentence; None in plain text
     id: str | None = None  #: column of the id
+    has_gaps: bool = False  #: whether there are unreadable rows between the readable ones
 
 
 def count_input(name: str, settings: EmbedSettings) -> InputFile:
@@ -60,14 +60,16 @@ def count_input(name: str, settings: EmbedSettings) -> InputFile:
     with open_rows(
         name, fields, csv=settings.csv, skip_bad=settings.skip_bad, may_be_empty=True
     ) as rows:
-        count = 0
+        count = end = 0
         for batch in rows:
-            count = batch[ROW][-1] + 1
+            count += len(batch[ROW])
+            end = batch[ROW][-1] + 1
         columns = rows.columns
         digest = rows.sha256()
     if state_of(name) != (size, stamp):
         raise UsageError(f"{name} is being written to; try again when it is complete")
-    return InputFile(name, size, digest, count, stamp, columns.get(TEXT) or None, columns.get(ID))
+    text, ids = columns.get(TEXT) or None, columns.get(ID)
+    return InputFile(name, size, digest, count, stamp, text, ids, has_gaps=end > count)
 
 
 def check_ids(files: Sequence[InputFile]) -> None:
@@ -120,10 +122,10 @@ def read_range(
     began: str,
     csv: Mapping[str, Any] | None = None,
 ) -> Iterator[RowBatch]:
-    """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over
-    all files.
+    """Yield the readable rows [start, stop) of all files, one after another.
 
-    An unreadable row is left out: it was refused or reported when the files were counted.
+    Ids that are numbers count the readable rows of all files. An unreadable row was reported when
+    its file was counted.
     """
     first = 0
     for file in files:
@@ -132,15 +134,18 @@ def read_range(
         if lower < upper:
             check_unchanged(file, began)
             fields = ColumnChoice(file.text, file.id)
-            with open_rows(file.path, fields, csv=csv, start=lower, again=True) as rows:
+            row = 0 if file.has_gaps else lower  # readable rows before the batch
+            with open_rows(file.path, fields, csv=csv, start=row, again=True) as rows:
                 for batch in rows:
-                    count = bisect_left(batch[ROW], upper)
-                    part = {name: values[:count] for name, values in batch.items()}
+                    wanted = slice(max(lower - row, 0), upper - row)
+                    part = {name: values[wanted] for name, values in batch.items()}
+                    after = row + len(batch[ROW])
                     if file.id is None:
-                        part[ID] = [first + number for number in part[ROW]]
-                    if count:
+                        part[ID] = range(first + row, first + after)[wanted]
+                    if part[TEXT]:
                         yield part
-                    if batch[ROW][-1] >= upper - 1:
+                    row = after
+                    if row >= upper:
                         break
         first += file.rows
 
