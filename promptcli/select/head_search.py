@@ -193,7 +193,7 @@ def search_heads(
         maps=dict(zip(states, values.reshape(shape), strict=True)),
         cross_validation=cross_validate(cosines.heads, cosines.plain, pairs.gold),
     )
-    return search.saved(name, force=force)
+    return search.save(name, force=force)
 
 
 def _with_slot(encoder: TorchEncoder) -> str:

@@ -101,7 +101,7 @@ def search_layers(
         baseline={"own": rows[0]},
         cross_validation=cross_validate(cosines[None], cosines[:1], task.pairs().gold),
     )
-    return search.saved(name, force=force)
+    return search.save(name, force=force)
 
 
 def _choice(encoder: TorchEncoder) -> str:

@@ -125,7 +125,7 @@ class Search:
             **self.settings,
         }
 
-    def saved(self, name: str | None, *, force: bool) -> "Search":
+    def save(self, name: str | None, *, force: bool) -> "Search":
         """Save the best choice as a model if ``name`` is given; return the search with that
         name.
         """

@@ -397,7 +397,7 @@ def search_templates(
         },
         score=score,
     )
-    return search.saved(name, force=force)
+    return search.save(name, force=force)
 
 
 def search_greedily(

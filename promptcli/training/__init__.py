@@ -185,7 +185,7 @@ def training_settings(
         examples = read_examples(config)
         form = find_method(method, supervised=examples.supervised)
     preset = config.preset(form)
-    in_force = preset.changed(settings)
+    in_force = preset.override(settings)
     samples = {}
     if examples is not None:
         in_force.total_steps(len(examples))  # refuses too few

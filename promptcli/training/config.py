@@ -42,7 +42,7 @@ class Preset:
     source: str  #: ``published for BACKBONE``, ``FOUND`` or ``OF_METHOD``
     backbone: str  #: for which the settings are published or found
 
-    def changed(self, given: Mapping[str, Any]) -> TrainingSettings:
+    def override(self, given: Mapping[str, Any]) -> TrainingSettings:
         """Return the settings with the given ones.
 
         Raises:
@@ -198,7 +198,7 @@ class TrainConfig:
             document[name] = _stored_name(document[name])
         return {**document, "folder": os.getcwd()}
 
-    def resumed(self, stored: Mapping[str, Any]) -> "TrainConfig":
+    def resume_from(self, stored: Mapping[str, Any]) -> "TrainConfig":
         """Return the arguments of an unfinished run.
 
         If the call names a method, its own settings are used; ``Run.identity`` later checks that
@@ -301,7 +301,7 @@ class TrainConfig:
 
     def settings_for(self, method: Method) -> TrainingSettings:
         """Return the settings in force of a form of the method: the given ones over the preset."""
-        return self.preset(method).changed(self.settings)
+        return self.preset(method).override(self.settings)
 
     def configure(
         self, method: Method, settings: TrainingSettings, backbone: str, family: str

@@ -52,7 +52,7 @@ from promptcli.training.teacher import (
     SentenceVectors,
     check_negatives,
     mine_negatives,
-    named_vectors,
+    open_vectors,
 )
 from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trained import COLUMNS, UNTRAINED_START, Trained
@@ -75,9 +75,9 @@ def train(config: TrainConfig) -> Trained:
         stored = RunFolder(registry.run_folder(config.name)).settings
         finished = None if stored else find_finished(config.name)
         if finished is not None:
-            return _done(config, finished)
+            return _result_of(config, finished)
         if stored:
-            config = config.resumed(stored)
+            config = config.resume_from(stored)
         elif not config.method:
             raise UsageError(
                 f"{config.name!r} has no unfinished run; leave it out to start one",
@@ -167,7 +167,7 @@ def check_finished(entry: Entry, wanted: Mapping[str, Any]) -> None:
     note(f"done: model {entry.name!r} is already trained; force=True trains it again")
 
 
-def _done(config: TrainConfig, finished: Entry) -> Trained:
+def _result_of(config: TrainConfig, finished: Entry) -> Trained:
     """Return the result of a finished run, if its training had the same arguments."""
     if not config.method:
         config.check_names_a_run()
@@ -192,7 +192,7 @@ class Run:
         self.preset = config.preset(inputs.method)
         note(self.preset.summary(config.settings))
         _note_defaults(config)
-        self.settings = self.preset.changed(config.settings)
+        self.settings = self.preset.override(config.settings)
         self.configured = config.configure(
             inputs.method, self.settings, self.backbone.name, self.backbone.provenance.family
         )
@@ -203,7 +203,7 @@ class Run:
         #: Vectors of the models named by settings, e.g. a teacher's, by setting.
         self.models: dict[str, SentenceVectors] = {}
         for field, model in self.settings.named_models().items():
-            self.models[field] = named_vectors(
+            self.models[field] = open_vectors(
                 model, self.examples, self.data_name, processes.device, columns
             )
         _note_examples(self.examples, self.data_name)
@@ -281,7 +281,7 @@ class Run:
             examples = mine_negatives(examples, vectors, guide, self.settings.mine_margin)
         trainer = Trainer(encoder, self.processes, examples, development, folder, watchers)
         tensors = trainer.fit()
-        trained = encoder.trained(tensors)
+        trained = encoder.load_encoder(tensors)
         scores["trained"] = self._score(trained, self.inputs.method.name, self.tasks)
         recipe = self.configured.recipe
         provenance = {
@@ -490,4 +490,4 @@ def train_encoder(
     configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
     encoder = TrainableEncoder(configured, backbone, objective)
     tensors = Trainer(encoder, processes, chosen, development, folder).fit()
-    return encoder.trained(tensors), tensors
+    return encoder.load_encoder(tensors), tensors

@@ -128,7 +128,7 @@ def teacher_of(models: Mapping[str, SentenceVectors], settings: TeacherSettings)
     return JoinedVectors(first, models["second_teacher"], settings.second_weight)
 
 
-def named_vectors(
+def open_vectors(
     name: str,
     examples: TrainingExamples,
     source: str,

@@ -358,7 +358,7 @@ class TrainableEncoder(nn.Module):
                 if name in tensors and tensors[name].shape == parameter.shape:
                     parameter.copy_(tensors[name])
 
-    def trained(self, tensors: Mapping[str, Tensor]) -> TorchEncoder:
+    def load_encoder(self, tensors: Mapping[str, Tensor]) -> TorchEncoder:
         """Return the encoder of a checkpoint, whose tensors are copied."""
         self.load(tensors)
         self.eval()

@@ -101,7 +101,7 @@ class Trainer:
         began = saved = time.perf_counter()
         # another thread tokenises the next step's examples while this one computes
         for (number, rows), (columns, sides) in prefetch(self._tokenize, self._batches()):
-            if stalled(self.dev_scores, self.settings.patience):
+            if has_stalled(self.dev_scores, self.settings.patience):
                 break
             for group in self.step.optimizer.param_groups:
                 group["lr"] = learning_rate(self.settings, number, self.steps, group["peak"])
@@ -187,7 +187,7 @@ class Trainer:
         """Yield the number and the rows of every remaining step."""
         by_length = self.settings.batches == "similar-lengths"
         lengths = self.examples.lengths if by_length else None
-        rows = batches(self.settings, self.examples.sizes, lengths)
+        rows = draw_batches(self.settings, self.examples.sizes, lengths)
         return itertools.islice(enumerate(rows), self.position.step, self.steps)
 
     def _tokenize(
@@ -269,7 +269,7 @@ class Trainer:
         return "  ".join(shown)
 
 
-def stalled(scores: Sequence[DevScore], patience: int) -> bool:
+def has_stalled(scores: Sequence[DevScore], patience: int) -> bool:
     """Return whether none of the last ``patience`` scores was a new best; False if ``patience``
     is 0.
     """
@@ -303,7 +303,7 @@ def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
     return [int(share) for share in shares]
 
 
-def batches(
+def draw_batches(
     settings: TrainingSettings, sizes: Sequence[int], lengths: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
     """Yield the rows of each batch endlessly; the last batch of an epoch may be short.

@@ -18,7 +18,7 @@ from promptcli.training import teacher
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.distillation import rotation_between
 from promptcli.training.teacher import SentenceVectors, teacher_of
-from promptcli.training.trainer import batches
+from promptcli.training.trainer import draw_batches
 from tests.comparing import gap, refusal
 from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance
 from tests.tiny import SENTENCES
@@ -163,12 +163,12 @@ def test_batches_of_similar_lengths_are_every_example_once_an_epoch():
     settings = find_method("distill", supervised=False).small.replace(batch_size=4)
     lengths = np.random.default_rng(0).integers(1, 100, 301)
     count = 76
-    stream = batches(settings, [301], lengths)
+    stream = draw_batches(settings, [301], lengths)
     first, second = ([next(stream).tolist() for _ in range(count)] for _ in range(2))
     assert [sorted(itertools.chain(*epoch)) for epoch in (first, second)] == [list(range(301))] * 2
     assert first != second
     assert first == [
-        rows.tolist() for rows in itertools.islice(batches(settings, [301], lengths), count)
+        rows.tolist() for rows in itertools.islice(draw_batches(settings, [301], lengths), count)
     ]
     spread = np.mean([np.ptp(lengths[batch]) for batch in first])
     assert spread < 10

@@ -19,7 +19,7 @@ from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.objectives.contrastive import Similarity, negative_view_loss
 from promptcli.training.step import OPTIMIZERS
 from promptcli.training.trainable_encoder import mask_tokens
-from promptcli.training.trainer import DevScore, batches, learning_rate, stalled
+from promptcli.training.trainer import DevScore, draw_batches, has_stalled, learning_rate
 from tests.comparing import refusal
 from tests.tiny import SENTENCES
 from tests.training_steps import configured_method, learner_of
@@ -77,7 +77,7 @@ def test_an_epochs_short_batch_may_be_left_out(count):
         .replace(batch_size=4)
     )
     assert settings.total_steps(count) == count // 4
-    made = batches(settings, [count])
+    made = draw_batches(settings, [count])
     assert [len(next(made)) for _ in range(5)] == [4] * 5
 
 
@@ -135,8 +135,8 @@ def test_a_run_may_end_early():
         DevScore(step, None, 1.0, best, 0.0, None)
         for step, best in enumerate([True, True, False, False])
     ]
-    assert [stalled(made, patience) for patience in (0, 2, 3)] == [False, True, False]
-    assert not stalled(made[:2], 2)
+    assert [has_stalled(made, patience) for patience in (0, 2, 3)] == [False, True, False]
+    assert not has_stalled(made[:2], 2)
 
 
 def test_biases_and_norms_do_not_decay_in_the_older_optimiser():

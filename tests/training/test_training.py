@@ -19,7 +19,7 @@ from promptcli.grammar import parse_prompt
 from promptcli.recipe import Recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import Similarity, contrastive_loss
-from promptcli.training.trainer import batches, source_shares
+from promptcli.training.trainer import draw_batches, source_shares
 from tests.comparing import gap, refusal
 from tests.tiny import SENTENCES
 from tests.training_steps import FORMS, family_for, learner_of
@@ -211,13 +211,13 @@ def test_a_head_that_is_not_kept_learns_and_is_no_part_of_the_encoder(name, bert
 
 def test_batches_are_every_example_once_an_epoch():
     settings = METHODS["simcse"][0].small.replace(batch_size=4, epochs=2.5, seed=3)
-    stream = batches(settings, [10])
+    stream = draw_batches(settings, [10])
     first, second = ([next(stream).tolist() for _ in range(3)] for _ in range(2))
     flat = [sorted(itertools.chain.from_iterable(epoch)) for epoch in (first, second)]
     assert flat == [list(range(10))] * 2
     assert first != second
     assert [len(batch) for batch in first] == [4, 4, 2]
-    assert first == [rows.tolist() for rows in itertools.islice(batches(settings, [4, 6]), 3)]
+    assert first == [rows.tolist() for rows in itertools.islice(draw_batches(settings, [4, 6]), 3)]
     assert settings.total_steps(10) == 8
     too_few = "batch_size: 3 examples are fewer than one batch of 4"
     with refusal(too_few):
@@ -231,7 +231,7 @@ def test_batches_are_every_example_once_an_epoch():
 def test_sources_have_shares_by_temperature(temperature, shares):
     settings = METHODS["simcse"][0].small.replace(batch_size=8, data_temperature=temperature)
     assert source_shares([90, 10], temperature) == shares
-    stream = batches(settings, [90, 10])
+    stream = draw_batches(settings, [90, 10])
     for _ in range(3):
         epoch = [next(stream).tolist() for _ in range(13)]
         assert list(map(len, epoch)) == [8] * 12 + [4]
@@ -245,7 +245,7 @@ def test_sources_have_shares_by_temperature(temperature, shares):
 
 def test_what_a_source_does_not_give_to_an_epoch_comes_in_the_next():
     settings = METHODS["simcse"][0].small.replace(batch_size=10, data_temperature=1e6)
-    stream = batches(settings, [60, 20])  # shares of 40
+    stream = draw_batches(settings, [60, 20])  # shares of 40
     counts = np.bincount(np.concatenate([next(stream) for _ in range(24)]))
     assert counts.tolist() == [2] * 60 + [6] * 20
 

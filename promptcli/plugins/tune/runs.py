@@ -81,7 +81,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
     folder = RunFolder(registry.run_folder(f"{name}.tune"))
     if config.resume and folder.has_begun:
         stored = folder.settings
-        config = config.resumed(stored)
+        config = config.resume_from(stored)
         for setting, written in stored["space"].items():
             space.setdefault(setting, json_to_distribution(written))
         count = count or stored["count"]
@@ -89,7 +89,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
     elif config.resume:
         finished = run.find_finished(name)
         if finished is not None:
-            return _ended(finished, config, [] if count else _combinations(space))
+            return _read_finished(finished, config, [] if count else _combinations(space))
     if not space:
         what = f"no unfinished runs of {name!r}" if config.resume else "nothing is swept"
         raise UsageError(f"{what}; give settings to sweep, or seeds")
@@ -106,7 +106,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
         return Trials(inputs, processes, space, count, keep_runs, folder).train()
 
 
-def _ended(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) -> Tuned:
+def _read_finished(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) -> Tuned:
     """Return finished trainings from the record of their model."""
     run.check_finished(entry, config.settings)
     facts = entry.provenance["trained"]
@@ -273,7 +273,7 @@ class Trials:
             force=False,
         )
         if folder.has_begun:
-            config = config.resumed(folder.settings)
+            config = config.resume_from(folder.settings)
         inputs = dataclasses.replace(self.inputs, config=config)
         watchers = [*make_trackers(config.report_to), *watchers]
         left = f"`promptcli tune --resume {self.name}` continues the run, force=True starts over"

@@ -126,7 +126,8 @@ class NTXent(InfoNCE[AugmentationSettings]):
 
     def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
         return tuple(
-            augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations
+            encode_augmented(encoder, sides, name, self.settings)
+            for name in self.settings.augmentations
         )
 
     def contrast(self, views: Views, columns: Columns) -> Tensor:
@@ -168,7 +169,7 @@ class JointNTXent(PairClassifier[JointSettings]):
             elif name == ADVERSARIAL:
                 view = encoder.hidden(sides, adversary.move)
             else:
-                view = augmented(encoder, sides, name, settings)
+                view = encode_augmented(encoder, sides, name, settings)
             views += view.chunk(2)  # of premises and of hypotheses
         return tuple(views)
 
@@ -183,7 +184,7 @@ class JointNTXent(PairClassifier[JointSettings]):
         return loss
 
 
-def augmented(
+def encode_augmented(
     encoder: TrainableEncoder,
     sides: Sides,
     name: str,
