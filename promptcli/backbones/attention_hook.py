@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from promptcli.backbones import dropout as quick
 from promptcli.backbones import kernels
-from promptcli.backbones.checking import transformers
 from promptcli.backbones.sliding_masks import (
     LONG,
     AttentionMask,
@@ -27,6 +26,7 @@ from promptcli.backbones.sliding_masks import (
     full_mask,
 )
 from promptcli.backbones.states import Contrast, Needs, Prepending, Rerouting
+from promptcli.backbones.transformers_loading import transformers
 
 NAME = "promptcli"
 #: Rows of an attention matrix (n, h, q, t), post-softmax, at positions (n,); all for None.

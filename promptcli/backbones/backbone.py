@@ -21,7 +21,6 @@ from promptcli.backbones.attention_hook import (
     register_attention,
 )
 from promptcli.backbones.bert import BertModel, at_slots
-from promptcli.backbones.checking import load_tokenizer
 from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
@@ -39,6 +38,7 @@ from promptcli.backbones.states import (
     without_shared,
 )
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.transformers_loading import load_tokenizer
 from promptcli.errors import UsageError
 from promptcli.extensions import Extension
 

@@ -16,15 +16,7 @@ from promptcli.backbones import attention_hook
 from promptcli.backbones.adapter_files import ADAPTER_WEIGHTS, base_of
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.bert import load_bert, read_bert_config
-from promptcli.backbones.checking import (
-    check_loaded,
-    check_model,
-    check_vocabulary,
-    load_model,
-    load_tokenizer,
-    opening,
-    transformers,
-)
+from promptcli.backbones.checking import check_loaded, check_model, check_vocabulary
 from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.lora import merge_lora, read_adapter
@@ -40,6 +32,12 @@ from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.transformers_loading import (
+    load_model,
+    load_tokenizer,
+    opening,
+    transformers,
+)
 from promptcli.backbones.word_tables import (
     WordTable,
     read_table,

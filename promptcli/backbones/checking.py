@@ -1,44 +1,23 @@
-"""Checks that a foreign model folder must pass before use, and transformers, imported when needed
-and kept silent.
+"""Checks that a foreign model folder must pass before use.
 
-Transformers fills in missing tensors with random numbers and missing tokens with its own, and fails
-in many ways on faulty folders. Here the missing parts are refused, and each failure becomes one
-line.
+transformers would fill in missing tensors with random numbers and missing tokens with its own; here
+a folder without them is refused.
 """
 
-import contextlib
 import json
-import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from logging import CRITICAL
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, json_field
-from promptcli.backbones.tokenizer import PieceTokenizer, added_around
-from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, check_tokenizer
-from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line, shorten
+from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
+from promptcli.backbones.transformers_loading import describe_error
+from promptcli.errors import UsageError, shorten
 
-#: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
-_LOADING: dict[str, Any] = {
-    "dtype": "float32",
-    "use_safetensors": True,
-    "trust_remote_code": False,
-    "output_loading_info": True,
-    "ignore_mismatched_sizes": True,
-}
-#: Configuration fields about how a model is called, not about the model.
-_CALLING: dict[str, Any] = {
-    "return_dict": True,
-    "output_attentions": False,
-    "output_hidden_states": False,
-    "use_cache": False,
-}
-
-_MOST_CHARACTERS = 200  # of a library's text in a message
 #: Sizes that determine the memory: some are sides of tensors, others have a largest allowed value.
 _SIDES = (
     "vocab_size hidden_size intermediate_size embedding_size dim hidden_dim"
@@ -59,78 +38,6 @@ _REFUSED = {
 }
 _ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 _VOCABULARIES = (TOKENIZER, "vocab.txt", "vocab.json")
-#: Exceptions whose text says little without their class.
-_TERSE_ERRORS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
-
-
-def transformers() -> Any:
-    """Return the library with its warnings and bars off, even if it was already imported."""
-    import transformers as library
-    from transformers.utils import logging
-
-    if logging.get_verbosity() != CRITICAL:  # setting it clears what every logger remembers
-        logging.set_verbosity(CRITICAL)
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    return library
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a folder; its library prints nothing."""
-    check_tokenizer(folder)
-    return transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-
-
-@contextlib.contextmanager
-def opening(owner: object) -> Iterator[None]:
-    """Turn any error of a library into one line, while files of ``owner`` are opened or first used.
-
-    Keep transformers silent.
-    """
-    if "transformers" in sys.modules:
-        transformers()
-    try:
-        yield
-    except PromptcliError:
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        if type(error).__name__ == "OutOfMemoryError":
-            raise OutOfMemoryError(
-                f"{owner} does not fit into the GPU's memory; give bfloat16, the device cpu or a"
-                " smaller model",
-                parameter="dtype",
-            ) from None
-        raise UsageError(f"{owner} cannot be loaded: {reason(error)}") from None
-
-
-def tokens_added_after(folder: Path) -> str:
-    """Return the text of the tokens that a folder's own tokenizer adds after an input."""
-    with opening(f"the tokenizer of {folder}"):
-        tokenizer = load_tokenizer(folder)
-        return "".join(tokenizer.convert_ids_to_tokens(added_around(tokenizer)[1]))
-
-
-def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model of a transformers class, and the report on its tensors.
-
-    ``options`` replace ours.
-    """
-    config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **_CALLING)
-    loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(
-        folder, config=config, **{**_LOADING, **options}
-    )
-    return loaded
-
-
-def reason(error: BaseException) -> str:
-    """Return a library's message as one line, cut."""
-    text = one_line(error)
-    if not text:
-        text = type(error).__name__
-    elif isinstance(error, _TERSE_ERRORS):
-        text = f"{type(error).__name__}: {text}"
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_CHARACTERS])
 
 
 def check_model(folder: ModelFolder) -> dict[str, str]:
@@ -184,7 +91,7 @@ def _tensor_headers(
                     dtypes[name] = stored.get_dtype()
                     sides.update(stored.get_shape())
         except (SafetensorError, OSError) as error:
-            raise folder.error(f"has broken weights {path.name}: {reason(error)}") from None
+            raise folder.error(f"has broken weights {path.name}: {describe_error(error)}") from None
         if form != "pt":
             raise folder.error(
                 f"has weights {path.name} marked format {shorten(form)}, not 'pt'; convert them"

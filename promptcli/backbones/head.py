@@ -10,15 +10,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from promptcli.backbones.checking import (
-    check_finite,
-    check_tensors,
-    load_model,
-    opening,
-    transformers,
-)
+from promptcli.backbones.checking import check_finite, check_tensors
 from promptcli.backbones.families import FAMILIES, GELU
 from promptcli.backbones.kernels import cap_scores
+from promptcli.backbones.transformers_loading import load_model, opening, transformers
 from promptcli.errors import UsageError
 
 _DECODER = "lm_head.weight"  # of every causal family

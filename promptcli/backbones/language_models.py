@@ -18,9 +18,9 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.backbone_files import is_tokenizer_file
 from promptcli.backbones.bert import BertModel, read_bert_config
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.checking import opening
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.head import load_masked_lm
+from promptcli.backbones.transformers_loading import opening
 from promptcli.errors import UsageError
 from promptcli.storage.tensors import disk_errors
 

@@ -10,14 +10,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import T5ForConditionalGeneration
 
-from promptcli.backbones.checking import (
-    check_loaded,
-    check_model,
-    load_model,
-    load_tokenizer,
-    opening,
-)
+from promptcli.backbones.checking import check_loaded, check_model
 from promptcli.backbones.model_folder import locate
+from promptcli.backbones.transformers_loading import load_model, load_tokenizer, opening
 from promptcli.errors import UsageError
 
 _ROWS = 256  # examples that the decoder takes at a time

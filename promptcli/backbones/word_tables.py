@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from promptcli.backbones.checking import opening
 from promptcli.backbones.model_folder import (
     CONFIG,
     PACKED_ROWS,
@@ -39,6 +38,7 @@ from promptcli.backbones.tokenizer import (
     splits_at_blanks,
 )
 from promptcli.backbones.tokenizer_files import TOKENIZER, check_growth, read_definition
+from promptcli.backbones.transformers_loading import opening
 from promptcli.errors import look_up
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays

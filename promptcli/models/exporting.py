@@ -15,11 +15,11 @@ from promptcli.backbones.backbone_files import (
     tokenizer_definition,
     write_json,
 )
-from promptcli.backbones.checking import opening
 from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.backbones.model_folder import ADAPTER_CONFIG, CONFIG, WEIGHTS, ModelFolder
 from promptcli.backbones.names import is_hub_id
 from promptcli.backbones.tokenizer_files import TOKENIZER
+from promptcli.backbones.transformers_loading import opening
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, look_up, missing_libraries

@@ -18,7 +18,6 @@ from promptcli.backbones.adapter_files import (
     base_of,
     check_kind,
 )
-from promptcli.backbones.checking import tokens_added_after
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.model_folder import (
     ADAPTER_CONFIG,
@@ -31,6 +30,7 @@ from promptcli.backbones.model_folder import (
 from promptcli.backbones.names import SHIPPED_BACKBONES, SHIPPED_TABLES, words_only
 from promptcli.backbones.published_backbones import PUBLISHED, folder_shape
 from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
+from promptcli.backbones.transformers_loading import tokens_added_after
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.encoder.text_rules import lower
 from promptcli.errors import shorten

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from promptcli.backbones.adapter_files import base_of
-from promptcli.backbones.checking import opening
 from promptcli.backbones.convert import convert_apart
 from promptcli.backbones.model_folder import ADAPTER_CONFIG, FOLDER_FILES, ModelFolder, locate
+from promptcli.backbones.transformers_loading import opening
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.foreign_formats import read_model

@@ -18,6 +18,7 @@ import torch
 from promptcli import errors
 from promptcli.backbones import checking
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.transformers_loading import load_tokenizer, opening, transformers
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
 from promptcli.plugins.formats.gguf_header import MOST_LAYERS, Header
@@ -62,7 +63,7 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
     folder = kept / f"{files.sha256(file)[:32]}-whole"
     if not (folder / _MARK).is_file():
         owner = f"the GGUF file {file.name}"
-        with checking.opening(owner):
+        with opening(owner):
             header = Header(file)
             weights = header.main_type
             dtype = _UNQUANTISED.get(weights, "float16")
@@ -75,8 +76,8 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
         with write_folder(folder) as temporary:
             specials = {name: header.special_token(number) for name, number in _SPECIALS.items()}
             _write(temporary, model, definition, specials)
-            with checking.opening(owner):
-                tokenizer = PieceTokenizer(checking.load_tokenizer(temporary), owner, causal=True)
+            with opening(owner):
+                tokenizer = PieceTokenizer(load_tokenizer(temporary), owner, causal=True)
                 checking.check_vocabulary(owner, temporary, tokenizer, len(header.tokens))
             (temporary / _MARK).write_text(json.dumps(config, indent=2), encoding="utf-8")
         size = sum(path.stat().st_size for path in folder.iterdir())
@@ -90,7 +91,7 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
 
     Transformers also reads neighbouring files, so the file is linked into an empty folder.
     """
-    library = checking.transformers()
+    library = transformers()
     with tempfile.TemporaryDirectory(prefix="promptcli-") as alone:
         link = Path(alone, f"model{SUFFIX}")
         try:
@@ -121,7 +122,7 @@ def _check_weights(header: Header, config: Any) -> None:
     if config.num_hidden_layers > MOST_LAYERS:
         raise header.error(f"has {config.num_hidden_layers:,} layers")
     with torch.device("meta"):  # allocates nothing
-        described = checking.transformers().AutoModelForCausalLM.from_config(config)
+        described = transformers().AutoModelForCausalLM.from_config(config)
     wanted = sum(weights.numel() for weights in described.parameters())
     if header.weights != wanted:
         raise header.error(

@@ -15,7 +15,8 @@ import torch
 
 import promptcli
 from promptcli import errors
-from promptcli.backbones import checking, devices
+from promptcli.backbones import devices
+from promptcli.backbones.transformers_loading import opening
 from promptcli.encoder.encoder import Graph, TorchEncoder, build_encoder
 from promptcli.errors import UsageError
 from promptcli.models import parity
@@ -163,12 +164,12 @@ def _graph_of(
     if not graph.is_dir():
         note(f"making a graph for {backend.name}, stored in {folder}")
         folder.mkdir(parents=True, exist_ok=True)
-        with write_folder(graph) as temporary, checking.opening(f"the graph for {backend.name}"):
+        with write_folder(graph) as temporary, opening(f"the graph for {backend.name}"):
             backend.write(encoder, temporary, calibration)
     wanted = encoder.encode(parity.PROBES)
     batch = batch_of(encoder.inputs(parity.PROBES).ids, encoder)
     for dtype in dtypes:
-        with checking.opening(f"{graph}, a graph that may be deleted,"):
+        with opening(f"{graph}, a graph that may be deleted,"):
             run = backend.load(graph, dtype)
             fault = _fault(dtype, wanted, run(batch), lowest_mean)
         if not fault:

@@ -21,7 +21,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from promptcli.backbones import checking, states
+from promptcli.backbones import states
+from promptcli.backbones.transformers_loading import opening
 from promptcli.data import training_data
 from promptcli.encoder import batching
 from promptcli.encoder.encoder import TorchEncoder
@@ -170,7 +171,7 @@ def write_openvino(
     """
     openvino = import_openvino()
     notes = write_graph(encoder, folder)
-    with checking.opening("the exported graph"):
+    with opening("the exported graph"):
         model = openvino.convert_model(folder / ONNX_FILE)
         if encoder.backbone.reentrant:  # in a BERT every token attends to at least one
             _leave_out_nan_checks(model)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from promptcli import errors
-from promptcli.backbones import checking
+from promptcli.backbones.transformers_loading import opening
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.models.entries import Entry
 from promptcli.models.exporting import ExportTarget
@@ -31,7 +31,7 @@ def export_openvino(entry: Entry | None, encoder: TorchEncoder, folder: Path) ->
     """Write OpenVINO's float32 model of the ONNX graph, and the tokenizer, to a folder."""
     errors.require("onnx", "onnxscript", "openvino", extra="openvino")
     notes = graph_files.write_openvino(encoder, folder)
-    with checking.opening("the exported graph"):
+    with opening("the exported graph"):
         run = graph_files.load_openvino(folder)
         cosine = graph_files.compare(encoder, folder, run, "openvino")
     typed = f'openvino.Core().compile_model("FOLDER/{graph_files.OPENVINO}", "CPU")'

@@ -1,0 +1,105 @@
+"""transformers, imported when it is needed and kept silent, and the files that it opens.
+
+It fails in many ways on faulty folders; here each failure becomes one line.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from logging import CRITICAL
+from pathlib import Path
+from typing import Any
+
+from promptcli.backbones.tokenizer import added_around
+from promptcli.backbones.tokenizer_files import check_tokenizer
+from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
+
+#: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
+_LOADING: dict[str, Any] = {
+    "dtype": "float32",
+    "use_safetensors": True,
+    "trust_remote_code": False,
+    "output_loading_info": True,
+    "ignore_mismatched_sizes": True,
+}
+#: Configuration fields about how a model is called, not about the model.
+_CALLING: dict[str, Any] = {
+    "return_dict": True,
+    "output_attentions": False,
+    "output_hidden_states": False,
+    "use_cache": False,
+}
+
+_MOST_CHARACTERS = 200  # of a library's text in a message
+#: Exceptions whose text says little without their class.
+_TERSE_ERRORS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
+
+
+def transformers() -> Any:
+    """Return the library with its warnings and bars off, even if it was already imported."""
+    import transformers as library
+    from transformers.utils import logging
+
+    if logging.get_verbosity() != CRITICAL:  # setting it clears what every logger remembers
+        logging.set_verbosity(CRITICAL)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    return library
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of a folder; its library prints nothing."""
+    check_tokenizer(folder)
+    return transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+@contextlib.contextmanager
+def opening(owner: object) -> Iterator[None]:
+    """Turn any error of a library into one line, while files of ``owner`` are opened or first used.
+
+    Keep transformers silent.
+    """
+    if "transformers" in sys.modules:
+        transformers()
+    try:
+        yield
+    except PromptcliError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        if type(error).__name__ == "OutOfMemoryError":
+            raise OutOfMemoryError(
+                f"{owner} does not fit into the GPU's memory; give bfloat16, the device cpu or a"
+                " smaller model",
+                parameter="dtype",
+            ) from None
+        raise UsageError(f"{owner} cannot be loaded: {describe_error(error)}") from None
+
+
+def tokens_added_after(folder: Path) -> str:
+    """Return the text of the tokens that a folder's own tokenizer adds after an input."""
+    with opening(f"the tokenizer of {folder}"):
+        tokenizer = load_tokenizer(folder)
+        return "".join(tokenizer.convert_ids_to_tokens(added_around(tokenizer)[1]))
+
+
+def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a model of a transformers class, and the report on its tensors.
+
+    ``options`` replace ours.
+    """
+    config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **_CALLING)
+    loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(
+        folder, config=config, **{**_LOADING, **options}
+    )
+    return loaded
+
+
+def describe_error(error: BaseException) -> str:
+    """Return a library's message as one line, cut."""
+    text = one_line(error)
+    if not text:
+        text = type(error).__name__
+    elif isinstance(error, _TERSE_ERRORS):
+        text = f"{type(error).__name__}: {text}"
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_CHARACTERS])
