@@ -23,7 +23,7 @@ from promptcli.data.vectors.formats import (
     VectorFormat,
     as_floats,
 )
-from promptcli.data.vectors.precision import PRECISIONS, Loss, QuantizedVectors
+from promptcli.data.vectors.precision import PRECISIONS, Loss
 from promptcli.errors import CheckFailedError, UsageError, look_up
 from promptcli.recipe import LeadingTexts
 from promptcli.storage.files import sha256
@@ -176,8 +176,7 @@ def read_vectors(path: Path | str) -> Vectors:
         raise CheckFailedError(f"{path}: {described}; embed again, or delete the manifest")
     ids, texts, matrix = form.read(path)
     if manifest is not None:
-        name = manifest.settings.precision
-        precision = PRECISIONS[name]
+        precision = PRECISIONS[manifest.settings.precision]
         width = -(-manifest.dim // 8) if precision.packed else manifest.dim
         if matrix.shape[1:] != (width,):
             raise CheckFailedError(
@@ -186,7 +185,7 @@ def read_vectors(path: Path | str) -> Vectors:
             )
         ranges = np.array(manifest.report.ranges or np.zeros((2, manifest.dim)))
         stored = matrix.astype(precision.dtype, copy=False)
-        matrix = QuantizedVectors(stored, name, as_floats(ranges)).restore()
+        matrix = precision.restore(stored, as_floats(ranges))
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
         raise UsageError(
             f"{path}: holds {matrix.dtype} of shape {matrix.shape}; give floating-point numbers of"

@@ -64,11 +64,6 @@ class VectorFormat:
     columns: Callable[[Path], Sequence[str]] | None = None
 
 
-def _are_numbers(ids: list[Any], first: int) -> bool:
-    """Return whether ids are the row numbers from ``first`` on."""
-    return ids == list(range(first, first + len(ids)))
-
-
 def _texts_of(ids: list[Any], first: int, path: Path) -> list[str]:
     """Return a column of ids, from row ``first`` on, as texts."""
     texts: list[str] = []
@@ -78,11 +73,6 @@ def _texts_of(ids: list[Any], first: int, path: Path) -> list[str]:
         except ValueError as problem:
             raise UsageError(f"{path}: row {row}: 'id' {problem}") from None
     return texts
-
-
-def _check_texts(texts: Sequence[Any] | None, name: object) -> None:
-    if texts is not None and not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{name}: 'text' is not text in every row")
 
 
 def as_floats(numbers: NDArray[Any]) -> Floats:
@@ -250,7 +240,7 @@ class ParquetRows:
         if "id" not in self._columns:
             return True
         return all(
-            _are_numbers(values_of(batch, "id", path), row)
+            values_of(batch, "id", path) == list(range(row, row + len(batch)))
             for path, row, batch in self._batches(BLOCK, ["id"])
         )
 
@@ -264,7 +254,8 @@ class ParquetRows:
                     f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} dimensions"
                 )
             texts = values_of(batch, "text", path) if self.has_texts else None
-            _check_texts(texts, where)
+            if not all(isinstance(text, str) for text in texts or ()):
+                raise UsageError(f"{where}: 'text' is not text in every row")
             ids: Sequence[int | str] = range(row, row + len(batch))
             if not self.are_numbered:
                 ids = _texts_of(values_of(batch, "id", path), row, path)
