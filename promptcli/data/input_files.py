@@ -518,14 +518,3 @@ def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
         raise UsageError(
             f"{name} unpacks to more than {RATIO:,} times its size; if that is right, {remedy}"
         )
-
-
-def count_lines(path: Path) -> int:
-    """Return the number of lines of a plain file; the last one may lack its end."""
-    lines = 0
-    last = b"\n"
-    with path.open("rb") as file:
-        while block := file.read(_BUFFER):
-            lines += block.count(b"\n")
-            last = block[-1:]
-    return lines + (last != b"\n")

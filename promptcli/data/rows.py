@@ -23,7 +23,6 @@ from promptcli.data.input_files import (
     BadRows,
     OpenText,
     check_file,
-    count_lines,
     extension_of,
     is_remote,
     open_text,
@@ -87,10 +86,6 @@ class Rows:
             yield from zip(
                 batch[ROW], zip(*(batch[name] for name in names), strict=True), strict=True
             )
-
-    def tuples(self) -> Iterator[tuple[str, ...]]:
-        """Yield each row's texts without the id."""
-        return (texts for _, texts in self.numbered())
 
     def texts(self) -> Iterator[str]:
         """Yield the first text of each row."""
@@ -188,7 +183,13 @@ def _count(path: str) -> int | None:
     extension, ending = extension_of(path)
     if is_remote(path) or ending or extension in (".json", ".xlsx") or not Path(path).is_file():
         return None
-    return count_lines(Path(path))
+    lines = 0
+    last = b"\n"
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            lines += block.count(b"\n")
+            last = block[-1:]
+    return lines + (last != b"\n")
 
 
 def _check_columns_of_text(fields: ColumnChoice, name: str) -> None:

@@ -315,7 +315,8 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
     else:
         fields = ColumnChoice(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
     with open_rows(path, fields) as rows:  # once: it may be a pipe
-        return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
+        columns = zip(*(texts for _, texts in rows.numbered()), strict=True)
+        return [*itertools.chain(*columns)]
 
 
 def sentences_with_column(

@@ -1,9 +1,8 @@
-"""Atomic files and folders: written aside, synced and renamed, so each is complete or absent. Also
-the list of a folder's files.
+"""Files and folders that are complete or absent, and the list of a folder's files.
 
-Unfinished data are in a hidden folder next to the target, locked by the writer and readable only by
-its owner. An unlocked one was left by a killed process. Finished data take the mode of the file
-that they replace, else the umask's.
+They are written under a temporary name, synced and renamed. Unfinished data are in a hidden folder
+next to the target, locked by the writer and readable only by its owner. An unlocked one was left by
+a killed process. Finished data take the mode of the file that they replace, else the umask's.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ Found = TypeVar("Found")
 #: bytes of an output's name: its manifest's and temporary files' longer names have at most 255
 LONGEST_NAME = 200
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
-#: Inside a temporary folder: holds the data being replaced, under their own name.
+#: The folder inside a temporary folder that holds the data being replaced, under their own name.
 _REPLACED = "replaced"
 _ALL_REPLACED = f".*.tmp/{_REPLACED}"
 
