@@ -511,14 +511,10 @@ class SentenceIndex:
 
         return sync(folder, files, **options)
 
-    def stale_files(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """Return the files of an index that have since ``changed`` or ``gone``.
-
-        Args:
-            names: Files to check; None: all.
-        """
+    def stale_files(self) -> dict[str, str]:
+        """Return the files of an index that have since ``changed`` or ``gone``."""
         with self.store.reading():
-            return stale_files(self.store, names)
+            return stale_files(self.store)
 
     @overload
     def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...

@@ -178,7 +178,7 @@ def sync(
             settings["lexical"] = lexical
         if is_new:
             changes.write(settings)
-        elif changes.are_any(settings):
+        elif not changes.are_none(settings):
             with index.store.changing():
                 changes.check_generation(folder)
                 changes.write(settings)
@@ -246,11 +246,11 @@ class _Changes:
         self._moved: list[tuple[int, NewRows]] = []  # old keys, each with its new row
         self._removed: dict[int, tuple[str, str]] = {}  # keys, with their ids and texts
 
-    def are_any(self, settings: Mapping[str, Any]) -> bool:
-        """Return whether rows, files or settings change."""
+    def are_none(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether rows, files and settings stay the same."""
         lexical = self.store.settings.lexical
-        other_words = settings.get("lexical", lexical) != lexical
-        return self._now != self._before or self._read_all or other_words
+        has_same_words = settings.get("lexical", lexical) == lexical
+        return self._now == self._before and not self._read_all and has_same_words
 
     def check_generation(self, folder: Path) -> None:
         """Refuse to write if another process has changed the index; call inside ``changing``."""
