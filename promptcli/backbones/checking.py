@@ -115,19 +115,20 @@ def _check_sizes(folder: ModelFolder, sides: Collection[int]) -> None:
 
 
 def check_tensors(
-    owner: object,
-    *,
-    missing: Collection[str],
-    mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]],
+    owner: object, report: Mapping[str, Any], parts: str | tuple[str, ...] = ""
 ) -> None:
     """Refuse missing tensors and tensors of another shape: transformers would fill them with random
     numbers.
+
+    ``parts`` are the beginnings of the names that matter.
     """
-    for name, *shapes in sorted(mismatched):
-        stored, wanted = (" x ".join(map(str, shape)) or "none" for shape in shapes)
-        raise UsageError(
-            f"{owner} has tensor {name} of shape {stored}, where config.json asks for {wanted}"
-        )
+    for name, *shapes in sorted(report["mismatched_keys"]):
+        if name.startswith(parts):
+            stored, wanted = (" x ".join(map(str, shape)) or "none" for shape in shapes)
+            raise UsageError(
+                f"{owner} has tensor {name} of shape {stored}, where config.json asks for {wanted}"
+            )
+    missing = [name for name in report["missing_keys"] if name.startswith(parts)]
     if missing:
         raise UsageError(
             f"{owner} lacks {len(missing)} of its tensors (e.g. {min(missing)}): not a whole"
@@ -135,15 +136,15 @@ def check_tensors(
         )
 
 
-def check_loaded(owner: object, model: Any, info: Mapping[str, Any]) -> None:
+def check_loaded(owner: object, model: Any, report: Mapping[str, Any]) -> None:
     """Refuse a model with weights that are missing, of another shape, not finite, or left over
     (heads may be left over).
     """
-    check_tensors(owner, missing=info["missing_keys"], mismatched=info["mismatched_keys"])
+    check_tensors(owner, report)
     body = (f"{model.base_model_prefix}.", *(f"{name}." for name, _ in model.named_children()))
     unexpected = [
         name
-        for name in info["unexpected_keys"]
+        for name in report["unexpected_keys"]
         if name.startswith(body) and "pooler." not in name and "position_ids" not in name
     ]
     if unexpected:

@@ -80,13 +80,7 @@ def load_masked_lm(
     with opening(what):
         model, info = load_model(transformers().AutoModelForMaskedLM, folder, **options)
     parts = tuple(f"{name}." for name in (*row.transform, row.decoder))
-    check_tensors(
-        what,
-        missing=[name for name in info["missing_keys"] if name.startswith(parts)],
-        mismatched=[
-            mismatch for mismatch in info["mismatched_keys"] if mismatch[0].startswith(parts)
-        ],
-    )
+    check_tensors(what, info, parts)
     try:
         steps = [nn.GELU() if step == GELU else model.get_submodule(step) for step in row.transform]
         head = MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder))

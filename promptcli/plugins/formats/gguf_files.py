@@ -105,9 +105,7 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
                 alone, dtype=dtype, output_loading_info=True, **options
             )
             tokenizer = library.AutoTokenizer.from_pretrained(alone, **options)
-    checking.check_tensors(
-        header, missing=report["missing_keys"], mismatched=report["mismatched_keys"]
-    )
+    checking.check_tensors(header, report)
     checking.check_finite(header, model)
     model.hf_quantizer = None  # transformers does not notice that the weights are now plain
     model.config.quantization_config = None
