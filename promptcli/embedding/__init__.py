@@ -273,6 +273,7 @@ def embed_parts(
 
 
 def _check_counts(shards: int, shard: int | None, workers: int | None) -> None:
+    """Refuse numbers of parts and workers that are out of range."""
     for name, number in (("shards", shards), ("workers", workers)):
         if number is not None and not 1 <= number <= 99_999:
             raise UsageError(f"must be 1 to 99,999, got {number}", parameter=name)

@@ -261,6 +261,6 @@ def test_a_prefix_shortens_the_longest_input(folder):
     backbone = load_backbone(str(folder))
     shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:5"), backbone, {}))
     recipe = Recipe(str(folder), prompt="deep-prefix:5", pooling="first-last/ditto:2-3")
-    encoder = TorchEncoder(recipe, backbone, {deep_prefix.TENSOR: torch.randn(shape)})
+    encoder = TorchEncoder(recipe, backbone, {deep_prefix.DEEP_PREFIX: torch.randn(shape)})
     assert encoder.max_length == backbone.max_tokens - 5 == 64 - 5
     assert np.isfinite(encoder.encode([" ".join(SENTENCES), RECIPES["prompt"].prompt])).all()
