@@ -113,7 +113,7 @@ def _is_on_device(base, args, kwargs, here):
 
 
 def _tensors(arguments):
-    """Return the tensors of an operation's arguments, where they stand alone or in a list."""
+    """Return the tensors of an operation's arguments, alone or in a list."""
     listed = [part for value in arguments if isinstance(value, (tuple, list)) for part in value]
     return [value for value in (*arguments, *listed) if isinstance(value, torch.Tensor)]
 

@@ -54,7 +54,7 @@ def context() -> Any:
 
     First called before any test has changed this process, which the server is a copy of.
     """
-    resource_tracker.ensure_running()  # which is no copy
+    resource_tracker.ensure_running()  # it is not a copy
     forkserver.set_forkserver_preload(_LOADED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(util, "spawnv_passfds", _fork)
@@ -71,7 +71,7 @@ def _fork(_: str, interpreter: list[str], passed: list[int]) -> int:
         return pid
     status = 1
     try:
-        faulthandler.disable()  # which has a descriptor of its own
+        faulthandler.disable()  # it has its own descriptor
         for kept, other in itertools.pairwise([2, *sorted(passed), util.MAXFD]):
             os.closerange(kept + 1, other)  # all others are the worker's
         listener, alive, *_ = passed
@@ -87,7 +87,7 @@ def _fork(_: str, interpreter: list[str], passed: list[int]) -> int:
 
 
 def _become_fresh() -> None:
-    """Forget all but the libraries: the program's own modules look at where they are imported."""
+    """Forget all modules but the libraries: the program's modules look at their place on import."""
     os.chdir(ROOT)  # not the folder of a test, which packages may be installed in
     # read at import; so does promptcli where it opens folders
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -104,7 +104,7 @@ def _become_fresh() -> None:
 def at_once(path: Path, *works: tuple[Callable[[Path, str, int], Any], int]) -> None:
     """Run processes ``a`` and ``b`` at once.
 
-    Each calls its function so often, with path, letter and number from 0.
+    Each calls its function as many times as given, with path, letter and number from 0.
     """
     barrier = context().Barrier(len(works))
     running = [
@@ -219,7 +219,7 @@ def ranks_of_two() -> list[dict[str, str]]:
 
 
 class _Descriptor:
-    """A descriptor on the way to a process, where it arrives as a number."""
+    """A descriptor that is sent to a process and arrives as a number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -242,7 +242,7 @@ def program() -> None:
 def _run(
     main: Callable[[], object], words: list[str], environment: Any, streams: list[int], before: Any
 ) -> None:
-    """Become the program: what an interpreter takes from its start is set as it would."""
+    """Become the program: set what an interpreter sets at its start."""
     # which a shell's background jobs ignore
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()

@@ -60,7 +60,7 @@ def sentences(kind: Sequence[str], count: int) -> list[str]:
 
 
 def write_transfer(root: Path) -> None:
-    """Write all seven transfer tasks in SentEval's formats, with sentences of our own."""
+    """Write all seven transfer tasks in SentEval's formats, with our own sentences."""
     files: dict[str, list[str]] = {}
     for task, good, bad in (
         ("MR", "rt-polarity.pos", "rt-polarity.neg"),

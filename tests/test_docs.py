@@ -462,7 +462,7 @@ def test_anchors_lead_to_a_heading():
 
 
 def test_every_method_and_recipe_has_its_paper():
-    """Or is said to have none of its own."""
+    """Or the page says that it has none."""
     page = (ROOT / "docs" / "cite.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([^`]+)`", page))
     assert not {*METHODS, *MASKED_RECIPES, *CAUSAL_RECIPES} - named

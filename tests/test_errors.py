@@ -1,4 +1,4 @@
-"""Messages of unknown names: what was given, what there is, what is nearest."""
+"""Messages about unknown names: the name given, the valid ones, and the nearest."""
 
 import tomllib
 from pathlib import Path

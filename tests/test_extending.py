@@ -145,7 +145,7 @@ def _try(folder, script):
 
 
 def tried(folder, script):
-    """Return what a script prints, and what is said beside it."""
+    """Return what a script prints on stdout and on stderr."""
     running = Program(main=functools.partial(_try, folder, script))
     out, err = running.communicate()
     assert running.returncode == 0, err.decode()[-3000:]

@@ -1,4 +1,4 @@
-"""The grammar of recipes: what is printed is read as the same, and what is stored stays."""
+"""The grammar of recipes: a printed recipe is read as the same, and stored ones stay valid."""
 
 import re
 

@@ -175,7 +175,7 @@ FETCHED = {
 
 @pytest.fixture
 def no_waiting(monkeypatch):
-    """Libraries try again after a pause; here there is no reason to wait."""
+    """Let libraries try again without a pause."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
 
 
@@ -238,7 +238,7 @@ def test_a_mistyped_name_a_file_and_a_path_are_not_looked_for_on_the_hub(
 
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
-    """The hub's cache, with one model whose files are not there."""
+    """The hub's cache, with one model whose files are missing."""
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))

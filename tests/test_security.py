@@ -57,7 +57,7 @@ def small_bombs(monkeypatch):
 
 @contextlib.contextmanager
 def little_memory():
-    """See that no memory is taken for what is read in the block.
+    """Check that the block takes no memory for what it reads.
 
     Making the bomb takes some before.
     """

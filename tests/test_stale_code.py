@@ -110,7 +110,7 @@ class Package:
             (self.about / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
 
     def load(self, factor=1.0, shift=0.0, version="1.0"):
-        """Install one version of the formula; tables look for rows anew, as a new process does."""
+        """Install one version of the formula; tables look for rows again, as a new process does."""
         about = f"Metadata-Version: 2.1\nName: own-encoders\nVersion: {version}\n"
         (self.about / "METADATA").write_text(about)
         formula = FORMULA.format(factor=factor, shift=shift)

@@ -21,7 +21,7 @@ _TEXTS = [
 
 
 def _finish(tokenizer: Tokenizer, *, front: str = "", after: str = "", **specials: str) -> Any:
-    """Return the tokenizer as transformers has it, with what it adds at both ends."""
+    """Return a tokenizer of transformers, with the tokens that it adds at both ends."""
     added = [text for text in (front, after) if text]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{front} $A {after}".strip(),
@@ -40,7 +40,7 @@ def byte_level(front: str = "", after: str = "", pad: str | None = None) -> Any:
 
 
 def llama_pieces() -> Any:
-    """SentencePiece's BPE as Llama's older files have it: a normaliser sets the blank in front.
+    """SentencePiece's BPE of Llama's older files: a normaliser puts the space in front.
 
     No padding token.
     """
@@ -59,7 +59,7 @@ def llama_pieces() -> Any:
 
 
 def unigram(scheme: str = "first") -> Any:
-    """SentencePiece's Unigram, the blank in front set by the pre-tokenizer."""
+    """SentencePiece's Unigram; the pre-tokenizer puts the space in front."""
     space = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     tokenizer = tiny.unigram(_TEXTS, 150, ["<unk>", "<s>", "</s>"], space)
     tokenizer.pre_tokenizer = space  # alone, as published

@@ -35,7 +35,7 @@ FILES = {
 
 
 def write_graded_pairs(path, sentences=SENTENCES):
-    """Write each sentence with the next, graded from 0 to 5, as a file of a user's own."""
+    """Write each sentence with the next, graded from 0 to 5, as a user's file."""
     pairs = enumerate(itertools.pairwise(sentences))
     rows = (f"{one}\t{other}\t{number % 6}" for number, (one, other) in pairs)
     path.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))

@@ -40,7 +40,7 @@ CERTAIN = {
     "denosent": {"decoder_noise": 0.0},
 }
 
-#: Every method, unsupervised and, where it has that form, supervised.
+#: Every method, unsupervised and, if it has that form, supervised.
 FORMS = [
     (name, supervised)
     for name, forms in METHODS.items()
@@ -50,7 +50,7 @@ FORMS = [
 
 
 def columns_for(name, supervised):
-    """Return a batch of what a form of a method reads."""
+    """Return a batch for one form of a method."""
     if name in READ:
         return READ[name]
     if supervised:
@@ -111,7 +111,7 @@ def gradients(learner, number=0, columns=COLUMNS, **options):
 def stopped_at(monkeypatch, number, seed=None):
     """Interrupt a run in the block when it comes to a step, counted from 0.
 
-    Of a sweep in the run of that seed.
+    In a sweep, this is the run of ``seed``.
     """
     plain = TrainingStep.gradients
 

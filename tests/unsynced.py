@@ -4,7 +4,7 @@ import os
 import sqlite3
 from typing import Any
 
-os.fsync = os.fstat  # a descriptor that is none is an error as before
+os.fsync = os.fstat  # a wrong descriptor is still an error
 _connect = sqlite3.connect
 
 

@@ -1,4 +1,4 @@
-"""BERT's floor plan and tokenizer as they are written here, next to transformers' own."""
+"""Our BERT and our BERT tokenizer, compared with those of transformers."""
 
 import copy
 import json

@@ -160,7 +160,7 @@ HEAD = "cls.predictions.transform.dense.weight"
 NO_MASK = tokenizer_config(mask_token="<foo>")
 WORDLESS = {"type": "Unigram", "unk_id": 0, "vocab": [["[UNK]", 0]]}
 
-#: What is done to the folder, and what is said of it.
+#: The damage of the folder, and the message.
 DAMAGES = {
     # sizes and fields of config.json
     "vocab_size of another model": (
@@ -335,7 +335,7 @@ def test_a_damaged_head_is_refused_where_it_is_needed(damage, expected, bert, tm
 
 
 def test_a_mask_that_the_folder_adds_to_its_vocabulary_is_its_own(bert, tmp_path):
-    """As DeBERTa's, which stands after the vocabulary proper."""
+    """As DeBERTa's mask, which comes after the vocabulary."""
 
     def last(content):
         vocabulary = content["model"]["vocab"]
@@ -399,7 +399,7 @@ def test_a_tokenizer_with_fields_that_its_library_would_print_is_refused(place, 
 
 
 class PanicException(BaseException):
-    """As pyo3's, which is no Exception."""
+    """As pyo3 raises it: it is not an Exception."""
 
 
 @pytest.mark.parametrize(

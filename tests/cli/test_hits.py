@@ -9,7 +9,7 @@ from rich.console import Console
 
 from promptcli.cli import console
 
-#: What a hit says of the two rankings.
+#: The fields of a hit that tell its places in the two rankings.
 WAYS = ["found_by", "bm25", "cosine_rank", "bm25_rank"]
 TABLE = """text,year,lang
 A cat sleeps on the sofa while it rains outside and nobody is at home,2020,en

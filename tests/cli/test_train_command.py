@@ -1,4 +1,4 @@
-"""`promptcli train`: what is typed, printed and kept; two processes."""
+"""`promptcli train`: its options, its output, its files of options, and two processes."""
 
 import pytest
 import torch

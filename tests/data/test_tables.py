@@ -1,4 +1,4 @@
-"""Tables as people export them: what is read rightly, and what is refused with what to type."""
+"""Tables as people export them: the values read, and refusals that say what to type."""
 
 import datetime
 import json

@@ -1,4 +1,4 @@
-"""Vector files: what is written is read; manifests; foreign and damaged files."""
+"""Vector files are read as they were written; manifests; foreign and damaged files."""
 
 import io
 import json

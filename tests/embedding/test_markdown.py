@@ -1,4 +1,4 @@
-"""The outline of Markdown: what is a heading, and what only looks like one; front matter."""
+"""The outline of Markdown: headings, lines that only look like headings, and front matter."""
 
 import pytest
 

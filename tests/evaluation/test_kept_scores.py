@@ -1,4 +1,4 @@
-"""Scores kept between evaluations: what comes back, and what decides that it may."""
+"""Scores are kept between evaluations, and reused only for the same data, model and protocol."""
 
 from dataclasses import replace
 

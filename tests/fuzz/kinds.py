@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 
-#: Written into JSON as they are, since no Python value becomes them.
+#: Written into JSON unchanged, because no Python value becomes them.
 RAW = [
     "1" * 5000,
     "-" + "9" * 30,

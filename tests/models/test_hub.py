@@ -1,4 +1,4 @@
-"""push and pull with the hub's own client, against a stand-in for the hub on this machine."""
+"""push and pull with the hub's client, against a small hub on this machine."""
 
 import json
 
@@ -253,7 +253,7 @@ def other_weights(files):
     return {name: files[name][:-1] + bytes([files[name][-1] ^ 1])}
 
 
-#: What somebody did to the files of a repository, and what pull says.
+#: Changes of the files of a repository, and the message of pull.
 TAMPERED = [
     (lambda files: {"modules.json": files["modules.json"] + b" "}, "modules.json"),
     (other_weights, "model.safetensors"),

@@ -18,7 +18,7 @@ TEXTS = st.lists(st.lists(WORD, min_size=1, max_size=8).map(" ".join), min_size=
 
 
 def plain_bm25(texts, query, language, *, written=True):
-    """Lucene's BM25 by its formula, and the gain of words as they are written."""
+    """Lucene's BM25 by its formula, and the gain of words spelled as in the query."""
     stem = stemmer_of(language)
     rows = [[stem(word) for word in words(text)] for text in texts]
     mean = sum(max(len(row), 1) for row in rows) / len(rows)

@@ -1,4 +1,4 @@
-"""Conditions: what the page's table says, and nothing else."""
+"""Conditions do what the page's table says, and all else is refused."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Indexes of files: what changes is encoded, what is gone goes, what is stale is marked."""
+"""Indexes of files: changed rows are encoded, deleted rows go, and stale hits are marked."""
 
 import os
 import subprocess

@@ -102,7 +102,7 @@ def test_inputs_of_both_forms_and_long_ones_keep_the_side_with_the_blanks(t5):
 
 
 class TableT5:
-    """Stands for a T5: logits are a fixed function of the example and of what is written."""
+    """In the place of a T5: logits are a fixed function of the example and of the output so far."""
 
     sentinels = (5, 6, 7)
     end = 8

@@ -46,7 +46,7 @@ def read_thing(folder):
 
 
 def moved_away(folder):
-    """Return where a writer moves a folder away that it replaces."""
+    """Return the place to which a writer moves a folder that it replaces."""
     above = folder.with_name(f".{folder.name}.0a1b2c3d.tmp") / "replaced"
     above.mkdir(parents=True)
     return above / folder.name

@@ -141,7 +141,7 @@ def test_what_a_full_disk_leaves_is_said(name, copied, run, monkeypatch):
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory):
-    """A file system of its own in memory, where this user may mount one."""
+    """A separate file system in memory, if this user may mount one."""
     folder = tmp_path_factory.mktemp("disk")
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], capture_output=True

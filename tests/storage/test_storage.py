@@ -281,7 +281,7 @@ def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path, mo
 def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(
     tmp_path, monkeypatch, notes
 ):
-    """The clock goes by itself while the lock is asked for; nobody waits."""
+    """The clock advances by itself while the lock is requested; the test does not wait."""
     path = tmp_path
     clock = itertools.count(0, 0.5)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))

@@ -263,7 +263,7 @@ def of_other_sentences(folder):
     return "others.npy"
 
 
-#: What changes, as code on the folder of ``corpus``, and what is said.
+#: The changed options, made from the folder of ``corpus``, the error and its message.
 REFUSED = {
     "no teacher": (lambda folder: {"teacher": ""}, UsageError, "teacher: give a model"),
     "nobody": (lambda folder: {"teacher": "nobody"}, NotFoundError, "no model 'nobody'"),

@@ -1,4 +1,4 @@
-"""``fit``: numbers from sentences into a model that every command takes, and what is refused."""
+"""``fit`` makes a model from sentences that every command takes, and refuses the rest."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Runs that are stopped anywhere go on where they were, to the same weights and scores."""
+"""Runs that are stopped anywhere go on from there, to the same weights and scores."""
 
 import functools
 import itertools
@@ -44,7 +44,7 @@ def options(bert_folder, here):
 def wait_at(step, seconds_to_save):
     """Let a run say that it has come to a step, from 0, and wait there for a signal.
 
-    Its state is written when so many seconds have passed since it was written last.
+    Its state is written when ``seconds_to_save`` have passed since the last time.
     """
     trainer_module._SECONDS_TO_SAVE = seconds_to_save
     plain = TrainingStep.gradients

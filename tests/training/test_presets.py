@@ -1,4 +1,4 @@
-"""Which settings a run begins with on a backbone, and what is recorded of them."""
+"""The settings that a run begins with on a backbone, and the record of them."""
 
 import json
 

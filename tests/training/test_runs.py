@@ -1,4 +1,4 @@
-"""``train`` from files into a model: every method, what is refused, resumed, replaced and said."""
+"""``train`` from files into a model: every method, refusals, resuming, replacing and notes."""
 
 import dataclasses
 import os
@@ -34,7 +34,7 @@ def small(bert_folder):
     return {"data": "text.txt", "backbone": str(bert_folder), **SMALL}
 
 
-#: Method -> what it is told beside its data, and how its vectors are pooled if not as usual.
+#: Method -> its options beside the data; and the pooling of those that have their own.
 TOLD = {
     "dcpcse": {"prefix_length": 3},
     "rankcse": {"teacher": "mini"},

@@ -1,4 +1,4 @@
-"""What a run says before its first step, and what the record of its model keeps."""
+"""The notes of a run before its first step, and the record of its model."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def given(bert_folder, tmp_path):
 
 @pytest.fixture
 def said(notes):
-    """Return a function that trains and returns the lines that were said."""
+    """Return a function that trains and returns the notes."""
 
     def train(*arguments, **options):
         notes.clear()

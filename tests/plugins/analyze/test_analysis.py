@@ -1,4 +1,4 @@
-"""The analyses against plain loops written from the papers' formulas, and what they refuse."""
+"""The analyses equal plain loops written from the papers' formulas, and refuse wrong inputs."""
 
 import contextlib
 import itertools

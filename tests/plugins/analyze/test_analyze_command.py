@@ -1,4 +1,4 @@
-"""``promptcli analyze``: what the commands print, draw and refuse."""
+"""``promptcli analyze``: tables, JSON, pictures and refusals."""
 
 import shlex
 

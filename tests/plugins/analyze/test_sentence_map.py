@@ -127,7 +127,7 @@ ROWS = [
 
 @pytest.fixture
 def table(tmp_path):
-    """A table with sentences, a blank one among them, a topic and a number."""
+    """A table with sentences, one of them blank, a topic and a number."""
     path = tmp_path / "table.csv"
     lines = ["id,text,topic,size"]
     for sentence, number in ROWS:

@@ -1,4 +1,4 @@
-"""``promptcli choose``: the table, what follows from it, and what is kept of it."""
+"""``promptcli choose``: its table, its advice, and the model that it keeps."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Models of an endpoint of OpenAI's form: what is sent, what is refused, and the key."""
+"""Models behind an endpoint of OpenAI's form: requests, refusals and the key."""
 
 import contextlib
 import csv

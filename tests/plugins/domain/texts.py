@@ -1,4 +1,4 @@
-"""Texts from which queries can be made: letters with subjects, all of our own words."""
+"""Texts from which queries can be made: letters with subjects, in our own words."""
 
 import csv
 import itertools

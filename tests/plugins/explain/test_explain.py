@@ -1,4 +1,4 @@
-"""Why a hit is there: shares that sum to its score, pairs of states, and how they are shown."""
+"""Explanations of a hit: shares that sum to its score, pairs of states, and how they are shown."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Files of other programs where the plug-in that reads them was deleted."""
+"""Files of other programs are refused if the plug-in that reads them was deleted."""
 
 import pytest
 

@@ -98,36 +98,16 @@ def context(senteval, tiny_backbone, bert_folder, tmp_path, kept_figures, reques
     few = tmp_path / "few.txt"
     few.write_text("\n".join(DEMO[:40]) + "\n")
 
-    def make(
-        name="tiny",
-        *,
-        data_dir=senteval,
-        fresh=False,
-        corpus=few,
-        seeds=(),
-        head=None,
-        triplets=None,
-        paper=False,
-        changes=None,
-        **files,
-    ):
-        load = (
-            (lambda: load_backbone(str(bert_folder))) if seeds else (lambda: tiny_backbone("bert"))
-        )
-        texts = Texts(
-            str(corpus), triplets and str(triplets), files.get("labelled"), files.get("definitions")
-        )
-        cache = FiguresCache(figures, fresh=fresh)
+    def make(name="tiny", *, fresh=False, seeds=(), corpus=few, **given):
+        files = [given.pop(kind, None) for kind in ("triplets", "labelled", "definitions")]
         return MeasurementContext(
             name,
-            load,
-            data_dir=data_dir,
-            texts=texts,
-            cache=cache,
+            # a training changes its backbone
+            lambda: load_backbone(str(bert_folder)) if seeds else tiny_backbone("bert"),
+            texts=Texts(str(corpus), *(file and str(file) for file in files)),
+            cache=FiguresCache(figures, fresh=fresh),
             seeds=seeds,
-            head=head,
-            paper=paper,
-            changes=changes or {},
+            **{"data_dir": senteval} | given,
         )
 
     return make

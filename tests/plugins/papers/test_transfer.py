@@ -183,7 +183,7 @@ def test_a_malformed_file_is_named_with_its_line(data, name, files, content, mes
 
 @pytest.mark.parametrize("training", [SMALL, FULL, FAST], ids=["small", "full", "fast"])
 def test_fits_side_by_side_are_the_plain_fits(training):
-    """Of unequal length, so that some have one step less in a pass and some end sooner."""
+    """The fits have unequal lengths: some have a step less in a pass, and some end sooner."""
     features, labels = points(90, classes=3)
     cuts = [
         (np.r_[:63], np.r_[63:90]),
@@ -299,7 +299,7 @@ def test_labels_that_nothing_can_be_learned_from_are_refused(splits, training, m
 
 @pytest.fixture
 def document(run, data):
-    """Run ``eval`` on the tasks, fast; return its JSON document and what it said."""
+    """Run ``eval`` on the tasks with ``--fast``; return its JSON document and its notes."""
 
     def call(*given):
         ran = run("eval", "--data-dir", data, "--fast", "--offline", "--json", *given)

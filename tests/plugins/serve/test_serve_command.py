@@ -77,7 +77,7 @@ def test_a_key_that_no_request_can_send_is_refused(run, monkeypatch, key):
 
 
 class Started:
-    """The command as a process of its own, once it takes requests."""
+    """The command as a new process that takes requests."""
 
     def __init__(self, *arguments):
         self.process = Program("serve", *arguments, "--port", "0", "--offline")

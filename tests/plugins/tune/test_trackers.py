@@ -1,4 +1,4 @@
-"""Trackers: what they are told, by a real TensorBoard, and what is refused."""
+"""Trackers: what a real TensorBoard receives, and which trackers are refused."""
 
 import contextlib
 import sys
@@ -85,7 +85,7 @@ def test_a_resumed_run_adds_to_what_was_logged_and_a_new_one_hides_it(home, monk
 
 @pytest.fixture
 def wandb(monkeypatch):
-    """A module that stands in for wandb, and what its runs were told."""
+    """A module in the place of wandb, and what its runs received."""
     told = []
 
     class Run:

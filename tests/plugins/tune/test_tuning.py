@@ -1,4 +1,4 @@
-"""Several trainings by Optuna: every combination, what is drawn, pruned, resumed and refused."""
+"""Several trainings by Optuna: all combinations, drawn trials, pruning, resuming and refusals."""
 
 import dataclasses
 import json
