@@ -59,12 +59,7 @@ def save_weights(
         name for name, tensor in model.named_parameters() if tensor is backbone.word_embeddings
     )
     if rows:
-        table = tensors[name]
-        longer = table.new_zeros(max(len(table), max(rows) + 1), table.size(1))
-        longer[: len(table)] = table
-        for token, row in rows.items():
-            longer[token] = row.float().cpu()
-        tensors[name] = longer
+        tensors[name] = with_rows(tensors[name], rows)
     values = copy.deepcopy(model.config).to_dict()
     for field in ("_name_or_path", "_attn_implementation", "torch_dtype"):
         values.pop(field, None)
@@ -76,6 +71,15 @@ def save_weights(
     }
     write_json(folder / CONFIG, {**values, **fields, **config})
     save_tensors(tensors, folder / WEIGHTS, {"format": "pt"})
+
+
+def with_rows(table: Tensor, rows: Mapping[int, Tensor]) -> Tensor:
+    """Return a table (v, d) with rows (d,) replaced or added by their numbers; gaps are zeros."""
+    longer = table.new_zeros(max(len(table), max(rows) + 1), table.size(1))
+    longer[: len(table)] = table
+    for number, row in rows.items():
+        longer[number] = row.to(table)
+    return longer
 
 
 def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from promptcli.backbones.backbone_files import (
     token_ids,
     tokenizer_definition,
     whole_inputs,
+    with_rows,
     write_json,
 )
 from promptcli.backbones.model_folder import CONFIG, WEIGHTS
@@ -327,10 +328,7 @@ def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
         notes.append(TYPED_SPECIAL)
         number = add_tokens(definition, [TEMPLATE_TOKEN])[0]
         definition["added_tokens"][-1] |= {"special": False, "normalized": True}
-        extended = rows.new_zeros(max(len(rows), number + 1), rows.size(1))
-        extended[: len(rows)] = rows
-        extended[number] = rows[around].mean(0)
-        rows = extended
+        rows = with_rows(rows, {number: rows[around].mean(0)})
     return StaticTable(rows, definition, encoder.max_length, tuple(notes))
 
 
