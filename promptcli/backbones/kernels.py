@@ -13,21 +13,22 @@ from torch import Tensor
 from torch.nn import functional
 
 #: Name -> the function, or None if this release of torch does not have it.
-PRIVATE_NAMES: dict[str, Any | None] = {
-    f"{place}.{name}": getattr(owner, name, None)
-    for place, owner, name in (
-        ("aten", torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu"),
-        ("aten", torch.ops.aten, "_scaled_dot_product_efficient_attention"),
-        ("mkldnn", torch.ops.mkldnn, "_linear_pointwise"),
-        ("cpu", torch.cpu, "_is_avx512_supported"),
-        ("cpu", torch.cpu, "_is_avx512_bf16_supported"),
-        ("cpu", torch.cpu, "_is_amx_tile_supported"),
-        ("_C", torch._C, "_has_mkldnn"),
-    )
-}
-_FLASH_ON_CPU, _EFFICIENT_ON_CUDA, _ONEDNN_LINEAR, _AVX512, _AVX512_BFLOAT16, _AMX, _HAS_ONEDNN = (
-    PRIVATE_NAMES.values()
-)
+PRIVATE_NAMES: dict[str, Any | None] = {}
+
+
+def _find(place: Any, name: str) -> Any | None:
+    """Return a private name of torch, or None; record it."""
+    PRIVATE_NAMES[name] = getattr(place, name, None)
+    return PRIVATE_NAMES[name]
+
+
+_FLASH_ON_CPU = _find(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu")
+_EFFICIENT_ON_CUDA = _find(torch.ops.aten, "_scaled_dot_product_efficient_attention")
+_ONEDNN_LINEAR = _find(torch.ops.mkldnn, "_linear_pointwise")
+_HAS_ONEDNN = _find(torch._C, "_has_mkldnn")
+_AVX512 = _find(torch.cpu, "_is_avx512_supported")
+_AVX512_BFLOAT16 = _find(torch.cpu, "_is_avx512_bf16_supported")
+_AMX = _find(torch.cpu, "_is_amx_tile_supported")
 
 
 def cpu_computes_bfloat16() -> bool:
