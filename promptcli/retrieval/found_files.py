@@ -69,7 +69,7 @@ class FoundFiles:
             if not self.files[file]:
                 raise
             reason = error.message if isinstance(error, UsageError) else one_line(error, 100)
-            self.leave_out(file, reason.removeprefix(f"{escape_name(file)}: "))
+            self.leave_out(file, reason.removeprefix(escape_name(file)).lstrip(": "))
 
     def note(self, *, verbose: bool) -> str:
         """Return a summary of the files left out, as the end of a line; with ``verbose`` note each

@@ -41,10 +41,12 @@ def test_a_list_of_texts_is_texts(folder):
 
 def test_files_that_are_skipped_are_named(folder, notes):
     Path("bin.txt").write_bytes(b"A caf\xe9.\n")
-    synced = pc.SentenceIndex.sync("i", ["*.txt", "t.csv"], model="mini-static")
+    Path("map.png").write_bytes(b"\x89PNG")
+    synced = pc.SentenceIndex.sync("i", ["*.txt", "*.png", "t.csv"], model="mini-static")
     assert "that cannot be read as text or tables: bin.txt" in notes.text
-    [left_out] = synced.left_out
-    assert left_out.file == "bin.txt" and left_out.reason.startswith("line 1: is not UTF-8")
+    text, picture = synced.left_out
+    assert text.file == "bin.txt" and text.reason.startswith("line 1: is not UTF-8")
+    assert picture.file == "map.png" and picture.reason.startswith("is an image")
 
 
 def test_generators_are_lists(folder):
