@@ -3,13 +3,11 @@
 import pytest
 import torch
 
-from promptcli.cli.commands.train import last_line
 from promptcli.models.entries import Registry
-from promptcli.training.trained import Trained
 from tests.comparing import refused
 from tests.processes import Program, ranks_of_two
 from tests.training_files import FILES
-from tests.training_steps import stopped_at, with_scores
+from tests.training_steps import stopped_at
 
 
 @pytest.fixture(autouse=True)
@@ -159,15 +157,3 @@ def test_one_text_in_a_file_of_options_is_one_of_several(run, tmp_path):
 def test_a_value_of_another_type_in_a_file_of_options_is_refused(line, said, run, tmp_path):
     (tmp_path / "run.toml").write_text(line)
     refused(run("train", "--config", "run.toml", "-q"), 2, said)
-
-
-def test_the_last_line_says_what_is_better(run, options, registry):
-    words = ["--data", "text.txt", "--on", "graded.tsv", "--steps", 1, "--batch-size", 4]
-    assert run("train", "dcpcse", *words, "--name", "mine").code == 0
-    trained = Trained(registry.load("mine"))
-    below_mini = with_scores(trained, default=91.41, trained=67.09, untrained=5)
-    assert "mini is better on graded.tsv, 91.41 to 67.09" in last_line(below_mini)
-    good = with_scores(trained, default=9, trained=67, untrained=5, begun=5)
-    assert last_line(good) == "saved as model 'mine'; use it: promptcli embed FILE -m mine"
-    below = with_scores(trained, default=70, trained=67, untrained=80, begun=5)
-    assert "80.00 to 67.00" in last_line(below)

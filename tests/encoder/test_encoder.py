@@ -344,26 +344,6 @@ def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
         mean.with_leading_text("query: ")
 
 
-def test_a_fresh_encoder_has_computed_no_bias_yet(bert):
-    for prompt in ("[X] is [MASK]", "mean:a [X] [MASK] || [X] is [MASK]"):
-        recipe = Recipe(pooling="last/mask", prompt=prompt, denoise="hidden")
-        encoder = TorchEncoder(recipe, bert, {})
-        vectors = encoder.encode(SENTENCES)
-        fresh = encoder.without_cache()
-        assert all(not part._biases for part in fresh.parts)
-        assert all(part._biases for part in encoder.parts)
-        assert np.allclose(fresh.encode(SENTENCES), vectors, atol=1e-6)
-
-
-def test_one_batch_goes_through_the_four_steps(bert):
-    recipe = Recipe(prompt=_TEMPLATE, pooling="last/mask", denoise="hidden")
-    encoder = TorchEncoder(recipe, bert, {}).one_prompt()
-    rows = encoder.inputs(SENTENCES).ids
-    with torch.inference_mode():
-        (vectors,) = encoder.encode_batch(rows, [encoder], encoder.pooling.needs)
-    assert np.allclose(vectors.numpy(), encoder.encode(SENTENCES), atol=1e-5)
-
-
 def test_a_text_in_front_that_is_not_counted_is_no_content_either(bert):
     leading = LeadingTexts({"query": "the cat : "}, counted=False)
     recipe = Recipe(pooling="last/content-avg+avg")
@@ -391,14 +371,6 @@ def test_the_prompts_of_a_mean_are_not_denoised_after_a_transform(bert):
     recipe = recipe.replace(denoise="logits", transforms=("topk-tokens:5",))
     with refusal(r"'logits' needs .* no mean of prompts"):
         TorchEncoder(recipe, bert, {})
-
-
-def test_a_pickled_encoder_keeps_its_name(bert):
-    encoder = TorchEncoder(Recipe(pooling="last/avg"), bert, {}, name="mine")
-    make, parts = encoder.__reduce__()
-    copy = make(*parts)
-    assert copy.name == "mine"
-    assert np.array_equal(copy.encode(SENTENCES[:3]), encoder.encode(SENTENCES[:3]))
 
 
 def test_every_part_of_the_tables_is_walked(bert, tensors):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from promptcli.models.language import main_language
 from promptcli.retrieval.bm25 import K1, WRITTEN, B, Bm25, WordCounts
 from promptcli.retrieval.derived import Source
-from promptcli.retrieval.ranking import Match, Ranking, join_rankings, stand_out, weight_of_words
+from promptcli.retrieval.ranking import Match, Ranking, join_rankings, weight_of_words
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
 
 WORD = st.sampled_from("cat cats Dog dogs RAIN raining C++ C# C kx-4831 café 猫在 tree".split())
@@ -191,12 +191,3 @@ def test_the_joined_ranking_is_the_weighted_mean(near, worded, covered, strength
         assert found_by in ("both", "meaning", "words") and bm25 == pytest.approx(
             by_words.get(key, 0)
         )
-
-
-def test_words_weigh_more_where_the_best_vectors_do_not_stand_out():
-    flat = np.linspace(1, 0, 100, dtype=np.float32)
-    assert weight_of_words(flat, Match(1.0, 0.3)) == pytest.approx(0.8)
-    assert weight_of_words(flat, Match(0.0, 1.0)) == pytest.approx(0.5)
-    assert weight_of_words(np.array([1, 0, 0], np.float32), Match(0.0, 0.0)) == 0
-    assert stand_out(np.array([1.0], np.float32)) == 0
-    assert stand_out(flat) == pytest.approx(9 / 99, abs=1e-6)

@@ -192,21 +192,6 @@ def test_a_race_accounts_for_every_pair_and_ends_on_all(number, size):
     assert len(finalists) == (min(number, 10) if rungs else number)
 
 
-def test_every_beginning_of_the_order_spreads_over_the_gold_scores():
-    gold = np.random.default_rng(1).integers(0, 26, 1500) / 5
-    order = template_search.spread_order(gold, 7)
-    assert (
-        sorted(order) == list(range(1500))
-        and (order == template_search.spread_order(gold, 7)).all()
-    )
-    assert (order != template_search.spread_order(gold, 8)).any()
-    for size in (64, 128, 333):
-        expected = np.quantile(gold, (np.arange(size) + 0.5) / size)
-        assert np.abs(np.sort(gold[order[:size]]) - expected).mean() < 0.1
-    for small in (2, 3, 5):
-        assert sorted(template_search.spread_order(gold[:small], 0)) == list(range(small))
-
-
 # --- greedy ---
 
 

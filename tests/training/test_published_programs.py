@@ -170,24 +170,3 @@ def test_a_resumed_fused_optimiser_counts_its_steps_where_the_parameter_is(
     state = other.state[elsewhere["w"]]
     assert state.pop("step").device.type == where
     assert {tensor.device.type for tensor in state.values()} == {"meta"}
-
-
-def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, bert_folder):
-    from promptcli.training import run as training
-
-    asked, start = [], training.start_processes
-
-    def loaded(name, *, device, **options):
-        asked.append((device, options["dtype"]))
-        raise InterruptedError
-
-    def started(where, dtype):
-        made = start(where, dtype)
-        made.device = "cuda:3"
-        return made
-
-    monkeypatch.setattr(training, "start_processes", started)
-    monkeypatch.setattr(training, "load_backbone", loaded)
-    with pytest.raises(InterruptedError):
-        pc.train("simcse", SENTENCES, backbone=str(bert_folder), batch_size=4)
-    assert asked == [("cuda:3", torch.float32)]

@@ -6,7 +6,6 @@ The masked-LM term.
 import functools
 import itertools
 import math
-import random
 from unittest.mock import Mock
 
 import numpy as np
@@ -16,14 +15,13 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.dropout import FastDropout, dropout, install_fast_dropout
+from promptcli.backbones.dropout import dropout
 from promptcli.backbones.states import Batch
 from promptcli.data.layouts import TRIPLETS
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts import soft_template
 from promptcli.errors import OutOfMemoryError
 from promptcli.recipe import Recipe
-from promptcli.training import step as step_module
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives import find_objective
 from promptcli.training.objectives.contrastive import false_negative_mask
@@ -297,16 +295,6 @@ def test_two_processes_have_the_loss_and_gradients_of_one(bert_folder, tmp_path)
             assert_equal(expected, got[name])
 
 
-def test_a_step_draws_what_it_drew_when_accelerate_set_its_seed():
-    def draws():
-        return random.random(), np.random.random(), torch.rand(3).tolist()  # noqa: NPY002
-
-    set_seed(77)
-    expected = draws()
-    step_module._seed_generators(77, torch.device("cpu"))
-    assert draws() == expected
-
-
 def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(bert_folder):
     learner = learner_of("simcse", bert_folder, dropout=0.1)
     step = step_of(learner)
@@ -384,18 +372,6 @@ def test_word_embeddings_learn_from_the_words_of_each_pass(bert_folder):
     dense = learner_of("promptbert", bert_folder, chunk_tokens=64)
     dense.backbone.model.get_input_embeddings().sparse = False
     assert_equal(found, gradients(dense))
-
-
-def test_a_models_dropouts_are_replaced_once_and_sleep_at_test():
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.Dropout(0.3)))
-    install_fast_dropout(model)
-    install_fast_dropout(model)
-    (inner,) = model[1]
-    assert isinstance(inner, FastDropout)
-    assert inner.p == 0.3
-    numbers = torch.randn(50, 4)
-    assert torch.equal(inner.eval()(numbers), numbers)
-    assert (inner.train()(numbers) == 0).any()
 
 
 @pytest.mark.parametrize(

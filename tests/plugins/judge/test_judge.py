@@ -124,12 +124,6 @@ def test_keys_are_kept_taken_back_and_gone_on_with(folder):
     assert len(asked) == len(kept.pairs) + 2  # the one that was taken back
 
 
-def test_a_key_that_means_nothing_is_passed_over(monkeypatch):
-    keys = iter("x W\r")
-    monkeypatch.setattr(command.typer, "getchar", lambda: next(keys))
-    assert command._key() == "w"
-
-
 def test_a_kill_loses_at_most_the_last_key(folder):
     log = folder / "judged" / "judgements.jsonl"
     with at_a_terminal() as (program, until, type_keys):
@@ -230,15 +224,6 @@ def test_how_many_more_questions_would_decide(folder, monkeypatch):
     assert command._verdict(kept.standings()[1]) == "no difference so far"
     far = Standing("words", 1, (0, 2), -0.1, (-9, 9), 50_000)
     assert command._verdict(far) == "open: over 1,000 more questions"
-
-
-@pytest.mark.parametrize("mean", [0.0, -0.04])
-def test_ways_of_equal_scores_are_level(mean, folder, run):
-    level = Standing("both", 50, (40, 60), mean, (mean, mean))
-    said = command._so_far(Standing("words", 50, (40, 60)), level, 1)
-    assert said == "1 question: words and both are level (0.0 to 0.0), no difference so far"
-    grade_all(judging(), lambda query, text: 0)
-    assert "-0.0" not in run("judge", "questions.txt", "index", *WAYS).out
 
 
 def test_a_table_is_filled_instead_of_keys(folder, run):

@@ -16,7 +16,7 @@ import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.encoder.encoder import build_encoder
-from promptcli.errors import NotFoundError, PromptcliError
+from promptcli.errors import PromptcliError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, score_encoders
 from promptcli.models.entries import Entry
@@ -787,28 +787,6 @@ def test_a_table_is_drawn_into_a_file_by_its_suffix(run, senteval, bert_folder, 
     assert plot.read_bytes().startswith(starts[suffix])
     again = run("reproduce", "promptbert/4", "promptbert/5", *written, *options, "--force")
     assert again.code == 2 and "one table" in again.err
-
-
-@needs_analyze
-def test_the_head_that_is_given_is_in_dittos_figure(context, monkeypatch):
-    pytest.importorskip("matplotlib")
-    from promptcli.plugins.papers import pictures
-
-    read = []
-
-    def measured(name, encoders, on, **settings):
-        read.extend(encoder.recipe.pooling for encoder in encoders)
-        raise NotFoundError("enough")
-
-    monkeypatch.setattr(pictures, "analyze_each", measured)
-    monkeypatch.setattr(pictures, "_ALL_STS_B", ("STS-B:dev",))
-    with refusal("enough", NotFoundError):
-        pictures._uniformity(context(head="2-3"))
-    assert {pooling for pooling in read if "ditto" in pooling} == {
-        "last/ditto:2-3",
-        "first-last/ditto:2-3",
-        "static/ditto:2-3",
-    }
 
 
 def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
