@@ -214,6 +214,13 @@ def test_what_was_in_memory_is_given_again(small, monkeypatch):
     assert pc.train("simcse", resume=True, **given).facts["steps"] == 2
 
 
+def test_a_finished_run_is_known_by_the_data_that_were_given(small, registry):
+    """SNCSE makes triplets of sentences, which are no supervised data for that."""
+    trained = pc.train("sncse", name="soft", **small)
+    assert trained.facts["supervised"] is False
+    assert pc.train("sncse", name="soft", resume=True, **small).scores == trained.scores
+
+
 @pytest.mark.parametrize("damaged", ["state", "best"])
 def test_a_damaged_file_of_a_run_is_told_before_the_next_step(
     damaged, small, monkeypatch, registry
