@@ -1,5 +1,6 @@
-"""The folder of a model, which anybody may have written: found by its name, and read with errors of
-one line.
+"""The folder of a model, found by its name.
+
+Anybody may have written its files, so every error in them becomes one line.
 """
 
 import functools

@@ -62,7 +62,7 @@ _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 #: A word whose pieces are counted. In the scripts from Devanagari to Burmese, vowels are not
 #: letters.
 _A_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0900-\u109f])*")
-_PIECES_OF_UNKNOWN = 3  #: an unknown token counts as so many
+_PIECES_OF_UNKNOWN = 3  #: an unknown token counts as three
 
 
 @contextlib.contextmanager

@@ -344,7 +344,7 @@ def open_encoder(
     recipe = entry.recipe
     device = device if choice.device == "auto" else choice.device
     dtype = choice.dtype or dtype
-    # an average of rows is no faster in fewer bits, and float32 is the same on every processor
+    # fewer bits do not make an average of rows faster; float32 is equal on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
         dtype = "float32"
     options: dict[str, Any] = {
