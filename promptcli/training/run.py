@@ -133,9 +133,15 @@ def train_in_folder(
         if processes.is_main:
             resumed = config.resume and RunFolder(folder).has_begun
             watched = WatchedRun(config.group or run.name, run.name, resumed)
+            facts = {
+                **run.identity,
+                "source": run.data_name,
+                "backbone": run.backbone.name,
+                "chosen_by": inputs.development.label,
+            }
             for watcher in watchers:
                 stack.callback(watcher.end)
-                watcher.begin(watched, run.facts_for_watchers)
+                watcher.begin(watched, facts)
         entry = run.train(folder, watchers)
     return Trained(entry, processes.device, processes.is_main)
 
@@ -215,15 +221,6 @@ class Run:
             self.identity["from"] = checksum(sorted(tensors), tensors.__getitem__)
         for name, vectors in self.models.items():
             self.identity[f"{name}_fingerprint"] = vectors.fingerprint
-
-    @property
-    def facts_for_watchers(self) -> dict[str, Any]:
-        return {
-            **self.identity,
-            "source": self.data_name,
-            "backbone": self.backbone.name,
-            "chosen_by": self.inputs.development.label,
-        }
 
     def train(self, folder: Path, watchers: Sequence[Watcher]) -> Entry:
         """Train, and return the entry; if the run is stopped, its folder is kept for ``resume``."""
