@@ -237,8 +237,9 @@ class Encoder(abc.ABC):
                 value that is not allowed.
             PromptcliError: A vector is not finite.
         """
-        if any(value is not None for value in others.values()):
-            raise TypeError(f"encode takes no {', '.join(others)}")
+        not_taken = [name for name, value in others.items() if value is not None]
+        if not_taken:
+            raise TypeError(f"encode takes no {', '.join(not_taken)}")
         if precision not in (None, "float32"):
             raise UsageError(
                 f"{precision!r} is not allowed; give float32, then promptcli.quantize",
