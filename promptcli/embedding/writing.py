@@ -79,9 +79,11 @@ def embed_source(
         calibration = read_texts(path, fields, settings.csv, again=True) if path.is_file() else ()
         encoder = open_encoder(rows=count, calibration=calibration)
         if target is not None and earlier is not None:
-            if (earlier.fingerprint, earlier.model) == (encoder.fingerprint, encoder.provenance):
+            same_encoder = earlier.fingerprint == encoder.fingerprint
+            same_precision = earlier.model == encoder.provenance
+            if same_encoder and same_precision and earlier.versions == _versions():
                 return EmbedResult(target, encoder, earlier.report, None)
-            check_output(target, force=False)  # another encoder made it
+            check_output(target, force=False)  # another encoder, or another release, made it
         start = time.perf_counter()
         if settings.split:
             rows = replace(rows, batches=Splitter(encoder).batches(rows))

@@ -78,6 +78,16 @@ def test_the_same_command_again_leaves_the_output(run):
     assert (os.stat("v.npy").st_mtime_ns, Path("v.npy.manifest.json").read_bytes()) == before
 
 
+def test_vectors_of_other_library_versions_are_not_taken_for_the_same(run):
+    assert run(*EMBED).code == 0
+    path = Path("v.npy.manifest.json")
+    manifest = json.loads(path.read_text())
+    manifest["versions"]["torch"] = "1.0"
+    path.write_text(json.dumps(manifest))
+    code, _, err = run(*EMBED)
+    assert code == 2 and "v.npy exists" in err
+
+
 @pytest.mark.parametrize("more", [("-o", "v.npy"), ("-o", "out", "--shards", "2")])
 def test_rows_left_out_are_refused_without_the_option(run, more):
     Path("a.csv").write_bytes(b"id,text\n" + b"1,A cat sleeps.\n" * 5000 + b"2,Hel\xfflo\n3,a\n")
