@@ -183,9 +183,13 @@ async def search(service: Service, request: Request) -> Response:
     if not 1 <= body.k <= _MOST_HITS:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
     index = service.index(body.index)
-    encoded = None
-    if index.way(body.by) != "words":
-        encoded = await service.encode(request, index.query_encoder, queries)
+
+    def find_encoder(go_on: Callable[[], None]) -> tuple[Encoder, bool]:
+        return index.query_encoder, index.way(body.by) != "words"
+
+    # on the thread of searches: another search may hold the lock of the index
+    encoder, is_by_meaning = await service.compute(request, find_encoder)
+    encoded = await service.encode(request, encoder, queries) if is_by_meaning else None
     results = list[msgspec.Raw]()
     size = 0
     for start in range(0, len(queries), _QUERIES):
@@ -204,7 +208,7 @@ async def search(service: Service, request: Request) -> Response:
             service.hold(request, len(result))
         fewer = f"fewer than {len(results):,} queries, or " if len(results) > 1 else ""
         service.check_answer_size(size, "k", f"give {fewer}a lower k")
-    return answer({"results": results}, headers=_headers(index.query_encoder, encoded))
+    return answer({"results": results}, headers=_headers(encoder, encoded))
 
 
 def _rank_queries(

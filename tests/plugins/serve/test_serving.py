@@ -722,6 +722,28 @@ def test_too_many_requests_in_work_are_429(served):
     assert values["promptcli_requests_total", "/v1/models", "429"] == 1
 
 
+def test_other_requests_are_answered_while_an_index_is_locked(served):
+    service, locked, release = Service(*served), threading.Event(), threading.Event()
+
+    def lock():
+        with served[1]["first"].store.lock:
+            locked.set()
+            release.wait(5)
+
+    async def ask():
+        holder = asyncio.create_task(asyncio.to_thread(lock))
+        await asyncio.to_thread(locked.wait)
+        async with asking(service) as client:
+            search = asyncio.create_task(client.post("/search", json={"query": "x"}))
+            await asyncio.wait([search], timeout=0.1)
+            health = await client.get("/health")
+            assert not holder.done() and not search.done()
+            release.set()
+            return health, await search
+
+    assert [answer.status_code for answer in asyncio.run(ask())] == [200, 200]
+
+
 def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
     encoded, real = [], TorchEncoder.encode_report
     service = Service(*served)
