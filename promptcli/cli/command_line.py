@@ -119,7 +119,8 @@ def _name_variables(parameters: list[Any], path: str) -> None:
     ``index build``. The guide documents it, not the help pages.
     """
     for parameter in parameters:
-        if parameter.param_type_name == "option" and not parameter.hidden:
+        is_option = parameter.param_type_name == "option" and not parameter.is_eager
+        if is_option and not parameter.hidden:
             words = [*path.split(), _typed(parameter).lstrip("-")]
             parameter.envvar = "_".join(words).replace("-", "_").upper()
             parameter.show_envvar = False

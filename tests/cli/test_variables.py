@@ -38,3 +38,10 @@ def test_a_value_that_is_not_allowed_is_refused(run, monkeypatch, value):
     monkeypatch.setenv("PROMPTCLI_EMBED_SHARDS", value)
     assert refused(run("embed", "x.txt"), 2, "--shards")
     assert "PROMPTCLI_EMBED_SHARDS" not in run("embed", "--help").out
+
+
+@pytest.mark.parametrize("value", ["0.1.0", "1"])
+def test_the_version_is_no_option_of_the_environment(run, monkeypatch, value):
+    monkeypatch.setenv("PROMPTCLI_VERSION", value)
+    assert "usage" in run("--help").out.lower()
+    assert run("config").code == 0
