@@ -167,8 +167,8 @@ def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = N
 
     Raises:
         NotFoundError: A model is missing.
-        UsageError: A model was not trained, or runs of one group differ in more than their
-            seed.
+        UsageError: A model was not trained, runs of one group differ in more than their seed, or
+            no two groups were scored on the same task.
 
     Example:
         >>> import promptcli as pc
@@ -180,7 +180,11 @@ def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = N
     if len(groups) < 2:
         raise UsageError(f"{len(groups)} group of runs; name a second one to compare it with")
     with tasks_from(data_dir):
-        return SeedTable(groups, compare_groups(groups))
+        comparisons = compare_groups(groups)
+    if not comparisons:
+        scored = "; ".join(f"{group.name}: {', '.join(group.tasks)}" for group in groups)
+        raise UsageError(f"these models were scored on no common task ({scored}); name others")
+    return SeedTable(groups, comparisons)
 
 
 def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:

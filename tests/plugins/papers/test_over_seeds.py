@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from pathlib import Path
 
 import pytest
 from scipy import stats
@@ -105,6 +106,9 @@ def test_what_is_no_group_of_seeds_is_refused(trained, run, registry):
     refused(run(*words, "plain", "one-0"), 2, "'plain' has no runs")
     refused(run(*words, "mini", "one-0"), 2, "'mini' has no runs")
     refused(run(*words, "one-0"), 2, "name a second one")
+    write_graded_pairs(Path("others.tsv"))
+    trained("else", (0,), on="others.tsv", tests=["others.tsv"])
+    refused(run(*words, "one-0", "else-0"), 2, "no common task (one-0: pairs.tsv; else-0: others")
     with pytest.raises(NotFoundError):
         read_groups(registry, ["x*"])
     with pytest.raises(UsageError):
