@@ -88,7 +88,7 @@ class SentenceIndex:
     def __init__(self, store: Store, model: "Model | None" = None) -> None:
         self.store = store  #: its rows
         self._model = model
-        self._derived = Derived(store)
+        self.derived = Derived(store)  #: the files for fast search
         self._encoder: Encoder | None = None
         self._snapshot: Snapshot | None = None
 
@@ -178,10 +178,8 @@ class SentenceIndex:
                 training_size(factory, len(store))
             store.write_settings(lexical=lexical and index.has_texts)
         if folder is not None:
-            encoder = index._encoder
-            index = cls.open(folder, index._model)
-            index._encoder = encoder
-        index._derived.update()
+            index = index.reopen(folder)
+        index.derived.update()
         return index
 
     def begin(self, origin: Origin, reading: Reading, width: int, **settings: Any) -> None:
@@ -244,6 +242,12 @@ class SentenceIndex:
         """
         return cls(Store.open(check_folder(folder)), model)
 
+    def reopen(self, folder: Path) -> "SentenceIndex":
+        """Return the index that ``creating`` has moved into its folder, with the same encoder."""
+        index = SentenceIndex.open(folder, self._model)
+        index._encoder = self._encoder
+        return index
+
     @property
     def origin(self) -> Origin:
         """The recorded encoder."""
@@ -286,7 +290,7 @@ class SentenceIndex:
         """Return a description of the index."""
         with self.store.reading():
             settings = self.store.settings
-            file = self._derived.get(VECTORS)
+            file = self.derived.get(VECTORS)
             origin = self.origin
             return IndexInfo(
                 len(self.store),
@@ -372,7 +376,7 @@ class SentenceIndex:
                     self.store.remove(itertools.chain(*known.values()))
                     replaced.update(known)
                 self.store.append(rows)
-        self._derived.update()
+        self.derived.update()
         return len(replaced)
 
     def _check_new(
@@ -470,7 +474,7 @@ class SentenceIndex:
                     " was deleted"
                 )
             self.store.remove(key for keys in known.values() for key in keys)
-        self._derived.update()
+        self.derived.update()
         return len(known)
 
     def compact(self, *, lexical: bool | None = None) -> None:
@@ -484,7 +488,7 @@ class SentenceIndex:
                 raise UsageError("the index has no texts to count words in", parameter="lexical")
             if lexical is not None:
                 self.store.write_settings(lexical=lexical)
-        self._derived.update(always=True)
+        self.derived.update(always=True)
         with self.store.lock:
             self.store.sql.execute("VACUUM")
 
@@ -502,7 +506,7 @@ class SentenceIndex:
         documents = encoder.in_role("document", report=True)
         migrate(self.store, documents, Origin.of(encoder, documents, model))
         self._model, self._encoder = model, encoder
-        self._derived.update()
+        self.derived.update()
 
     @classmethod
     def sync(cls, folder: str | Path, files: Any = None, **options: Any) -> "SyncResult":
@@ -652,7 +656,7 @@ class SentenceIndex:
     def snapshot(self) -> Snapshot:
         """Return a search's view of the present generation; call inside ``store.reading``."""
         if self._snapshot is None or self._snapshot.state != self.store.state:
-            self._snapshot = Snapshot(self.store, self._derived)
+            self._snapshot = Snapshot(self.store, self.derived)
         return self._snapshot
 
     def dups(self, threshold: float = NEAR, **options: Any) -> "list[DuplicateGroup]":

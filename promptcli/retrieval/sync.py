@@ -50,7 +50,7 @@ class Counts:
     """Numbers of rows or files that were added, removed, changed or renamed."""
 
     added: int = 0
-    changed: int = 0  #: rows with another text or other columns under the same id
+    changed: int = 0  #: rows with another text under the same id
     renamed: int = 0  #: rows with the same text under another id, or with other columns
     removed: int = 0
     unchanged: int = 0
@@ -156,7 +156,7 @@ def sync(
         if is_new:
             index.begin_with(model, reading, lexical=lexical is not False)
         elif model is not None and is_named(model):
-            _migrate(index, model, dry_run=dry_run)
+            index = _with_model(index, model, dry_run=dry_run)
         changes = _Changes(index, reading, read_all=reading != before, skip_bad=skip_bad)
         changes.read(found)
         if line := found.note(verbose=verbose):
@@ -183,19 +183,21 @@ def sync(
                 changes.check_generation(folder)
                 changes.write(settings)
     if is_new:
-        result.index = SentenceIndex.open(folder, index._model)
-    result.index._derived.update()
+        result.index = index.reopen(folder)
+    result.index.derived.update()
     return result
 
 
-def _migrate(index: SentenceIndex, model: "Model", *, dry_run: bool) -> None:
-    """Encode an index again if it has another model, and say so before."""
+def _with_model(index: SentenceIndex, model: "Model", *, dry_run: bool) -> SentenceIndex:
+    """Return the index with a model; if it has another one, say so and encode all rows again."""
     encoder = loading.open_encoder(model, dtype="auto")
-    if not index.origin.is_made_by(encoder):
-        rows = counted(len(index), "row")
-        note(f"the index has another model: all {rows} are encoded again")
-        if not dry_run:
-            index.migrate(encoder)
+    if index.origin.is_made_by(encoder):
+        return SentenceIndex(index.store, model)
+    rows = counted(len(index), "row")
+    note(f"the index has another model: all {rows} are encoded again")
+    if not dry_run:
+        index.migrate(encoder)
+    return index
 
 
 def _sources(index: SentenceIndex, files: Any, ignore: bool, exclude: Sequence[str]) -> "_Sources":
@@ -364,7 +366,7 @@ class _Changes:
         counts = self.result.rows
         parts = []
         if counts.renamed:
-            parts.append(f"{counts.renamed:,} renamed (same text, new path or columns)")
+            parts.append(f"{counts.renamed:,} updated in place (same text, new id or columns)")
         parts.append(f"{counts.added:,} added")
         if counts.changed:
             parts.append(f"{counts.changed:,} changed")

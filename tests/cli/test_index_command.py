@@ -426,6 +426,17 @@ def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, here,
     assert run("index", "sync", "idx", "a.txt", "--yes").code == 0
 
 
+def test_a_search_after_a_sync_takes_the_given_model_and_new_columns(run, here):
+    Path("t.csv").write_text("id,text\n1,A cat sleeps.\n2,A dog runs fast.\n")
+    assert run("index", "sync", "idx", "t.csv", "-m", "mini-static").code == 0
+    Path("t.csv").write_text("id,text,year\n1,A cat sleeps.,2020\n2,Rain falls.,2021\n")
+    ran = run("index", "search", "idx", "cat", "--sync", "--show", "year", "-m", "static-avg")
+    assert ran.code == 0 and "year: 2020" in ran.out
+    assert "the index has another model" in ran.err
+    assert SentenceIndex.open(here / "idx").origin.name == "static-avg"
+    refused(run("index", "search", "idx", "cat", "-m", "mini-static"), 2, "index migrate")
+
+
 def test_a_file_in_the_place_of_the_index(run, built, text, monkeypatch):
     monkeypatch.chdir(text.parent)
     refused(run("index", "search", "in.txt", "x"), 3, "promptcli search")

@@ -333,7 +333,8 @@ def search(
     min_score: MinScore = None,
     where: Where = None,
     sync: Annotated[
-        bool, typer.Option("--sync", help="First update the index from its files.")
+        bool,
+        typer.Option("--sync", help="First update the index from its files, as `index sync` does."),
     ] = False,
     text_field: TextField = None,
     show: Show = None,
@@ -350,11 +351,11 @@ def search(
 
     printer = HitPrinter(format, show, json=json, explain=explain)
     index = _open(folder, model)
-    printer.check_columns(list(index.info().columns))
     if sync:
-        index = index.sync(folder).index
+        index = index.sync(folder, model=chosen_model(model)).index
     else:
         _note_stale(index, folder)
+    printer.check_columns(list(index.info().columns))
     if not query.strip():
         raise UsageError("the query is empty; give a sentence, or a file of them")
     many = query == "-" or names_file(query)
