@@ -73,14 +73,15 @@ def train(config: TrainConfig) -> Trained:
         if config.name is None:
             raise UsageError("give the name of the run to resume", parameter="name")
         stored = RunFolder(registry.run_folder(config.name)).settings
-        finished = None if stored else find_finished(config.name)
+        finished = None if stored or config.force else find_finished(config.name)
         if finished is not None:
             return _result_of(config, finished)
         if stored:
             config = config.resume_from(stored)
         elif not config.method:
             raise UsageError(
-                f"{config.name!r} has no unfinished run; leave it out to start one",
+                f"{config.name!r} has no unfinished run; to start one, leave it out, or give the"
+                " method and its options, too",
                 parameter="resume",
             )
     if not config.method:
@@ -232,7 +233,7 @@ class Run:
             threads = config.threads or torch.get_num_threads()
             run_folder.open(
                 self.identity,
-                resume=config.resume and run_folder.has_begun,
+                resume=config.resume,
                 name=folder,
                 elsewhere="force=True to start over, or another name",
                 force=config.force,

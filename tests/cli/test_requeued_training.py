@@ -40,6 +40,8 @@ def test_the_same_line_starts_goes_on_and_says_done(line, run, monkeypatch, regi
     assert third.json["settings"]["steps"] == 4
     assert registry.load("mine").created == made.created
     assert run("train", "--resume", "mine", "--offline").code == 0
+    again = run(*line, "--force").err
+    assert "step 4/4" in again and "done:" not in again
 
 
 def test_a_finished_run_is_done_for_the_same_options_only(line, run, tmp_path):
@@ -69,6 +71,7 @@ def test_several_runs_are_requeued_as_one(line, run, monkeypatch, registry):
     assert again.code == 0, again.err
     assert "done: model 'mine'" in again.err
     assert registry.load("mine").created == made
+    assert "run 2 of 2" in run(*line, "--force").err
     refused(run(*line[:-1], 3, "-q"), 2, "is of other runs")
     refused(run(*line, "--temperature", 0.1, "-q"), 2, "temperature 0.05, not 0.1")
 
@@ -82,6 +85,7 @@ def test_a_name_alone_begins_nothing(run):
     method = next(iter(METHODS))
     refused(run("train", "--resume", method, "--offline", "-q"), 2, "no unfinished run")
     refused(run("train", "--resume", "nobody", "--offline", "-q"), 2, "no unfinished run")
+    refused(run("train", "--resume", "-q"), 2, "give the name of the run")
 
 
 def test_a_run_remembers_its_threads(line, run, monkeypatch):

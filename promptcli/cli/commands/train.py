@@ -82,7 +82,9 @@ Start = Annotated[
 Name = Annotated[str | None, typer.Option(help="Name of the model. Default: the method's.")]
 Supervised = Annotated[
     bool,
-    typer.Option("--supervised", help="Refuse data that are not pairs or triplets."),
+    typer.Option(
+        "--supervised", help="Require pairs or triplets; with --paper, train on nli_for_simcse."
+    ),
 ]
 Paper = Annotated[
     bool,
@@ -112,8 +114,8 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         help="Resume the unfinished run NAME, without other arguments; it ends with the weights"
-        " of a run that was never stopped. After a method and its options: begin the run,"
-        " resume it, or say that it is done.",
+        " of a run that was never stopped. With a method and its options: start the run if it does"
+        " not exist, resume it if it is unfinished, do nothing if it is finished.",
     ),
 ]
 ReportTo = Annotated[
@@ -127,7 +129,7 @@ ReportTo = Annotated[
 BatchSize = Annotated[int | None, _setting("Examples per step.")]
 LearningRate = Annotated[float | None, _setting("Peak learning rate.")]
 Epochs = Annotated[float | None, _setting("Passes over the data.")]
-Steps = Annotated[int | None, _setting("Steps of the run; 0: by --epochs.")]
+Steps = Annotated[int | None, _setting("Number of steps; 0 computes it from --epochs.")]
 MaxLength = Annotated[int | None, _setting("Maximum tokens of a sentence; longer ones are cut.")]
 Temperature = Annotated[float | None, _setting("Temperature of the contrastive loss.")]
 Seed = Annotated[int | None, _setting("Random seed.")]
@@ -279,7 +281,9 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
     name = arguments.pop("name", None)
     if resume and name is None and not (arguments and method in METHODS):
         name, method = method, ""
-    if not method and not (resume and name):
+    if resume and not name and not method:
+        raise UsageError("give the name of the run to resume", parameter="name")
+    if not method and not resume:
         raise UsageError(
             f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
         )

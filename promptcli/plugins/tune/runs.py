@@ -87,7 +87,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
         count = count or stored["count"]
         keep_runs = keep_runs or stored["keep_runs"]
     elif config.resume:
-        finished = run.find_finished(name)
+        finished = None if config.force else run.find_finished(name)
         if finished is not None:
             return _read_finished(finished, config, [] if count else _combinations(space))
     if not space:
@@ -154,13 +154,14 @@ class Trials:
     def train(self) -> Tuned:
         """Train all unfinished trials, and save the best."""
         config = self.config
-        if config.force or not self.folder.has_begun:
+        begins_again = config.force and not config.resume
+        if begins_again or not self.folder.has_begun:
             self._make_room(open_registry())
         space = {name: distribution_to_json(values) for name, values in self.space.items()}
         search = {"space": space, "count": self.count, "keep_runs": self.keep_runs}
         self.folder.open(
             {**self.inputs.identity, "space": space},
-            resume=config.resume and self.folder.has_begun,
+            resume=config.resume,
             name=Path(self.name),
             elsewhere="force=True to start over, or another name",
             force=config.force,
