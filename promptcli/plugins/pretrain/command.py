@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import typer
 from promptcli.cli import options
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json, field_option
+from promptcli.notes import typed_command
 from promptcli.plugins.pretrain.plan import Plan
 
 #: Settings with their own option; ``--set`` takes the others.
@@ -108,7 +108,6 @@ def pretrain(
     }
     if learning_rate is not None:
         settings["learning_rate"] = learning_rate
-    words = ["promptcli", *(word for word in sys.argv[1:] if word != "--resume")]
     made = pretraining.pretrain(
         files,
         output,
@@ -117,7 +116,7 @@ def pretrain(
         templates=templates,
         resume=resume,
         device=options.RUNTIME.get().device,
-        command=" ".join(words),
+        command=typed_command().replace(" --resume", ""),
         **settings,
     )
     note(f"model saved in {made.folder}; try: promptcli eval --backbone {made.folder}")

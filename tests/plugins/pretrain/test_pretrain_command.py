@@ -3,6 +3,7 @@ what is refused.
 """
 
 import json
+import shlex
 import shutil
 from unittest.mock import Mock
 
@@ -45,13 +46,16 @@ def model(run, text, tmp_path):
 
 
 def test_a_model_from_text_is_a_backbone(run, text, tmp_path):
-    folder = tmp_path / "model"
-    options = [*TINY, *SMALL, "--tokens", "20000", "--json"]
+    folder = tmp_path / "my model"
+    options = [*TINY, *SMALL, "--tokens", "20000", "--json", "--resume"]
     figures = run("pretrain", text, "-o", folder, *options).json
     assert figures["tokens"] >= 20000
     config = json.loads((folder / "config.json").read_text())
     assert (config["hidden_dropout_prob"], config["attention_probs_dropout_prob"]) == (0.1, 0.1)
-    assert json.loads((folder / "pretraining.json").read_text())["figures"] == figures
+    record = json.loads((folder / "pretraining.json").read_text())
+    assert record["figures"] == figures
+    words = ["promptcli", "pretrain", str(text), "-o", str(folder), *options[:-1]]
+    assert shlex.split(record["command"]) == words  # quoted
 
 
 @pytest.mark.parametrize("tied", [True, False])
