@@ -61,12 +61,14 @@ class TokenizedSide:
     """The token ids of a side's texts in their template."""
 
     encoder: TorchEncoder
-    rows: RaggedIds
+    texts: Sequence[str]
+    ids: RaggedIds
+    truncated: np.ndarray  #: (n,) bool: the text lost tokens
 
     @property
     def lengths(self) -> list[int]:
         """The number of tokens of each sentence, without the template."""
-        lengths: list[int] = (self.rows.lengths - self.encoder.template.length).tolist()
+        lengths: list[int] = (self.ids.lengths - self.encoder.template.length).tolist()
         return lengths
 
 
@@ -181,7 +183,9 @@ class TrainableEncoder(nn.Module):
             encoder = self.template_encoders[number]
             keys.append((id(encoder), id(texts)))
             if keys[-1] not in tokenized:
-                tokenized[keys[-1]] = TokenizedSide(encoder, encoder.inputs(texts).ids)
+                inputs = encoder.inputs(texts)
+                side = TokenizedSide(encoder, texts, inputs.ids, inputs.truncated)
+                tokenized[keys[-1]] = side
         return [tokenized[key] for key in keys]
 
     def hidden(
@@ -196,7 +200,7 @@ class TrainableEncoder(nn.Module):
         ``augment`` changes the batch of each pass: ids, positions, or embeddings. ``read`` returns
         another reading of each pass than h; its shapes agree except in the first dimension.
         """
-        rows = RaggedIds.joined([side.rows for side in sides])
+        rows = RaggedIds.joined([side.ids for side in sides])
         slots = _mask_slots(sides)
         tokenizer = self.backbone.tokenizer
         device = self.backbone.device
@@ -541,7 +545,7 @@ def _mask_slots(sides: Sides) -> np.ndarray:
     A template with fewer masks than another repeats its last position. A template without a mask
     has 0, which is never read.
     """
-    of_sides = [side.encoder.template.mask_positions(side.rows.lengths) for side in sides]
+    of_sides = [side.encoder.template.mask_positions(side.ids.lengths) for side in sides]
     most = max(slots.shape[1] for slots in of_sides)
     filled = []
     for slots in of_sides:

@@ -35,11 +35,10 @@ from promptcli.training.step import TrainingStep
 from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
-_COUNTED = 8192  # rows tokenised at a time for the count
 _SECONDS_TO_SAVE = 300.0  # longest time between two written states
-_SORTED = 32  # number of batches whose rows are sorted by length together
-_ORDER = 7  # seeds the order of an epoch
-_DRAW = 8  # seeds the order of a source
+_BATCHES_PER_SORT = 32  # number of batches whose rows are sorted by length together
+_ORDER_STREAM = 7  # random stream of the order of an epoch
+_SOURCE_STREAM = 8  # random stream of the order of a source
 
 
 class Trainer:
@@ -74,6 +73,8 @@ class Trainer:
         self.best_weights = folder / "best.safetensors"
         self.start_again = f"delete {folder} and start again"
         self.position = Position()  #: after the last complete step
+        self.sentences = 0  #: tokenised for the steps of this process
+        self.cut = 0  #: those of them that were too long
         #: All scores of the run, in order; the start comes first if it is scored.
         self.dev_scores: list[DevScore] = []
 
@@ -85,7 +86,6 @@ class Trainer:
         """Train to the last step, or until ``patience`` ends, from the state in the folder if it
         exists; return the tensors of the best development score.
         """
-        self._note_cut()
         self._begin_or_resume()
         with stage(f"train {self.encoder.method.name}", self.steps) as advance:
             advance(self.position.step)
@@ -105,6 +105,9 @@ class Trainer:
                 break
             for group in self.step.optimizer.param_groups:
                 group["lr"] = learning_rate(self.settings, number, self.steps, group["peak"])
+            for truncated in {id(side.texts): side.truncated for side in sides}.values():
+                self.sentences += len(truncated)
+                self.cut += int(truncated.sum())
             loss = self.step.gradients(number, columns, sides)
             with delay_interrupts():  # weights and position belong to the same step
                 norm = self.step.apply_gradients()
@@ -121,24 +124,16 @@ class Trainer:
             if is_scored or now - saved > _SECONDS_TO_SAVE:
                 figures.read()
                 if is_scored:
+                    if not any(score.step for score in self.dev_scores):
+                        self._note_cut()
                     self._score()
                 self._save()
                 began = saved = time.perf_counter()  # scoring and saving are not timed
 
     def _note_cut(self) -> None:
-        """Note how many sentences of all columns are too long and are cut."""
-        if not self.processes.is_main:
-            return
-        first, *_ = self.encoder.template_encoders
-        count = cut = 0
-        for start in range(0, len(self.examples), _COUNTED):
-            rows = [column[start : start + _COUNTED] for column in self.examples.columns]
-            sides = self.encoder.objective.sides(rows)
-            for texts in {id(of_side): of_side for _, of_side in sides}.values():
-                count += len(texts)
-                cut += int(first.inputs(texts).truncated.sum())
+        """Note how many sentences of this process's steps were too long and were cut."""
         limit = f"{self.settings.max_length} tokens (max-length)"
-        note_counts(count, blank=0, truncated=cut, limit=limit)
+        note_counts(self.sentences, blank=0, truncated=self.cut, limit=limit)
 
     def _sealed_best(self) -> Path:
         check_seal(self.best_weights, hint=self.start_again, error=UsageError)
@@ -320,13 +315,13 @@ def draw_batches(
         for number, (first, rows) in enumerate(zip(firsts, sizes, strict=False))
     ]
     for epoch in itertools.count():
-        order = np.random.default_rng([settings.seed, _ORDER, epoch])
+        order = np.random.default_rng([settings.seed, _ORDER_STREAM, epoch])
         rows = order.permutation(sum(sizes))
         if shares != list(sizes):
             drawn = map(itertools.islice, sources, shares)
             rows = np.array(list(itertools.chain.from_iterable(drawn)))[rows]
         if lengths is not None:
-            windows = _cut(rows, _SORTED * size)
+            windows = _cut(rows, _BATCHES_PER_SORT * size)
             by_length = [window[lengths[window].argsort(kind="stable")] for window in windows]
             rows = np.concatenate(by_length)
         cut = _cut(rows, size)
@@ -338,7 +333,9 @@ def draw_batches(
 def _again_and_again(seed: int, source: int, rows: range) -> Iterator[int]:
     """Yield the rows of a source endlessly, each time in a new order."""
     for number in itertools.count():
-        yield from np.random.default_rng([seed, _DRAW, source, number]).permutation(rows).tolist()
+        yield from (
+            np.random.default_rng([seed, _SOURCE_STREAM, source, number]).permutation(rows).tolist()
+        )
 
 
 def _cut(rows: np.ndarray, size: int) -> list[np.ndarray]:

@@ -156,7 +156,7 @@ def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(bert_fold
     learner = learner_of("denosent", bert_folder, **options).eval()
     backbone, columns = learner.backbone, [SENTENCES[:4]]
     views = learner(columns)
-    rows = learner.tokenize(columns)[1].rows
+    rows = learner.tokenize(columns)[1].ids
     needs = Needs(layers=frozenset({0, backbone.n_layers}))
     hidden = [
         backbone.run(Batch(torch.tensor([ids]), torch.tensor([len(ids)])), needs) for ids in rows

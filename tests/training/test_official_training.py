@@ -158,7 +158,7 @@ def test_the_ids_of_a_batch(file, case, method, columns, changes):
     values = golden(file)
     learner = make_learner(file, case, method, columns, changes)
     sides = learner.tokenize(texts(columns))
-    rows = [row for side in sides for row in side.rows]
+    rows = [row for side in sides for row in side.ids]
     ids, real = (
         values[f"{case}/batch/input_ids"],
         values[f"{case}/batch/attention_mask"].astype(bool),

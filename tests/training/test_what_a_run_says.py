@@ -1,4 +1,4 @@
-"""The notes of a run before its first step, and the record of its model."""
+"""The notes of a run up to its first score, and the record of its model."""
 
 import itertools
 
@@ -40,13 +40,14 @@ def said(notes):
         ("cotbert", [*SENTENCES, LONG], "1 of 13"),
     ],
 )
-def test_sentences_that_are_cut_are_counted_before_the_first_step(method, data, cut, given, said):
+def test_sentences_that_are_cut_are_counted_up_to_the_first_score(method, data, cut, given, said):
+    given["batch_size"] = len(data)
     lines = said(method, data, max_length=60, **given)
     counted = [line for line in lines if "cut to 60 tokens" in line]
     assert len(counted) == 1
     assert "max-length" in counted[0]
     assert counted[0].endswith(cut)
-    first_score = next(at for at, line in enumerate(lines) if line.startswith("step "))
+    first_score = next(at for at, line in enumerate(lines) if line.startswith("step 1/"))
     assert lines.index(counted[0]) < first_score
 
 

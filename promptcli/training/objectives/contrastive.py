@@ -117,7 +117,7 @@ class InfoNCE(Objective[Settings]):
         Side i encodes column i if the data have it. From the third column on, a side leaves out
         the empty cells; their rows become 0.
         """
-        views = list(torch.split(vectors, [len(side.rows) for side in sides]))
+        views = list(torch.split(vectors, [len(side.ids) for side in sides]))
         for number, texts in enumerate(columns[2:], 2):
             if len(views[number]) < len(texts):
                 has_vector = to_device(np.array(list(map(bool, texts))), vectors.device)

@@ -62,7 +62,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         number of its tokens (n,).
         """
         last = encoder.backbone.n_layers
-        longest = max(int(side.rows.lengths.max()) for side in sides)
+        longest = max(int(side.ids.lengths.max()) for side in sides)
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             """Return h and the embedding layer's output, padded to the longest row, (n, 1 +
@@ -75,9 +75,9 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
 
         states = encoder.hidden(sides, read=read)
         views = self.split_by_side(encoder.project(states[:, 0]), sides, columns)
-        n = len(sides[0].rows)
+        n = len(sides[0].ids)
         embedded_positives = states[n : 2 * n, 1:].detach()
-        losses, counts = self.restore(views[0], embedded_positives, sides[1].rows)
+        losses, counts = self.restore(views[0], embedded_positives, sides[1].ids)
         return *views, losses, counts
 
     def restore(self, vectors: Tensor, embedded: Tensor, rows: RaggedIds) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,7 @@ class Distillation(Objective[DistillSettings]):
         to (n, d).
         """
         hidden = encoder.hidden(sides).float()
-        student = torch.split(hidden, [len(side.rows) for side in sides])
+        student = torch.split(hidden, [len(side.ids) for side in sides])
         taught = columns[self.columns_of_models(self.settings)]
         texts = list(itertools.chain(*taught))
         vectors = np.zeros((len(texts), self.teacher.width), np.float32)

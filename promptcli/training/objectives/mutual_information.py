@@ -37,7 +37,7 @@ class MutualInformation(Objective[TrainingSettings]):
             local = weights.local(view.pooling.read(hidden), batch).float()
             return functional.pad(local, (0, 0, 0, view.max_length - local.size(1)))
 
-        return encoder.hidden(sides, read=read), torch.from_numpy(sides[0].rows.lengths)
+        return encoder.hidden(sides, read=read), torch.from_numpy(sides[0].ids.lengths)
 
     def loss(self, views: Views, columns: Columns) -> Tensor:
         return jensen_shannon(*views)
