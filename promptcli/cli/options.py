@@ -188,29 +188,44 @@ def recipe_fields() -> dict[str, Any]:
     return kinds
 
 
-def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a command's parameter ``choice`` by the Model panel's options, ``without`` some."""
+def takes_options(
+    parameter: str, source: Callable[..., Any], *without: str, first: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace a command's parameter with the options of ``source``, except those in ``without``.
+
+    The command gets the result of ``source``. ``first``: its options are shown before the
+    command's own.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        of_model = dict(inspect.signature(chosen_model).parameters)
+        of_source = dict(inspect.signature(source).parameters)
         for name in without:
-            del of_model[name]
+            del of_source[name]
         own = dict(inspect.signature(command).parameters)
-        del own["choice"]
+        del own[parameter]
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
-            of_panel = {name: values.pop(name) for name in of_model}
-            command(choice=chosen_model(**of_panel), **values)
+            given = {name: values.pop(name) for name in of_source}
+            command(**{parameter: source(**given)}, **values)
 
+        groups = (of_source, own) if first else (own, of_source)
         parameters = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in (*own.values(), *of_model.values())
+            option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for group in groups
+            for option in group.values()
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
     return decorate
+
+
+def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace the command's parameter ``choice`` with the options of the Model panel, except those
+    in ``without``.
+    """
+    return takes_options("choice", chosen_model, *without)
 
 
 def stream_or_name(word: str) -> str | BinaryIO:

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -28,6 +29,7 @@ from promptcli.cli.options import (
     data_folder,
     default_backbone,
     parse_pairs,
+    takes_options,
     written_name,
 )
 from promptcli.cli.stopping import ended_by_signals
@@ -45,70 +47,133 @@ _SETTINGS = "Settings"
 #: Names that differ on the command line -> the parameter of ``promptcli.train``, or the setting.
 _TYPED = {"from": "start", "test": "tests", "prompt": "template"}
 _OF_RUN = ("name", "report_to", "device", "tests")  # parameters that do not affect the settings
-_NOT_KEPT = ("resume", "force", "json", "dry_run", "config", "format")
 
 
 def _setting(help: str, *names: str, **bounds: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=_SETTINGS, **bounds)
 
 
-#: Parameters that ``tune`` also has.
-Data = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Training data: a file, demo, wiki1m_for_simcse or nli_for_simcse; repeatable. It"
-        " has sentences; pairs or triplets (sent0, sent1, hard_neg), which may be mixed,"
-        " with empty or several negatives (negative_1, negative_2); for sbert and consert"
-        " labelled pairs (premise, hypothesis, label); for sbert-regression graded pairs"
-        " (sentence1, sentence2, score); for defsent definitions (word, definition)."
-        " Default: demo."
-    ),
-]
-BackboneName = Annotated[
-    str | None,
-    typer.Option(
-        help="Pre-trained model: a shipped name, a folder, or a hub id. Matrix products are in"
-        " bfloat16 if the hardware computes in it; weights stay float32. Default: mini-bert."
-    ),
-]
-Start = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="MODEL",
-        help="Model whose trained backbone or adapter the run starts from.",
-    ),
-]
-Name = Annotated[str | None, typer.Option(help="Name of the model. Default: the method's.")]
-Supervised = Annotated[
-    bool,
-    typer.Option(
-        "--supervised", help="Require pairs or triplets; with --paper, train on nli_for_simcse."
-    ),
-]
-Paper = Annotated[
-    bool,
-    typer.Option(
-        "--paper",
-        help="Use the published settings, backbone and data, and the choices behind the"
-        " published figures.",
-    ),
-]
-On = Annotated[
-    str | None,
-    typer.Option(
-        help="Graded pairs that choose the best checkpoint: a task, or a file; or queries with"
-        " their documents, retrieval:FILE, by nDCG@10. Default: demo:dev, or STS-B:dev."
-    ),
-]
-Tests = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--test",
-        help="Task to score at the end; repeatable. Default: the test split of the development"
-        " task.",
-    ),
-]
+@dataclass
+class TrainingOptions:
+    """The options of a training, in `train` and `tune`: arguments of ``promptcli.train`` and its
+    settings.
+    """
+
+    method: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="METHOD",
+            help=f"One of {', '.join(METHODS)}. A run that is resumed needs none.",
+        ),
+    ] = None
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Training data: a file, demo, wiki1m_for_simcse or nli_for_simcse; repeatable. It"
+            " has sentences; pairs or triplets (sent0, sent1, hard_neg), which may be mixed,"
+            " with empty or several negatives (negative_1, negative_2); for sbert and consert"
+            " labelled pairs (premise, hypothesis, label); for sbert-regression graded pairs"
+            " (sentence1, sentence2, score); for defsent definitions (word, definition)."
+            " Default: demo."
+        ),
+    ] = None
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="Pre-trained model: a shipped name, a folder, or a hub id. Matrix products are in"
+            " bfloat16 if the hardware computes in it; weights stay float32. Default: mini-bert."
+        ),
+    ] = None
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Model whose trained backbone or adapter the run starts from.",
+        ),
+    ] = None
+    name: Annotated[str | None, typer.Option(help="Name of the model. Default: the method's.")] = (
+        None
+    )
+    supervised: Annotated[
+        bool,
+        typer.Option(
+            "--supervised", help="Require pairs or triplets; with --paper, train on nli_for_simcse."
+        ),
+    ] = False
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper",
+            help="Use the published settings, backbone and data, and the choices behind the"
+            " published figures.",
+        ),
+    ] = False
+    on: Annotated[
+        str | None,
+        typer.Option(
+            help="Graded pairs that choose the best checkpoint: a task, or a file; or queries with"
+            " their documents, retrieval:FILE, by nDCG@10. Default: demo:dev, or STS-B:dev."
+        ),
+    ] = None
+    tests: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--test",
+            help="Task to score at the end; repeatable. Default: the test split of the development"
+            " task.",
+        ),
+    ] = None
+    data_dir: DataDir = None
+    report_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRACKER,...",
+            help="Trackers that receive loss, learning rate, gradient norm, speed, development"
+            " score and settings: tensorboard, wandb, mlflow, trackio.",
+        ),
+    ] = None
+    csv: Csv = None
+    skip_bad: SkipBad = False
+    batch_size: Annotated[int | None, _setting("Examples per step.")] = None
+    learning_rate: Annotated[float | None, _setting("Peak learning rate.")] = None
+    epochs: Annotated[float | None, _setting("Passes over the data.")] = None
+    steps: Annotated[int | None, _setting("Number of steps; 0 computes it from --epochs.")] = None
+    max_length: Annotated[
+        int | None, _setting("Maximum tokens of a sentence; longer ones are cut.")
+    ] = None
+    temperature: Annotated[float | None, _setting("Temperature of the contrastive loss.")] = None
+    template: Annotated[
+        list[str] | None,
+        _setting(
+            "Template with [X] and [MASK], or the name of one; repeat it for the other view.",
+            "--prompt",
+        ),
+    ] = None
+    seed: Annotated[int | None, _setting("Random seed.")] = None
+    set: Annotated[
+        list[str] | None,
+        _setting(
+            "Another setting; repeatable. `train METHOD --dry-run` lists those of a method.",
+            "--set",
+            metavar="FIELD=VALUE",
+        ),
+    ] = None
+
+    def typed(self) -> dict[str, Any]:
+        """Return the options and the settings that were typed; the others are None, False or an
+        empty list.
+        """
+        given = dict(vars(self))
+        pairs = given.pop("set") or ()
+        typed = {
+            field: value
+            for field, value in given.items()
+            if value is not None and value is not False and value != []
+        }
+        return typed | parse_pairs(setting_types(), pairs)
+
+
 Resume = Annotated[
     bool,
     typer.Option(
@@ -118,69 +183,13 @@ Resume = Annotated[
         " not exist, resume it if it is unfinished, do nothing if it is finished.",
     ),
 ]
-ReportTo = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TRACKER,...",
-        help="Trackers that receive loss, learning rate, gradient norm, speed, development score"
-        " and settings: tensorboard, wandb, mlflow, trackio.",
-    ),
-]
-BatchSize = Annotated[int | None, _setting("Examples per step.")]
-LearningRate = Annotated[float | None, _setting("Peak learning rate.")]
-Epochs = Annotated[float | None, _setting("Passes over the data.")]
-Steps = Annotated[int | None, _setting("Number of steps; 0 computes it from --epochs.")]
-MaxLength = Annotated[int | None, _setting("Maximum tokens of a sentence; longer ones are cut.")]
-Temperature = Annotated[float | None, _setting("Temperature of the contrastive loss.")]
-Seed = Annotated[int | None, _setting("Random seed.")]
-Template = Annotated[
-    list[str] | None,
-    _setting(
-        "Template with [X] and [MASK], or the name of one; repeat it for the other view.",
-        "--prompt",
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    _setting(
-        "Another setting; repeatable. `train METHOD --dry-run` lists those of a method.",
-        "--set",
-        metavar="FIELD=VALUE",
-    ),
-]
 
 
+@takes_options("options", TrainingOptions, first=True)
 def train(
-    method: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="METHOD",
-            help=f"One of {', '.join(METHODS)}. A run that is resumed needs none.",
-        ),
-    ] = None,
-    data: Data = None,
-    backbone: BackboneName = None,
-    start: Start = None,
-    name: Name = None,
-    supervised: Supervised = False,
-    paper: Paper = False,
-    on: On = None,
-    tests: Tests = None,
-    data_dir: DataDir = None,
+    options: TrainingOptions,
     resume: Resume = False,
     force: Force = False,
-    report_to: ReportTo = None,
-    csv: Csv = None,
-    skip_bad: SkipBad = False,
-    batch_size: BatchSize = None,
-    learning_rate: LearningRate = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    max_length: MaxLength = None,
-    temperature: Temperature = None,
-    template: Template = None,
-    seed: Seed = None,
-    set: Set = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -208,34 +217,11 @@ def train(
         raise UsageError("a resumed run keeps its settings: leave out one", parameter="dry_run")
     if method_option is not None:
         if resume:  # train --resume NAME --method METHOD
-            name = name or method
-            method = method_option
+            options.name = options.name or options.method
+            options.method = method_option
         else:
-            method = method or method_option
-    typed = typed_options(
-        method=method,
-        data=data,
-        backbone=backbone,
-        start=start,
-        name=name,
-        supervised=supervised,
-        paper=paper,
-        on=on,
-        tests=tests,
-        data_dir=data_dir,
-        report_to=report_to,
-        csv=csv,
-        skip_bad=skip_bad,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        epochs=epochs,
-        steps=steps,
-        max_length=max_length,
-        temperature=temperature,
-        template=template,
-        seed=seed,
-    )
-    given = {**_read(config), **typed, **parse_pairs(setting_types(), set or ())}
+            options.method = options.method or method_option
+    given = {**_read(config), **options.typed()}
     arguments = library_arguments(given, resume=resume)
     if dry_run:
         for field in _OF_RUN:
@@ -259,15 +245,6 @@ def train(
     else:
         _print_scores(trained)
     note(last_line(trained))
-
-
-def typed_options(**options: Any) -> dict[str, Any]:
-    """Return the options that were typed; the others are None, False or an empty list."""
-    return {
-        field: value
-        for field, value in options.items()
-        if value is not None and value is not False and value != []
-    }
 
 
 def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict[str, Any]:
@@ -319,8 +296,8 @@ def _read(path: Path | None) -> dict[str, Any]:
         document: dict[str, Any] = parse_toml(path.read_bytes())
     except ValueError as problem:
         raise UsageError(f"{path}: {problem}", parameter="config") from None
-    kinds = setting_types() | get_type_hints(train) | {"data_dir": str, "dtype": str}
-    taken = kinds.keys() - {*_NOT_KEPT, "method_option", "set", "return"}
+    kinds = setting_types() | get_type_hints(TrainingOptions) | {"data_dir": str, "dtype": str}
+    taken = kinds.keys() - {"set"}
     given = {}
     for key, value in document.items():
         field = _TYPED.get(key, key.replace("-", "_"))

@@ -9,38 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from promptcli.cli.commands.train import (
-    BackboneName,
-    BatchSize,
-    Data,
-    Epochs,
-    LearningRate,
-    MaxLength,
-    Name,
-    On,
-    Paper,
-    ReportTo,
     Resume,
-    Seed,
-    Set,
-    Start,
-    Steps,
-    Supervised,
-    Temperature,
-    Template,
-    Tests,
+    TrainingOptions,
     last_line,
     library_arguments,
-    typed_options,
 )
 from promptcli.cli.console import note, result_json, result_table
 from promptcli.cli.options import (
-    Csv,
-    DataDir,
     Force,
     Json,
-    SkipBad,
     field_of,
     parse_pairs,
+    takes_options,
     written_name,
 )
 from promptcli.errors import UsageError
@@ -52,10 +32,9 @@ if TYPE_CHECKING:
     from promptcli.plugins.tune.runs import Tuned
 
 
+@takes_options("options", TrainingOptions, first=True)
 def tune_command(
-    method: Annotated[
-        str | None, typer.Argument(metavar="METHOD", help="As for `promptcli train`.")
-    ] = None,
+    options: TrainingOptions,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,57 +63,12 @@ def tune_command(
             help="Keep every run as a separate model, NAME.run-N, not only the best one.",
         ),
     ] = False,
-    data: Data = None,
-    backbone: BackboneName = None,
-    start: Start = None,
-    name: Name = None,
-    supervised: Supervised = False,
-    paper: Paper = False,
-    on: On = None,
-    tests: Tests = None,
-    data_dir: DataDir = None,
     resume: Resume = False,
     force: Force = False,
-    report_to: ReportTo = None,
-    csv: Csv = None,
-    skip_bad: SkipBad = False,
-    batch_size: BatchSize = None,
-    learning_rate: LearningRate = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    max_length: MaxLength = None,
-    temperature: Temperature = None,
-    template: Template = None,
-    seed: Seed = None,
-    set: Set = None,
     json: Json = False,
 ) -> None:
     """Train with several settings or seeds; the best on the development pairs becomes the model."""
-    typed = typed_options(
-        method=method,
-        data=data,
-        backbone=backbone,
-        start=start,
-        name=name,
-        supervised=supervised,
-        paper=paper,
-        on=on,
-        tests=tests,
-        data_dir=data_dir,
-        report_to=report_to,
-        csv=csv,
-        skip_bad=skip_bad,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        epochs=epochs,
-        steps=steps,
-        max_length=max_length,
-        temperature=temperature,
-        template=template,
-        seed=seed,
-    )
-    typed |= parse_pairs(setting_types(), set or ())
-    arguments = library_arguments(typed, resume=resume)
+    arguments = library_arguments(options.typed(), resume=resume)
     with contextlib.redirect_stdout(sys.stderr):  # trackers print
         tuned = tune(
             **arguments,
