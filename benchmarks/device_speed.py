@@ -36,8 +36,8 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.devices import choose_device, choose_dtype, tf32_products
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.data.training_data import development_task
+from promptcli.encoder.embeddings import prefetch
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.prefetching import prefetch
 from promptcli.recipe import Recipe
 from promptcli.select.head_search import search_heads
 from promptcli.training.config import ConfiguredMethod

@@ -217,7 +217,7 @@ def main() -> None:
     spent.timed(StaticEncoder, "inputs", "tokenise")
     spent.timed(StaticEncoder, "begin", "compute")
     spent.timed(engine, "plan_batches", "plan batches")
-    spent.timed(engine, "_place", "gather")
+    spent.timed(engine._PendingVectors, "_read_batch", "gather")
     spent.timed(engine._SharedPass, "_compute", "compute")
     spent.timed(TorchEncoder, "batch", "make batches")
     spent.timed(trainable_encoder, "make_batch", "make batches")

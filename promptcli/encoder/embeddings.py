@@ -1,18 +1,26 @@
-"""Embeddings of sentences, and the stream that makes them: windows of sentences in, vectors out."""
+"""Embeddings of sentences, and the stream that makes them: windows of sentences in, vectors out.
 
+The stream works on three chunks at a time: one thread tokenises a chunk, the device computes the
+chunk before it, and the caller uses the vectors of the one before that.
+"""
+
+import contextvars
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from promptcli.encoder.prefetching import delay_by_one, prefetch
 from promptcli.encoder.template import ModelInputs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Progress = Callable[[int], None]
 #: Vectors supplied by the caller: one or several.
 VectorsLike: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
@@ -51,12 +59,63 @@ class Embeddings:
         return Embeddings(self.vectors[indices], self.truncated[indices], self.tokens[indices])
 
 
+#: Waits for the embeddings of the same n inputs, by encoder.
+PendingEmbeddings = Callable[[], dict[Any, Embeddings]]
+
+
+class ForwardPass(Protocol):
+    """A pass through a model for one or several encoders."""
+
+    def inputs(self, sentences: Sequence[str]) -> ModelInputs:
+        """Return the model inputs of n sentences."""
+
+    def begin(self, inputs: ModelInputs, progress: Progress) -> PendingEmbeddings:
+        """Begin to encode n inputs; ``progress`` takes the number of inputs begun."""
+
+
+def encode_stream(
+    windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Progress
+) -> Iterator[dict[Any, Embeddings]]:
+    """Yield the embeddings of one window of sentences after the other, by the encoders of the
+    passes.
+
+    A window's distinct sentences are encoded once, and many of them in chunks. Another thread makes
+    the inputs of the next chunk. A chunk's last batches are fetched when those of the next one have
+    begun, so that a GPU computes while the caller uses the vectors.
+    """
+    computed = defaultdict[Any, list[Embeddings]](list)  # the window's chunks so far
+    for chunk, pending in delay_by_one(_begin_chunks(windows, passes, progress)):
+        for wait in pending:
+            for encoder, embeddings in wait().items():
+                computed[encoder].append(embeddings)
+        if chunk.places is not None:
+            yield {
+                encoder: Embeddings.join(chunks).take(chunk.places)
+                for encoder, chunks in computed.items()
+            }
+            computed.clear()
+
+
+def _begin_chunks(
+    windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Progress
+) -> Iterator[tuple["_Chunk", list[PendingEmbeddings]]]:
+    """Yield each chunk when its passes have begun, with their embeddings."""
+
+    def tokenize(chunk: _Chunk) -> list[ModelInputs]:
+        return [forward.inputs(chunk.sentences) for forward in passes]
+
+    for chunk, inputs in prefetch(tokenize, _chunks(windows, progress, len(passes))):
+        begun = zip(passes, inputs, strict=True)
+        yield chunk, [forward.begin(of_pass, chunk.progress) for forward, of_pass in begun]
+
+
 class _Chunk(NamedTuple):
     """Distinct sentences of a window, all or some of them."""
 
     sentences: list[str]
     progress: Progress  #: takes the number of new inputs of all passes
-    #: (n,) the index of each of the window's sentences among its distinct ones, with its last chunk
+    #: (n,) the index of each of the window's sentences among its distinct ones; None before the
+    #: window's last chunk
     places: np.ndarray | None
 
 
@@ -67,9 +126,9 @@ def _chunks(windows: Iterable[Sequence[str]], progress: Progress, passes: int) -
         distinct = list(place_of) or ["."]  # one input shows the width if there are no sentences
         share = _share(progress, len(window), len(distinct) * passes)
         for start in range(0, len(distinct), _SENTENCES_A_CHUNK):
-            some = distinct[start : start + _SENTENCES_A_CHUNK]
-            is_last = start + len(some) == len(distinct)
-            yield _Chunk(some, share, np.array(places, np.int64) if is_last else None)
+            sentences = distinct[start : start + _SENTENCES_A_CHUNK]
+            is_last = start + len(sentences) == len(distinct)
+            yield _Chunk(sentences, share, np.array(places, np.int64) if is_last else None)
 
 
 def _share(progress: Progress, sentences: int, inputs: int) -> Progress:
@@ -87,43 +146,34 @@ def _share(progress: Progress, sentences: int, inputs: int) -> Progress:
     return advance
 
 
-class ForwardPass(Protocol):
-    """A pass through a model for one or several encoders."""
-
-    def inputs(self, sentences: Sequence[str]) -> ModelInputs:
-        """Return the model inputs of n sentences."""
-
-    def begin(self, inputs: ModelInputs, progress: Progress) -> Callable[[], dict[Any, Embeddings]]:
-        """Begin to encode n inputs; the returned function waits for their vectors, by encoder.
-
-        ``progress`` takes the number of inputs begun.
-        """
-
-
-def encode_stream(
-    windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Progress
-) -> Iterator[dict[Any, Embeddings]]:
-    """Yield the embeddings of one window of sentences after the other, by the encoders of the
-    passes.
-
-    A window's distinct sentences are encoded once, and many of them in chunks. Another thread makes
-    the inputs of the next chunk. A chunk's last batches are fetched when those of the next one have
-    begun, so that a GPU computes while the caller uses the vectors.
+def prefetch(
+    work: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[tuple[Item, Result]]:
+    """Yield every item with its result, computed by another thread while the previous one is in
+    use.
     """
-    chunks = _chunks(windows, progress, len(passes))
-    tokenized = prefetch(lambda chunk: [each.inputs(chunk.sentences) for each in passes], chunks)
-    begun = (
-        (chunk, [each.begin(one, chunk.progress) for each, one in zip(passes, inputs, strict=True)])
-        for chunk, inputs in tokenized
-    )
-    parts = defaultdict[Any, list[Embeddings]](list)
-    for chunk, fetches in delay_by_one(begun):
-        for fetch in fetches:
-            for encoder, embeddings in fetch().items():
-                parts[encoder].append(embeddings)
-        if chunk.places is not None:
-            yield {
-                encoder: Embeddings.join(of_chunks).take(chunk.places)
-                for encoder, of_chunks in parts.items()
-            }
-            parts.clear()
+    remaining = iter(items)
+    first = list(itertools.islice(remaining, 2))
+    if len(first) < 2:  # nothing to overlap with
+        yield from ((item, work(item)) for item in first)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            submitted = (
+                # in the context of the messages that it raises
+                (item, pool.submit(contextvars.copy_context().run, work, item))
+                for item in itertools.chain(first, remaining)
+            )
+            for item, future in delay_by_one(submitted):
+                yield item, future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def delay_by_one(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield every item once the next one is made."""
+    previous: list[Item] = []
+    for item in items:
+        yield from previous
+        previous = [item]
+    yield from previous

@@ -1,7 +1,7 @@
 """A recipe with its weights: sentences in, vectors out, in four steps.
 
-``TorchEncoder.encode_batch`` takes them: prompt, backbone, pooling, transforms.
-``encode_windows_together`` calls it with batches of sentences, and puts the vectors back in order.
+``_SharedPass`` takes a batch through them: prompt, backbone, pooling, transforms.
+``encode_windows_together`` makes the batches and puts the vectors back in order.
 """
 
 import copy
@@ -23,7 +23,7 @@ from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE
 from promptcli.backbones.ragged_ids import RaggedIds
-from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
+from promptcli.backbones.states import LAST, Batch, Needs, SharedTokens
 from promptcli.data.arguments import check_texts
 from promptcli.encoder.batching import (
     IN_FLIGHT,
@@ -41,7 +41,13 @@ from promptcli.encoder.batching import (
     to_device,
     token_budget,
 )
-from promptcli.encoder.embeddings import Embeddings, Progress, encode_stream, no_progress
+from promptcli.encoder.embeddings import (
+    Embeddings,
+    PendingEmbeddings,
+    Progress,
+    encode_stream,
+    no_progress,
+)
 from promptcli.encoder.pooling import build_pooling
 from promptcli.encoder.prompts import build_prompt
 from promptcli.encoder.prompts.prompt import Prompt
@@ -111,8 +117,6 @@ class TorchEncoder(Encoder):
             used.add(backbone.extension)
         self.extensions = sorted(used)
         self.ordered = bool(self.transforms) and self.transforms[-1].ordered
-        self._takes_leading_text = type(self.prompt) is Prompt and not self._several
-        self._rewrite = self.prompt.sentences
         written_out = recipe.replace(
             prompt=written,
             pooling=self.pooling.spec,
@@ -195,11 +199,19 @@ class TorchEncoder(Encoder):
         self.one_prompt()
         return super().inputs(sentences)
 
+    @property
+    def takes_leading_text(self) -> bool:
+        return type(self.prompt) is Prompt and not self._several
+
+    def rewrite(self, sentences: Sequence[str]) -> list[str]:
+        return self.prompt.sentences(sentences)
+
     def token_ids(self, texts: Sequence[str]) -> RaggedIds:
         return self.pooling.weights.token_ids(texts, self.backbone)
 
     def batch(self, inputs: Iterable[Sequence[int]], shared: SharedTokens | None = None) -> Batch:
-        """Return the ids of n inputs as a batch on the backbone's device, padded.
+        """Return the ids of n inputs as a batch on the backbone's device, padded, with the prompt's
+        learned vectors.
 
         ``shared``: the tokens that begin every input, if they are computed already.
         """
@@ -207,31 +219,7 @@ class TorchEncoder(Encoder):
         masks = self.template.mask_positions(ids.lengths)
         pad = self.backbone.tokenizer.pad
         batch = make_batch(ids, masks, pad, self.backbone.device, self.max_length)
-        return replace(batch, shared=shared)
-
-    def run(self, batch: Batch, needs: Needs) -> HiddenStates:
-        """Return the backbone's output for a batch, including the prompt's learned vectors."""
-        return self.backbone.run(self.prompt.attach(batch), needs)
-
-    def encode_batch(
-        self,
-        inputs: Iterable[Sequence[int]],
-        peers: Sequence["TorchEncoder"],
-        needs: Needs,
-        shared: SharedTokens | None = None,
-    ) -> list[Tensor]:
-        """Return the vectors (n, d) of n inputs, as ids, of each of several encoders.
-
-        The path of a sentence is prompt, backbone, pooling, transforms. The ``peers`` have this
-        encoder's ``input_key`` and share its pass; it computes the states that any of them needs.
-        """
-        batch = self.prompt.attach(self.batch(inputs, shared))
-        states = self.backbone.run(batch, needs)
-        vectors = []
-        for peer in peers:
-            pooled = peer.pooling.pool(batch, states)
-            vectors.append(peer.apply_transforms(pooled, batch.host_lengths()))
-        return vectors
+        return self.prompt.attach(replace(batch, shared=shared))
 
     def apply_transforms(self, vectors: Tensor, lengths: np.ndarray) -> Tensor:
         """Return pooled vectors (n, d) after transforms and denoising, of inputs of these lengths
@@ -267,7 +255,8 @@ class TorchEncoder(Encoder):
         batch = bias_batch(
             self.template, lengths.tolist(), self.backbone, raw_positions=raw_positions
         )
-        biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
+        states = self.backbone.run(self.prompt.attach(batch), self.pooling.needs)
+        biases = self.pooling.pool(batch, states)
         for name, step in self.stages:
             biases = step(biases)
             if name == self.denoising.name:
@@ -539,38 +528,21 @@ class _SharedPass:
         """Return the model inputs of n sentences."""
         return self._first.inputs(sentences)
 
-    def begin(
-        self, inputs: ModelInputs, progress: Progress
-    ) -> Callable[[], dict[TorchEncoder, Embeddings]]:
-        """Begin to encode n inputs; the returned function waits for their vectors, by encoder."""
+    def begin(self, inputs: ModelInputs, progress: Progress) -> PendingEmbeddings:
         ids = inputs.ids
-        vectors: dict[TorchEncoder, np.ndarray] = {}
-        unread = deque[tuple[np.ndarray, Fetch[TorchEncoder]]]()
-        left = len(ids)
+        pending = _PendingVectors(inputs)
+        remaining = len(ids)
         with torch.inference_mode():
             for encoder, matrix in self._averaging.items():
-                vectors[encoder] = _averages(encoder, ids, matrix)
+                pending.vectors[encoder] = _averages(encoder, ids, matrix)
             for batch, fetch in self._begin_batches(ids):
-                unread.append((batch, fetch))
-                if len(unread) > IN_FLIGHT:
-                    _place(vectors, len(ids), *unread.popleft())
-                new = min(len(batch), left)  # the last batch may repeat its inputs
-                left -= new
+                pending.add(batch, fetch)
+                new = min(len(batch), remaining)  # the last batch may repeat its inputs
+                remaining -= new
                 progress(new)
-        if left:
-            progress(left)
-
-        def finish() -> dict[TorchEncoder, Embeddings]:
-            while unread:
-                _place(vectors, len(ids), *unread.popleft())
-            embeddings = {
-                encoder: Embeddings(rows, inputs.truncated, ids.lengths)
-                for encoder, rows in vectors.items()
-            }
-            vectors.clear()  # only the caller holds them
-            return embeddings
-
-        return finish
+        if remaining:
+            progress(remaining)
+        return pending.wait
 
     def _begin_batches(self, ids: RaggedIds) -> Iterator[tuple[np.ndarray, Fetch[TorchEncoder]]]:
         """Yield batches (indices of inputs) that fit into memory, each with a function that waits
@@ -611,28 +583,49 @@ class _SharedPass:
     ) -> Fetch[TorchEncoder]:
         """Begin to compute the vectors of a batch, the indices of its inputs."""
         first = self._first
-        ids = ids.take(batch)
+        model_input = first.batch(ids.take(batch), shared)
         if first.graph is not None:
-            by_graph = dict.fromkeys(self._deep, first.graph.run(first.batch(ids)))
+            by_graph = dict.fromkeys(self._deep, first.graph.run(model_input))
             return lambda: by_graph
-        vectors = first.encode_batch(ids, self._deep, self._needs, shared)
-        results = [of_encoder.float() for of_encoder in vectors]
-        return begin_fetch(dict(zip(self._deep, results, strict=True)))
+        states = first.backbone.run(model_input, self._needs)
+        vectors = {}
+        for encoder in self._deep:
+            pooled = encoder.pooling.pool(model_input, states)
+            vectors[encoder] = encoder.apply_transforms(pooled, model_input.host_lengths()).float()
+        return begin_fetch(vectors)
 
 
-def _place(
-    vectors: dict[TorchEncoder, np.ndarray],
-    count: int,
-    batch: np.ndarray,
-    fetch: Fetch[TorchEncoder],
-) -> None:
-    """Wait for the vectors of a batch, and put them at its indices, below ``count``, in each
-    encoder's ``vectors``.
-    """
-    for encoder, rows in fetch().items():
-        if encoder not in vectors:
-            vectors[encoder] = np.empty((count, rows.shape[1]), np.float32)
-        vectors[encoder][batch] = rows
+class _PendingVectors:
+    """The vectors of n inputs, by encoder; the last batches may still be computed."""
+
+    def __init__(self, inputs: ModelInputs) -> None:
+        self._inputs = inputs
+        self._unread = deque[tuple[np.ndarray, Fetch[TorchEncoder]]]()
+        self.vectors: dict[TorchEncoder, np.ndarray] = {}  #: (n, d) float32 each
+
+    def add(self, batch: np.ndarray, fetch: Fetch[TorchEncoder]) -> None:
+        """Add a batch (indices of inputs); wait for an earlier one if too many are in flight."""
+        self._unread.append((batch, fetch))
+        if len(self._unread) > IN_FLIGHT:
+            self._read_batch()
+
+    def _read_batch(self) -> None:
+        """Wait for the vectors of the oldest unread batch, and put them at its indices."""
+        batch, fetch = self._unread.popleft()
+        for encoder, rows in fetch().items():
+            if encoder not in self.vectors:
+                self.vectors[encoder] = np.empty((len(self._inputs.ids), rows.shape[1]), np.float32)
+            self.vectors[encoder][batch] = rows
+
+    def wait(self) -> dict[TorchEncoder, Embeddings]:
+        """Return the embeddings of all inputs, once."""
+        while self._unread:
+            self._read_batch()
+        vectors, self.vectors = self.vectors, {}  # only the caller holds them
+        return {
+            encoder: Embeddings(rows, self._inputs.truncated, self._inputs.ids.lengths)
+            for encoder, rows in vectors.items()
+        }
 
 
 def _averages(encoder: TorchEncoder, ids: RaggedIds, matrix: Tensor) -> np.ndarray:

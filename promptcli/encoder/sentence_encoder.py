@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,16 +67,15 @@ class Encoder(abc.ABC):
 
     #: its backbone, for sharing; None if it is tuned or only word vectors
     loaded_backbone: "Backbone | None" = None
-    ordered = False  #: whether the first columns of a vector are a usable one, see ``Transform``
+    #: whether the first k columns of a vector are themselves a usable vector, see ``Transform``
+    ordered = False
     extensions: Sequence[Extension] = ()  #: parts with code outside promptcli, in order
     similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
-    _takes_leading_text = True  # whether its prompt is words, and one
-    _rewrite: Callable[[Sequence[str]], list[str]] = list  # sentences as the prompt takes them
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Refuse to create the abstract class; ``promptcli.load`` opens a model by its name."""
         if cls is Encoder:
-            raise UsageError("Encoder() is not how a model is opened; call promptcli.load")
+            raise UsageError("Encoder is abstract; open a model with promptcli.load")
         return super().__new__(cls)
 
     def __init__(
@@ -111,6 +110,11 @@ class Encoder(abc.ABC):
     def parts(self) -> "Sequence[Encoder]":
         """The encoders of single prompts that it consists of: itself, or several."""
         return [self]
+
+    @property
+    def takes_leading_text(self) -> bool:
+        """Whether its prompt is a single template of words."""
+        return True
 
     @property
     def device(self) -> "torch.device":
@@ -403,13 +407,17 @@ class Encoder(abc.ABC):
             text = lower(text)
         prompt = self.recipe.prompt
         before = self.leading.default_text + SLOT
-        if not self._takes_leading_text or before not in prompt:
+        if not self.takes_leading_text or before not in prompt:
             raise UsageError(
                 f"prompt {prompt!r} takes no text in front; write it into the sentences"
             )
         if SLOT in text or MASK in text:
             raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
         return text, self.recipe.replace(prompt=prompt.replace(before, text + SLOT))
+
+    def rewrite(self, sentences: Sequence[str]) -> list[str]:
+        """Return n sentences changed for the prompt; most prompts leave them unchanged."""
+        return list(sentences)
 
     def prepare(self, sentences: Sequence[str]) -> list[str]:
         """Return n sentences as tokenizer input: after the recipe's text rule and period, with the
@@ -428,7 +436,7 @@ class Encoder(abc.ABC):
                 text = text.strip()[:LONGEST_TEXT]
             cut.append(text)
         period = bool(self.recipe.period)
-        texts = [self._text_rule.apply(text, period=period) for text in self._rewrite(cut)]
+        texts = [self._text_rule.apply(text, period=period) for text in self.rewrite(cut)]
         return self.template.with_touching(texts)
 
     def token_ids(self, texts: Sequence[str]) -> RaggedIds:

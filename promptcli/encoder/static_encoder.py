@@ -11,7 +11,13 @@ from promptcli.backbones.provenance import TABLE
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.embeddings import Embeddings, Progress, encode_stream, no_progress
+from promptcli.encoder.embeddings import (
+    Embeddings,
+    PendingEmbeddings,
+    Progress,
+    encode_stream,
+    no_progress,
+)
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.template import ModelInputs, Template
 from promptcli.encoder.tensor_names import TUNED
@@ -40,7 +46,7 @@ def static_encoder(
 ) -> "StaticEncoder | None":
     """Return the encoder of a recipe that averages word vectors on the CPU; None for other recipes.
 
-    No other function decides which encoders do without torch. ``on_torch`` makes the same encoder
+    This is the only place that decides whether torch is needed. ``on_torch`` makes the same encoder
     on torch.
     """
     tuned_rows = TUNED + TUNED_ROWS
@@ -184,10 +190,8 @@ class StaticEncoder(Encoder):
     ) -> Iterator[Embeddings]:
         return (window[self] for window in encode_stream(windows, [self], progress))
 
-    def begin(
-        self, inputs: ModelInputs, progress: Progress
-    ) -> Callable[[], "dict[StaticEncoder, Embeddings]"]:
-        """Encode n inputs; return a function that returns their vectors, see ``ForwardPass``."""
+    def begin(self, inputs: ModelInputs, progress: Progress) -> PendingEmbeddings:
+        """Encode n inputs; see ``ForwardPass``."""
         vectors = average_embeddings(inputs.ids, self._word_vectors, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             if transform.name == "truncate":

@@ -250,7 +250,7 @@ def head_cosines(
             # the last batch may repeat its rows
             chosen = np.fromiter(dict.fromkeys(planned.tolist()), np.int64)
             batch = one_prompt.batch(rows.take(chosen))
-            hidden = one_prompt.run(batch, needs)
+            hidden = backbone.run(batch, needs)
             read = [read_states(reading, hidden) for reading in readings]
             of_batch = _encode(batch, hidden, read, head_weights, backbone)
             for row, (sentence, values) in zip(chosen.tolist(), of_batch, strict=True):

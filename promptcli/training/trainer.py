@@ -21,7 +21,7 @@ from torch import Tensor
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.batching import LateFigures
-from promptcli.encoder.prefetching import prefetch
+from promptcli.encoder.embeddings import prefetch
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.evaluator import value_on
 from promptcli.notes import Advance, describe, note, note_counts, stage

@@ -110,7 +110,7 @@ def test_a_text_of_one_block_is_token_prepending(tiny_backbone):
         of_one = one.batch([[token for token in row if token != OF_TEXT]])
         of_plain = plain_one.batch(plain_one.inputs(["Rain falls."]).ids)
         needs = Needs(layers=frozenset(range(backbone.n_layers + 1)))
-        both = one.run(of_one, needs).layers, plain_one.run(of_plain, needs).layers
+        both = [backbone.run(batch, needs).layers for batch in (of_one, of_plain)]
         for layer in needs.layers:
             assert torch.equal(both[0][layer], both[1][layer])
 
@@ -123,7 +123,7 @@ def test_the_first_block_sees_the_last_one_by_the_placeholders_of_the_text(tiny_
     needs = Needs(layers=frozenset({backbone.n_layers}))
 
     def first_block(row):
-        states = encoder.run(encoder.batch([row]), needs).layers[backbone.n_layers][0]
+        states = backbone.run(encoder.batch([row]), needs).layers[backbone.n_layers][0]
         blocks = [place for place, token in enumerate(row) if token == OF_BLOCK]
         return states[blocks[0] + 1 : blocks[1]]
 
@@ -177,7 +177,7 @@ def test_the_mean_leaves_out_placeholders_template_and_what_touches_the_text(tin
             HTP.replace(prompt=QUOTED, pooling="last/content-avg"), backbone=backbone
         )
         rows = encoder.inputs([*TEXTS, ""]).ids
-        batch = encoder.prompt.attach(encoder.batch(rows))
+        batch = encoder.batch(rows)
         read = encoder.pooling.weights.read(batch)
         plain_rows = alone.inputs([*TEXTS, ""]).ids
         plain_batch = alone.batch(plain_rows)

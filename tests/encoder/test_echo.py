@@ -67,7 +67,7 @@ def test_the_first_copy_changes_the_vector_and_none_of_its_tokens_is_in_the_mean
     pooled = []
     for ids in (row, changed, other):
         batch = encoder.batch([ids])
-        hidden = encoder.run(batch, needs)
+        hidden = backbone.run(batch, needs)
         states = hidden.layers[backbone.n_layers]
         pooled.append(weights.pool(states, batch, hidden))
         marked = torch.zeros_like(states)

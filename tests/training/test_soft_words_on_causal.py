@@ -107,7 +107,7 @@ def test_cut_text_keeps_the_tokens_and_those_behind_change_no_state_before_them(
     moved[-behind:] += torch.linspace(-1, 1, moved.size(1))
     other = TorchEncoder(encoder.recipe, encoder.backbone, {TENSOR: moved})
     states = [
-        each.run(each.batch([row]), needs).layers[encoder.backbone.n_layers][0]
+        each.backbone.run(each.batch([row]), needs).layers[encoder.backbone.n_layers][0]
         for each in (encoder, other)
     ]
     assert torch.allclose(states[0][:-behind], states[1][:-behind], atol=1e-6)

@@ -60,7 +60,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
     batch = Batch(ids, torch.tensor([len(row) for row in rows]))
     needs = Needs(layers=frozenset({backbone.n_layers}))
     with torch.no_grad():
-        ours = encoder.run(batch, needs).layers[backbone.n_layers]
+        ours = backbone.run(encoder.prompt.attach(batch), needs).layers[backbone.n_layers]
         expected = theirs(input_ids=ids, attention_mask=real).last_hidden_state
     difference = (ours - expected).abs() * real.unsqueeze(-1)
     assert difference.max() < 1e-5

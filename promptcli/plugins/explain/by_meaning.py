@@ -144,7 +144,8 @@ class _WordStates(_Words):
         super().__init__(encoder, text)
         last = encoder.backbone.n_layers
         with torch.inference_mode():
-            hidden = encoder.run(encoder.batch([self.ids]), Needs(layers=frozenset({last})))
+            batch = encoder.batch([self.ids])
+            hidden = encoder.backbone.run(batch, Needs(layers=frozenset({last})))
         self.states = unit(hidden.layers[last][0].float().cpu().numpy())
         spelled = np.array([bool(re.search(r"\w", name)) for name in self.names])
         spelled[0] = False

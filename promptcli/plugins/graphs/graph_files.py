@@ -110,7 +110,7 @@ class EncoderGraph(nn.Module):
             mask_positions=torch.stack(slots, 1) if slots else None,
             mask=attention_mask,
         )
-        hidden = encoder.run(batch, self.needs)
+        hidden = encoder.backbone.run(encoder.prompt.attach(batch), self.needs)
         prefix = encoder.prompt.length
         diagonals = {
             layer: matrix.diagonal(prefix, -2, -1) for layer, matrix in hidden.matrices.items()

@@ -20,7 +20,7 @@ from promptcli.backbones import devices
 from promptcli.backbones.language_models import ContinuedMaskedLM
 from promptcli.data.training_data import stream_sentences
 from promptcli.encoder import batching
-from promptcli.encoder.prefetching import prefetch
+from promptcli.encoder.embeddings import prefetch
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import evaluator
 from promptcli.notes import note

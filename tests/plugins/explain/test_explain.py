@@ -150,7 +150,7 @@ def test_the_nearest_states_of_a_transformer_are_those_of_a_plain_loop(model):
     def states(text):
         ids = encoder.inputs([text]).ids[0]
         last = encoder.backbone.n_layers
-        hidden = encoder.run(encoder.batch([ids]), Needs(layers=frozenset({last})))
+        hidden = encoder.backbone.run(encoder.batch([ids]), Needs(layers=frozenset({last})))
         [place] = encoder.template.pieces(len(ids))
         return ids[place], hidden.layers[last][0, place].detach().double().numpy()
 
