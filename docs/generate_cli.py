@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from promptcli.cli.command_line import Command, Commands, command
+from promptcli.cli.command_line import VALUE_WORDS, Command, Commands, command
 
 PAGE = Path(__file__).with_name("cli.md")
 HEAD = """# Command reference
@@ -126,7 +126,7 @@ def takes(parameter: Any) -> str:
     annotation = parameter.type_descriptor.annotation
     if get_origin(annotation) is Literal:
         shown = ", ".join(get_args(annotation))
-    elif parameter.param_type_name == "option" and parameter.metavar:
+    elif _has_own_metavar(parameter):
         shown = f"`{parameter.metavar}`"
     else:
         shown = TAKES.get(annotation, PATH)
@@ -137,6 +137,11 @@ def takes(parameter: Any) -> str:
     )
     repeats = parameter.multiple or parameter.nargs == -1
     return f"{shown}, repeatable" if repeats else shown
+
+
+def _has_own_metavar(parameter: Any) -> bool:
+    plain = (None, *VALUE_WORDS.values())
+    return parameter.param_type_name == "option" and parameter.metavar not in plain
 
 
 def written(default: Any) -> str:

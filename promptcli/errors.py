@@ -17,7 +17,7 @@ Row = TypeVar("Row")
 DISTRIBUTION = "promptcli-encoders"
 _ROOT = Path(__file__).parents[1]  #: of the checkout, if the package was not installed from a wheel
 _LONGEST_NAME = 200  #: longest name for which the nearest known name is suggested
-LONGEST_MESSAGE = 400  #: characters of the longest message
+LONGEST_MESSAGE = 700  #: characters of the longest message
 _LONGEST_VALUE = 80  #: characters of the longest value in a message
 
 

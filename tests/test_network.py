@@ -166,8 +166,8 @@ FETCHED = {
     ),
     "ditto-search --on STS-B:dev --backbone bert --force": "data set mteb/stsbenchmark-sts",
     "reproduce promptbert/5 --backbone bert": "data set",
-    "similarity one two --backbone owner/name": "backbone owner/name",
-    "export last-avg -o x --to sentence-transformers --backbone owner/name": "backbone owner/name",
+    "similarity one two --backbone owner/name": "owner/name",
+    "export last-avg -o x --to sentence-transformers --backbone owner/name": "owner/name",
     "models import owner/name --name x": "owner/name",
     "pull owner/name --name x": "owner/name",
 }
@@ -195,7 +195,7 @@ def test_what_is_fetched_is_announced_before_the_first_socket(
     finally:
         network.listeners.remove(listen)
     assert no_network and heard
-    assert ("fetching" in heard[0] or "downloading" in heard[0]) and FETCHED[line] in heard[0]
+    assert ("fetching" in heard[0] or "looking for" in heard[0]) and FETCHED[line] in heard[0]
     assert ran.code in (0, 1, 3) and "Traceback" not in ran.err
     no_network.clear()
 

@@ -288,14 +288,14 @@ def _hub_folder(name: str, files: Sequence[str]) -> ModelFolder:
         _check_worth_asking(name)
     except HFValidationError:
         raise NotFoundError(f"no backbone {name!r}; {_WAYS}") from None
-    warn(f"downloading backbone {repository} from the Hugging Face hub")
+    warn(f"looking for model {repository} on the Hugging Face hub")
     try:
         return snapshot(local=False)
     except LocalEntryNotFoundError:
-        reason = "it cannot be reached"
+        reason = "the hub cannot be reached"
     except (HfHubHTTPError, OSError) as error:
-        reason = one_line(error, 200)
-    raise NotFoundError(f"model {name!r} could not be fetched from the hub: {reason}")
+        reason = f"the hub answered: {one_line(error, 200)}"
+    raise NotFoundError(f"no local model {name!r}, and {reason}")
 
 
 def _check_marks(folder: ModelFolder) -> None:
@@ -320,9 +320,7 @@ def _check_worth_asking(name: str) -> None:
 
     if is_offline() or HF_HUB_OFFLINE:
         by = "offline" if is_offline() else "HF_HUB_OFFLINE"
-        raise NotFoundError(
-            f"model {name!r} is not in the local cache and {by} forbids the network"
-        )
+        raise NotFoundError(f"no local model {name!r}, and {by} forbids the network")
 
 
 def hub_remedy(name: str) -> str:

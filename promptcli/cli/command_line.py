@@ -15,6 +15,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -31,9 +32,35 @@ from promptcli.recipe import Choice
 from promptcli.settings import ANOTHER_HOME
 from promptcli.threads import computing
 
+#: Type of an option's values -> the word for them on the help page.
+VALUE_WORDS: dict[Any, str] = {
+    bool: "",
+    str: "TEXT",
+    list[str]: "TEXT",
+    int: "N",
+    float: "NUMBER",
+    Path: "PATH",
+}
+
+
+def _with_value_words(parameters: list[Any]) -> list[Any]:
+    """Return parameters whose values the help page names by plain words, not by Python's types.
+
+    Older versions of Typer print plain words themselves.
+    """
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: ""
+        elif parameter.metavar is None and hasattr(parameter, "type_descriptor"):
+            parameter.metavar = VALUE_WORDS.get(parameter.type_descriptor.annotation)
+    return parameters
+
 
 class Commands(TyperGroup):
     """A table of commands: the whole program or one group."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _with_value_words(super().get_params(ctx))
 
     def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
         """Yield every command and group below, loaded, with the words that name it."""
@@ -74,6 +101,9 @@ class Command(TyperCommand):
         # Rich would keep the ends of the docstring's lines
         self.help = re.sub(r"(?<!\n)\n(?!\n|- )", " ", command.help or "")
         self.params = [*command.params, *map(_hidden, _program_options())]
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _with_value_words(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         self.load()

@@ -177,15 +177,29 @@ def chosen_model(
         "transforms": tuple(transforms or ()) or None,
     }
     changes = {name: value for name, value in typed.items() if value is not None}
-    return choice_of(model, changes | parse_pairs(recipe_fields(), set or ()), dim=dim)
+    return choice_of(model, changes | parse_recipe_fields(set or ()), dim=dim)
 
 
-def recipe_fields() -> dict[str, Any]:
-    """Return the types of the recipe's fields that ``--set`` takes: the others have options."""
+#: Fields of a recipe that have options -> the option.
+_OPTIONS = {
+    "backbone": "--backbone",
+    "prompt": "--prompt",
+    "pooling": "--pooling",
+    "transforms": "--transform",
+}
+
+
+def parse_recipe_fields(
+    pairs: Sequence[str], further: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the values that ``--set`` gives to fields of a recipe, or to ``further`` fields."""
+    for name in map(field_of, pairs):
+        if name in _OPTIONS:
+            raise UsageError(f"--set does not change {name}; use {_OPTIONS[name]}")
     kinds = kinds_of(Recipe)
-    for name in ("backbone", "prompt", "pooling", "transforms"):
+    for name in _OPTIONS:
         del kinds[name]
-    return kinds
+    return parse_pairs({**(further or {}), **kinds}, pairs)
 
 
 def takes_options(
@@ -317,9 +331,7 @@ def choice_of(
     dim: int | None = None,
     paper: bool = False,
 ) -> Choice:
-    """Return a model's name, recipe changes, and the command's device and dtype as library
-    arguments.
-    """
+    """Return the Choice of a model name and recipe changes, with the command's device and dtype."""
     return dataclasses.replace(
         RUNTIME.get(),
         model=model,

@@ -262,8 +262,8 @@ def comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportP
                 _compared_on(item),
                 f"{item.difference:+.2f}{'*' if item.beyond_chance else ''}",
                 f"{low:+.2f} to {high:+.2f}",
-                _p_value(item.p_value),
-                _p_value(item.p_holm),
+                p_text(item.p_value),
+                p_text(item.p_holm),
             ]
         )
     heads = ["", "task", "points", "95% interval", "p", "p, Holm"]
@@ -273,7 +273,10 @@ def comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportP
     return parts
 
 
-def _p_value(p: float) -> str:
+def p_text(p: float | None) -> str:
+    """Return a p-value as tables show it; a dash for None."""
+    if p is None:
+        return "-"
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 

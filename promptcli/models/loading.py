@@ -17,7 +17,7 @@ from promptcli.extensions import Table
 from promptcli.grammar import parse_ditto
 from promptcli.models.entries import Entry, Registry
 from promptcli.models.foreign_formats import read_model
-from promptcli.notes import note, without_network
+from promptcli.notes import note, silent, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, home_folder
 from promptcli.storage.typed_documents import read_document
@@ -243,19 +243,19 @@ def _find_by_last_part(text: str, known: Sequence[str]) -> Entry:
     similar = similar_name(text, [*known, *SHIPPED_BACKBONES])
     if "@" in text or f"{_OWNER}{text}?" in similar:
         similar = ""
-    reasons = []
+    reasons = list[str]()
     for name in [text] if os.path.exists(text) else [text, _OWNER + text]:
-        with without_network(bool(similar)):
+        # the note about the first name announces the second request, too
+        with without_network(bool(similar)), silent(bool(reasons)):
             try:
                 return read_model(locate(name))
             except NotFoundError as error:
                 reasons.append(str(error).partition(";")[0])
-    reason = f"{similar} {hub_remedy(text)}" if similar else f" ({reasons[0]})"
+    reason = f"no model {text!r}{similar} {hub_remedy(text)}" if similar else reasons[0]
     first = ", ".join(known[:_MOST_LISTED])
     listed = "`promptcli models list`, `promptcli models list --recipes`"
     raise NotFoundError(
-        f"no model {text!r}{reason}; models: {first}, ... (all: {listed}); or give a folder, or a"
-        " hub id"
+        f"{reason}; models: {first}, ... (all: {listed}); or give a folder, or a hub id"
     )
 
 

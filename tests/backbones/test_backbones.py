@@ -247,7 +247,7 @@ def test_pickled_weights_are_refused(tmp_path):
     [
         ("./nowhere", "no backbone folder"),
         (".", r"no config\.json"),
-        ("nobody/nothing-here", "not in the local cache"),
+        ("nobody/nothing-here", "no local model"),
     ],
 )
 def test_a_name_without_a_model_is_not_found(name, message, here):

@@ -203,7 +203,7 @@ def test_a_download_is_said_only_if_it_is_tried(offline, run, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     by = "offline" if offline else "HF_HUB_OFFLINE"
     error = refused(run("similarity", "a", "b", "-m", "nosuch", *offline), 3)
-    assert f"is not in the local cache and {by} forbids the network" in error
+    assert f"no local model 'nosuch', and {by} forbids the network" in error
     assert "mini, mini-static" in error and "promptcli models list" in error
     assert "prompteol" not in error
 

@@ -50,6 +50,8 @@ def test_set_reads_fields_by_their_types():
     ):
         with refusal(message):
             parse_pairs(kinds_of(Settings), [pair])
+    with refusal("use --prompt"):
+        chosen_model(set=["prompt=x"])
 
 
 def test_the_help_names_every_row(run):
@@ -77,3 +79,9 @@ def test_the_help_names_no_function_of_python():
         quoted = {word for text in texts for word in re.findall(r"`(\w+)", text)}
         assert (path, quoted & names) == (path, set())
         assert not any("In Python" in text for text in texts), path
+
+
+def test_the_help_shows_no_type_of_python(run):
+    for path, _ in program().walk():
+        shown = run(*path, "--help").out
+        assert not re.search(r"<(bool|int|str|float|path|list)", shown), path

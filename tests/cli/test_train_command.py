@@ -74,10 +74,11 @@ def test_a_stopped_run_says_how_it_goes_on(run, options, monkeypatch, registry):
     ("words", "said"),
     [
         ([], "give a method, e.g. `promptcli train simcse`"),
-        (["simcse", "--set", "prefix-length=3"], "--set prefix-length"),
-        (["simcse", "--set", "prefixlength=3"], "did you mean prefix-length?"),
+        (["simcse", "--set", "prefix-length=3"], "unknown setting 'prefix-length'"),
+        (["dcpcse", "--set", "prefixlength=3"], "did you mean prefix-length?"),
         (["dcpcse", "--prefix-length", 3], "--prefix-length"),
         (["dcpcse", "--epochs", "0"], "epochs"),
+        (["simcse", "--set", "foo=1"], "keep-head, dims, mlm-weight, mlm-head"),
         (["simcse", "--set", "dims=8,x"], "--set dims"),
         (["dcpcse", "--resume", "--offline"], "no unfinished run"),
         (["dcpcse", "--supervised"], "--supervised"),

@@ -197,7 +197,7 @@ def test_names_may_have_slashes_after_the_at(monkeypatch):
         raise FileNotFoundError
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    with without_network(), refusal("not in the local cache", NotFoundError):
+    with without_network(), refusal("no local model", NotFoundError):
         locate("owner/name@refs/pr/5")
     assert asked == [("owner/name", "refs/pr/5")]
 

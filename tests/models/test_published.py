@@ -343,5 +343,5 @@ def test_the_owner_sentence_transformers_may_be_left_out(bert_folder, tmp_path, 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     opened = pc.load("tiny-L2")
     np.testing.assert_array_equal(opened.encode(SENTENCES), encoder.encode(SENTENCES))
-    with refusal("no model 'tiny-L3'", pc.NotFoundError):
+    with refusal("no local model 'tiny-L3'", pc.NotFoundError):
         pc.load("tiny-L3")

@@ -250,7 +250,7 @@ def test_a_changed_model_is_not_saved_and_has_no_scores(registry):
     changed = entry_of(Choice("plain", {"pooling": "last/cls"}))
     assert changed.recipe == Recipe(pooling="last/cls")
     assert changed.scores == [] and changed.name not in registry.names()
-    with refusal("no model 'q'", NotFoundError):
+    with refusal("no local model 'q'", NotFoundError):
         entry_of(Choice("q"))
 
 

@@ -266,7 +266,7 @@ def of_other_sentences(folder):
 #: The changed options, made from the folder of ``corpus``, the error and its message.
 REFUSED = {
     "no teacher": (lambda folder: {"teacher": ""}, UsageError, "teacher: give a model"),
-    "nobody": (lambda folder: {"teacher": "nobody"}, NotFoundError, "no model 'nobody'"),
+    "nobody": (lambda folder: {"teacher": "nobody"}, NotFoundError, "no local model 'nobody'"),
     "no file": (
         lambda folder: {"teacher": "none.npy"},
         NotFoundError,

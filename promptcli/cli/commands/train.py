@@ -171,7 +171,7 @@ class TrainingOptions:
             for field, value in given.items()
             if value is not None and value is not False and value != []
         }
-        return typed | parse_pairs(setting_types(), pairs)
+        return typed | parse_pairs(setting_types(self.method or ""), pairs)
 
 
 Resume = Annotated[

@@ -156,7 +156,7 @@ def analyze(
     if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
     kinds = {key: type(default) for key, default in analysis.settings.items()}
-    changes = {**choice.changes, **options.parse_pairs(kinds | options.recipe_fields(), set or ())}
+    changes = {**choice.changes, **options.parse_recipe_fields(set or (), kinds)}
     settings = {key: changes.pop(key) for key in kinds if key in changes}
     default_models = display.models
     if default_models in (_PLAIN, _ROWS) and changes.keys() - {"backbone"}:

@@ -7,6 +7,7 @@ import typer
 
 from promptcli.cli.console import result, result_json, result_table
 from promptcli.cli.options import DataDir, Json, data_folder
+from promptcli.cli.tables import p_text
 from promptcli.plugins.papers.seeds import (
     SeedComparison,
     SeedGroup,
@@ -110,12 +111,6 @@ def _line(comparison: SeedComparison) -> list[str]:
         f"{comparison.difference:+.2f}{star}",
         comparison.test or "-",
         str(comparison.seeds),
-        _p(comparison.p_holm),
-        "-" if pairs is None else _p(pairs.p_value),
+        p_text(comparison.p_holm),
+        p_text(pairs.p_value if pairs else None),
     ]
-
-
-def _p(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return "<0.001" if value < 0.001 else f"{value:.3f}"

@@ -27,7 +27,7 @@ from promptcli.training.methods import (
     simcse,
     sncse,
 )
-from promptcli.training.methods.method import ContrastiveSettings, Method
+from promptcli.training.methods.method import Method
 
 #: Name -> unsupervised, supervised; None if the paper has no such form.
 METHODS: Table[tuple[Method | None, Method | None]] = Table(
@@ -71,9 +71,12 @@ def forms() -> Iterator[Method]:
     yield from (form for pair in METHODS.values() for form in pair if form is not None)
 
 
-def setting_types() -> dict[str, Any]:
-    """Return the type of every method's settings, each once."""
-    types = get_type_hints(ContrastiveSettings)
-    for form in forms():
+def setting_types(method: str = "") -> dict[str, Any]:
+    """Return the type of each setting: of one method in both forms, or of all methods without its
+    name.
+    """
+    methods = filter(None, METHODS[method]) if method in METHODS else forms()
+    types = dict[str, Any]()
+    for form in methods:
         types |= get_type_hints(type(form.small))
     return {name: kind for name, kind in types.items() if get_origin(kind) is not ClassVar}

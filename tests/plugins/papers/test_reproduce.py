@@ -801,7 +801,7 @@ def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
     )
     ran = run("reproduce", "promptbert/4", "dcpcse/4", "--json", *options)
     assert [result["table"] for result in ran.json["results"]] == ["dcpcse/4"]
-    assert "promptbert/4 on no-such/model" in ran.json["failed"] and "local cache" in ran.err
+    assert "promptbert/4 on no-such/model" in ran.json["failed"] and "no local model" in ran.err
     assert run("reproduce", "promptbert/4", *options).code == 3
 
 
