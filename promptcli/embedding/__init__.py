@@ -6,7 +6,6 @@ The input is checked before torch loads.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
@@ -137,26 +136,34 @@ def embed(
         raise UsageError(
             "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
         )
-    open_encoder = partial(
-        loading.open_encoder, model, device=device or "auto", dtype=dtype or "auto"
-    )
-    if not isinstance(source, str | Path) and not hasattr(source, "read"):
-        of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
-        if of_files != (None, None, None, None, False, False, False, "float32"):
-            raise UsageError("a list of texts gives an array; leave out the options for files")
-        texts = check_texts(source)
-        encoder = open_encoder(rows=len(texts))
-        with stage("embed", len(texts)) as advance:
-            return encoder.encode(
-                texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
-            )
-    if isinstance(source, str | Path):
-        (name,), text_field = split_text_column([str(source)], text_field)
-        source = Path(name)
-    settings = EmbedSettings(
-        text_field, id_field, normalize, precision, split, stored_options(csv), skip_bad
-    )
-    return embed_source(source, output, settings, open_encoder, batch_size=batch_size, force=force)
+    device = device or "auto"
+    dtype = dtype or "auto"
+    if isinstance(source, str | Path) or hasattr(source, "read"):
+        if isinstance(source, str | Path):
+            (name,), text_field = split_text_column([str(source)], text_field)
+            source = Path(name)
+        settings = EmbedSettings(
+            text_field, id_field, normalize, precision, split, stored_options(csv), skip_bad
+        )
+        return embed_source(
+            source,
+            output,
+            model,
+            settings,
+            device=device,
+            dtype=dtype,
+            batch_size=batch_size,
+            force=force,
+        )
+    of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
+    if of_files != (None, None, None, None, False, False, False, "float32"):
+        raise UsageError("a list of texts gives an array; leave out the options for files")
+    texts = check_texts(source)
+    encoder = loading.open_encoder(model, device=device, dtype=dtype, rows=len(texts))
+    with stage("embed", len(texts)) as advance:
+        return encoder.encode(
+            texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
+        )
 
 
 @dataclass(frozen=True)
@@ -221,7 +228,7 @@ def embed_parts(
         PromptcliError: A part could not be made; finished parts stay.
     """
     from promptcli.data.vectors import EmbedSettings, part_folder
-    from promptcli.embedding.writing import manifest_of
+    from promptcli.embedding.writing import make_manifest
     from promptcli.models import loading
 
     look_up("engine", engine, ENGINES)
@@ -245,8 +252,8 @@ def embed_parts(
     batches = part_folder.read_range(inputs, 0, rows, str(folder), settings.csv)
     texts = (text for batch in batches for text in batch[TEXT])
     encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
-    manifest = part_folder.PartsManifest(
-        **vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs
+    manifest = make_manifest(
+        part_folder.PartsManifest, encoder, settings, shards=shards, rows=rows, inputs=inputs
     )
     manifest = part_folder.begin_folder(folder, manifest)
     wanted = range(shards) if shard is None else [shard]

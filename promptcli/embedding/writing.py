@@ -7,10 +7,10 @@ import functools
 import importlib.metadata
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from promptcli.data.vectors.precision import PRECISIONS, Quantizer, unit
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
+from promptcli.models import loading
 from promptcli.models.language import note_unread
 from promptcli.notes import Advance, stage
 from promptcli.storage.files import atomic_path, check_output, sha256, sync
@@ -44,6 +45,7 @@ from promptcli.storage.typed_documents import to_json
 WINDOW = 8192
 #: Characters in a window, so that very long lines do not fill the memory.
 WINDOW_CHARACTERS = 8 << 20
+AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,11 @@ class EmbedResult:
 def embed_source(
     source: Path | BinaryIO,
     output: str | Path | BinaryIO | None,
+    model: loading.Model,
     settings: EmbedSettings,
-    open_encoder: Callable[..., Encoder],
     *,
+    device: str,
+    dtype: str,
     batch_size: int | None,
     force: bool,
 ) -> EmbedResult:
@@ -77,7 +81,9 @@ def embed_source(
             check_output(target, force=force or earlier is not None)
         count = rows.total()
         calibration = read_texts(path, fields, settings.csv, again=True) if path.is_file() else ()
-        encoder = open_encoder(rows=count, calibration=calibration)
+        encoder = loading.open_encoder(
+            model, device=device, dtype=dtype, rows=count, calibration=calibration
+        )
         if target is not None and earlier is not None:
             same_encoder = earlier.fingerprint == encoder.fingerprint
             same_precision = earlier.model == encoder.provenance
@@ -124,21 +130,23 @@ def embed_file(
 
     Without ``force`` a file that appears during the work is an error.
     """
-    into = functools.partial(
+    write = functools.partial(
         embed_rows, encoder, source, settings=settings, batch_size=batch_size, progress=progress
     )
     if not isinstance(target, Path):
         with closing_sink(VECTOR_FORMATS[".jsonl"].open(target, encoder.width)) as sink:
-            return into(sink)
+            return write(sink)
     manifest = manifest_path(target)
     with atomic_path(manifest) as beside, atomic_path(target, replace=force) as temporary:
         with (
             temporary.open("xb") as file,
             closing_sink(format_of(target).open(file, encoder.width)) as sink,
         ):
-            report = into(sink)
-        document = VectorManifest(
-            **vars(manifest_of(encoder, settings)),
+            report = write(sink)
+        document = make_manifest(
+            VectorManifest,
+            encoder,
+            settings,
             report=report,
             input=HashedFile(escape_name(source.name), source.sha256()),
             output=HashedFile(escape_name(target.name), sha256(temporary)),
@@ -152,9 +160,11 @@ def embed_file(
     return report
 
 
-def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
-    """Return what every manifest says of the encoder and the settings."""
-    return Manifest(
+def make_manifest(
+    kind: type[AnyManifest], encoder: Encoder, settings: EmbedSettings, **contents: Any
+) -> AnyManifest:
+    """Return a manifest of some kind: the encoder, the settings and the contents of that kind."""
+    return kind(
         dim=encoder.width,
         settings=settings,
         recipe=encoder.recipe.to_dict(),
@@ -163,6 +173,7 @@ def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
         name=encoder.name,
         prompts=encoder.leading,
         versions=_versions(),
+        **contents,
     )
 
 
