@@ -49,11 +49,11 @@ def shorten(value: Any) -> str:
     return f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
+def with_count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun.
 
     Example:
-        >>> counted(1, "row"), counted(2000, "row"), counted(2, "query", "queries")
+        >>> with_count(1, "row"), with_count(2000, "row"), with_count(2, "query", "queries")
         ('1 row', '2,000 rows', '2 queries')
     """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

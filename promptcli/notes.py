@@ -46,17 +46,17 @@ def is_offline() -> bool:
     return _OFFLINE.get()
 
 
-def command_typed(command: str) -> AbstractContextManager[None]:
+def recording_command(command: str) -> AbstractContextManager[None]:
     """Remember the typed command within the block, for the records of its results."""
     return _set(_COMMAND, command)
 
 
-def typed_command() -> str:
+def current_command() -> str:
     """Return the command line that is running; "" in a program."""
     return _COMMAND.get()
 
 
-def stages_shown(display: StageDisplay | None) -> AbstractContextManager[None]:
+def showing_stages(display: StageDisplay | None) -> AbstractContextManager[None]:
     """Show the stages of the work in the block by ``display``, e.g. as progress bars.
 
     None shows nothing.
@@ -68,7 +68,7 @@ def _display() -> StageDisplay | None:
     return None if _SILENT.get() else _DISPLAY.get()
 
 
-def bars_shown() -> bool:
+def shows_bars() -> bool:
     """Return whether stages are shown as bars."""
     display = _display()
     return display is not None and getattr(display, "bars", True)

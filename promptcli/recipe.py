@@ -190,7 +190,7 @@ class LeadingTexts:
 
     texts: Mapping[str, str] = field(default_factory=dict)
     default: str | None = None  #: name of the text put in front of every sentence by default
-    counted: bool = True  #: whether the pooling includes the text's tokens (``include_prompt``)
+    is_pooled: bool = True  #: whether the pooling includes the text's tokens (``include_prompt``)
 
     @property
     def default_text(self) -> str:

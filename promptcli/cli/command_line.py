@@ -27,7 +27,7 @@ from promptcli.cli.options import RUNTIME, configure_libraries, written_name
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.errors import PromptcliError, is_out_of_memory, left_by, one_line
 from promptcli.extensions import Table
-from promptcli.notes import command_typed, silent, stages_shown, without_network
+from promptcli.notes import recording_command, showing_stages, silent, without_network
 from promptcli.recipe import Choice
 from promptcli.settings import ANOTHER_HOME
 from promptcli.threads import computing
@@ -122,7 +122,7 @@ class Command(TyperCommand):
             values["dtype"] = None
         RUNTIME.set(Choice(**values))
         configure_libraries(values["threads"], offline=offline, quiet=quiet)
-        with without_network(offline), stages_shown(progress), silent(quiet):
+        with without_network(offline), showing_stages(progress), silent(quiet):
             try:
                 return super().invoke(ctx)
             except PromptcliError as error:
@@ -421,7 +421,7 @@ def _run(words: list[str], ends_process: bool) -> NoReturn:
     set_up_streams()
     code = 0
     typed = shlex.join(["promptcli", *words])
-    with interruptible(ends_process) as interrupts, command_typed(typed):
+    with interruptible(ends_process) as interrupts, recording_command(typed):
         try:
             try:
                 with command().make_context("promptcli", words) as context:

@@ -122,22 +122,24 @@ class Grid:
     A row may lack its last cells.
     """
 
-    heads: Sequence[str]
+    headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     #: row and column of the best scores, which papers print in bold; the terminal does not
     best: Collection[tuple[int, int]] = ()
 
     def numeric_columns(self) -> list[bool]:
         """Return for each column whether its cells are numbers."""
-        columns = zip_longest(*self.rows, fillvalue="") if self.rows else [()] * len(self.heads)
+        columns = zip_longest(*self.rows, fillvalue="") if self.rows else [()] * len(self.headers)
         return [any(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
 
     def __rich__(self) -> Table:
-        table = Table(box=None, pad_edge=False, show_header=bool(self.heads), padding=(0, 2, 0, 0))
+        table = Table(
+            box=None, pad_edge=False, show_header=bool(self.headers), padding=(0, 2, 0, 0)
+        )
         numeric = self.numeric_columns()
-        for head, of_numbers in zip(self.heads or [""] * len(numeric), numeric, strict=True):
+        for header, of_numbers in zip(self.headers or [""] * len(numeric), numeric, strict=True):
             table.add_column(
-                Text(visible(head)),
+                Text(visible(header)),
                 justify="right" if of_numbers else "left",
                 overflow="fold",
                 no_wrap=of_numbers,
@@ -184,9 +186,9 @@ def result_marked(label: str, text: str, after: str = "", *, marked: str = "") -
         result(line.plain.rstrip())
 
 
-def result_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def result_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write rows in columns to stdout; cells are printed as text."""
-    show(Grid(heads, [list(map(str, row)) for row in rows]))
+    show(Grid(headers, [list(map(str, row)) for row in rows]))
 
 
 _MARK = "bold underline"  #: style of words in a text
@@ -242,7 +244,7 @@ def _progress_line(task: Task) -> str:
 class StageProgress:
     """Shows the progress of stages on stderr: bars on a terminal, else lines now and then."""
 
-    bars = err.is_terminal  #: see ``notes.bars_shown``
+    bars = err.is_terminal  #: see ``notes.shows_bars``
 
     @contextlib.contextmanager
     def __call__(self, label: str, total: int | None) -> Iterator[ProgressBar]:

@@ -11,7 +11,7 @@ import typer
 from promptcli.cli import console
 from promptcli.cli.options import format_name
 from promptcli.data.layouts import name_key
-from promptcli.errors import CheckFailedError, UsageError, counted, unknown
+from promptcli.errors import CheckFailedError, UsageError, unknown, with_count
 
 if TYPE_CHECKING:
     from promptcli.retrieval.pairs import Leak, Leaks
@@ -135,7 +135,7 @@ class HitPrinter:
             console.result_table(("kind", "rows", "share", ""), rows)
         verb = "occur in, or are near a row of," if leaks.counts["near"] else "occur in"
         summary = (
-            f"{len(leaks.found):,} of {counted(leaks.rows, 'row')} of {names[0]} (left)"
+            f"{len(leaks.found):,} of {with_count(leaks.rows, 'row')} of {names[0]} (left)"
             f" {verb} the {leaks.source_rows:,} of {names[1]} (right)"
         )
         if check and leaks.found:

@@ -70,7 +70,7 @@ def _markdown(report: Report) -> str:
             continue
         rules = ["---:" if numeric else "---" for numeric in part.numeric_columns()]
         lines = []
-        for cells in (part.heads, rules, *part.rows):
+        for cells in (part.headers, rules, *part.rows):
             escaped = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
             lines.append(f"| {' | '.join(escaped)} |")
         blocks.append("\n".join(lines))
@@ -88,7 +88,7 @@ def _latex(report: Report) -> str:
             continue
         alignment = "".join("r" if numeric else "l" for numeric in part.numeric_columns())
         lines += [f"\\begin{{tabular}}{{{alignment}}}", r"\toprule"]
-        lines += [" & ".join(map(latex_text, part.heads)) + r" \\", r"\midrule"]
+        lines += [" & ".join(map(latex_text, part.headers)) + r" \\", r"\midrule"]
         for number, row in enumerate(part.rows):
             cells = [latex_text(cell) for cell in row]
             for column, cell in enumerate(cells):

@@ -10,7 +10,7 @@ from promptcli.cli.console import Grid, half_interval
 from promptcli.cli.result_files import best_cells
 from promptcli.data.task_table import TaskName, task_row
 from promptcli.data.tasks import STSTask, task_names
-from promptcli.errors import counted
+from promptcli.errors import with_count
 from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import (
     Comparison,
@@ -251,7 +251,7 @@ def comparison_table(comparisons: Sequence[Comparison], names: Names) -> ReportP
         return []
     caption = (
         "differences: paired bootstrap; * beyond chance of pairs, not of seeds, by Holm's p over"
-        f" {counted(len(comparisons), 'comparison')}; interval and p are for a single comparison"
+        f" {with_count(len(comparisons), 'comparison')}; interval and p are for a single comparison"
     )
     rows = []
     for item in comparisons:

@@ -28,9 +28,9 @@ from promptcli.errors import (
     NotFoundError,
     PromptcliError,
     UsageError,
-    counted,
     did_you_mean,
     one_line,
+    with_count,
 )
 from promptcli.notes import note
 
@@ -363,7 +363,7 @@ class BadRows:
     def tell(self, name: str, done: str = "left out") -> None:
         """Say how many rows were skipped, and why the first three."""
         if self.count and not self._quiet:
-            rows = counted(self.count, self._noun)
+            rows = with_count(self.count, self._noun)
             reasons = "; ".join(self._reasons[:3])
             more = "; ..." if len(self._reasons) > 3 else ""
             note(f"{name}: {done} {rows} that cannot be read: {reasons}{more}")

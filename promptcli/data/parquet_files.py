@@ -116,7 +116,7 @@ _DECLARED_TYPES = {
 class ParquetTable(RowTable):
     """Columns with declared types."""
 
-    counted = "row"
+    row_unit = "row"
 
     def __init__(self, file: Any, name: str, start: int) -> None:
         """Open a file to read its rows from row ``start`` on."""

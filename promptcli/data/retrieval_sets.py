@@ -11,7 +11,7 @@ from promptcli.data.input_files import read_lines
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import Parts
-from promptcli.errors import NotFoundError, UsageError, counted
+from promptcli.errors import NotFoundError, UsageError, with_count
 from promptcli.notes import note
 
 #: Patterns of the files of documents, queries and judgements, best first; a set that has test
@@ -58,10 +58,10 @@ def read_retrieval_folder(path: Path) -> Parts:
         if documents.get(name) == text and copies[text] == 1:
             parts["own"].append((text, text, 0.0))
     if parts["missing"]:
-        count = counted(len(parts["missing"]), "judged document")
+        count = with_count(len(parts["missing"]), "judged document")
         note(f"{qrels}: {count} missing from the documents, scored as not found")
     if without_query:
-        note(f"{qrels}: {counted(without_query, 'judgement')} of missing queries left out")
+        note(f"{qrels}: {with_count(without_query, 'judgement')} of missing queries left out")
     if parts["own"]:
         own = f"{len(parts['own']):,} queries are documents with the same id"
         note(f"{folder}: {own}, which are not their own answers")

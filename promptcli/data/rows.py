@@ -71,7 +71,7 @@ class Rows:
     sha256: Callable[[], str] = lambda: ""
     #: returns the approximate number of rows; None if it is costly to know
     total: Callable[[], int | None] = lambda: None
-    head: Sequence[str] = ()  #: the texts of the first batch
+    first_texts: Sequence[str] = ()  #: the texts of the first batch
     #: other columns of the batches -> number, date (ISO text), truth or text
     types: Mapping[str, str] = field(default_factory=dict)
     is_text: bool = False  #: whether they are the lines of a text rather than rows of a table
@@ -149,7 +149,7 @@ def open_rows(
             rows,
             name=path,
             batches=itertools.chain([first] if first else [], rows.batches),
-            head=list(first.get(TEXT, ())),
+            first_texts=list(first.get(TEXT, ())),
             sha256=text.sha256,
             total=lambda: table.size or _count(path),
             is_text=not is_table,
@@ -312,7 +312,7 @@ def _batches(
         rows, lines = zip(*numbers, strict=True)
         batch = {ROW: rows, ID: rows} | batch
         for place in sorted(wrong):
-            bad.add(name, table.counted, lines[place], wrong[place])
+            bad.add(name, table.row_unit, lines[place], wrong[place])
         if wrong:
             left_out += len(wrong)
             kept = [place not in wrong for place in range(len(block))]

@@ -23,7 +23,7 @@ from promptcli.data import workbook
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import LONGEST_LINE, BadRows, OpenText, extension_of, without_end
 from promptcli.data.layouts import SENTENCES, ColumnChoice
-from promptcli.errors import UsageError, counted, did_you_mean, one_line, require, shorten
+from promptcli.errors import UsageError, did_you_mean, one_line, require, shorten, with_count
 from promptcli.notes import note
 
 #: Rows that determine a CSV's delimiter and JSON's fields.
@@ -50,7 +50,7 @@ class RowTable:
     #: column -> number, date, truth or text; empty if the file declares no types
     types: Mapping[str, str] = {}
     nested: Collection[str] = ()  #: columns of lists or objects
-    counted = "line"  #: what the numbers of rows count: lines or rows
+    row_unit = "line"  #: what row numbers in messages count: lines or rows
     first = 0  #: number of the first row that is read, from 0
     blanks_bad_rows = False  #: whether an unreadable row becomes blank instead of being left out
     are_texts = False  #: whether all cells are texts
@@ -117,7 +117,7 @@ class TextTable(RowTable):
 class ColumnTable(RowTable):
     """Columns in memory."""
 
-    counted = "row"
+    row_unit = "row"
     allows_missing = False
 
     def __init__(self, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -246,8 +246,8 @@ class CsvTable(RowTable):
             else:
                 names = ", ".join(self.header)
                 reason = (
-                    f"{counted(len(row), 'column')}, but the header has {width} ({names}); a text"
-                    f" with {self._delimiter!r} is written in double quotes"
+                    f"{with_count(len(row), 'column')}, but the header has {width} ({names}); a"
+                    f" text with {self._delimiter!r} is written in double quotes"
                 )
                 self._bad.add(self._text.name, "line", lines[0], reason, lines=len(lines))
 
@@ -279,7 +279,7 @@ class JsonTable(RowTable):
         if others:
             raise UsageError(f"{self._name}: columns of one list are named; got {', '.join(named)}")
         self._items = self._document()
-        self.counted = "line" if self._items is None else "row"
+        self.row_unit = "line" if self._items is None else "row"
         objects = self._objects(BadRows(skip=True) if bad.skips else bad)
         most = None if wanted.cells or wanted.layouts != (SENTENCES,) else _LOOKED_AT
         fields = dict[str, None]()
@@ -339,7 +339,7 @@ class JsonTable(RowTable):
                     value = _json_value(value)
                 except ValueError as error:
                     hint = "give one object a line, or name it .json"
-                    bad.add(self._name, self.counted, number, f"malformed JSON: {error}; {hint}")
+                    bad.add(self._name, self.row_unit, number, f"malformed JSON: {error}; {hint}")
                     continue
             for item in _items_at(value, self._path):
                 if isinstance(item, str) and self._items is not None:
@@ -348,7 +348,7 @@ class JsonTable(RowTable):
                     yield number, item
                 else:
                     reason = f'{shorten(item)} is not a JSON object, e.g. {{"text": "..."}}'
-                    bad.add(self._name, self.counted, number, reason)
+                    bad.add(self._name, self.row_unit, number, reason)
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         keys = [self.header[place] for place in places]
@@ -411,7 +411,7 @@ class WorkbookTable(RowTable):
     limits of memory and time reads the file (``workbook``).
     """
 
-    counted = "row"
+    row_unit = "row"
 
     def __init__(self, path: str, options: CsvOptions, sheet: str) -> None:
         """Read a sheet, or the only one with rows if ``sheet`` is "" ."""

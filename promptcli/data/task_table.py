@@ -20,7 +20,7 @@ from promptcli.data.layouts import GRADED_PAIRS, ColumnChoice
 from promptcli.data.retrieval_sets import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import TABLES, open_rows
 from promptcli.data.senteval import GoldRow, Parts
-from promptcli.errors import NotFoundError, UsageError, counted, look_up
+from promptcli.errors import NotFoundError, UsageError, look_up, with_count
 from promptcli.extensions import Table
 from promptcli.notes import note
 
@@ -53,14 +53,14 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
     read = read_rows(path, GRADED_PAIRS)
     rows = [row for row in read if all(text and text.strip() for text in row[:2])]
     if len(rows) < len(read):
-        left_out = counted(len(read) - len(rows), "row")
+        left_out = with_count(len(read) - len(rows), "row")
         note(f"{path}: {left_out} with an empty sentence left out")
     if not rows:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(GRADED_PAIRS)}")
     scores = {score for _, _, score in rows}
     if len(scores) < 2:
         raise UsageError(
-            f"{path}: every score is {scores.pop():g} ({counted(len(rows), 'pair')}); give two"
+            f"{path}: every score is {scores.pop():g} ({with_count(len(rows), 'pair')}); give two"
             " different ones, to rank"
         )
     return rows

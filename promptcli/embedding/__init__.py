@@ -20,7 +20,7 @@ from promptcli.data.input_files import (
 )
 from promptcli.data.layouts import TEXT, ColumnChoice
 from promptcli.embedding.engines import ENGINES
-from promptcli.errors import UsageError, counted, if_stopped, look_up
+from promptcli.errors import UsageError, if_stopped, look_up, with_count
 from promptcli.notes import is_offline, note, stage
 from promptcli.settings import list_of_names
 from promptcli.storage.files import remove_leftovers
@@ -386,7 +386,7 @@ def compare_rows(
     pairs = list(zip(lefts, rights, strict=True))
     blank = sum(not (left.strip() and right.strip()) for left, right in pairs)
     if blank:
-        of_all = f"{blank:,} of {counted(len(pairs), 'pair')}"
+        of_all = f"{blank:,} of {with_count(len(pairs), 'pair')}"
         note(f"{of_all} with a blank text, whose cosine means nothing")
     encoder = loading.open_encoder(loading.or_search_model(model))
     note_unread(encoder, [*lefts, *rights])

@@ -37,7 +37,7 @@ from promptcli.evaluation.scores import (
     SubsetScore,
     recipe_name,
 )
-from promptcli.notes import Advance, stage, stages_shown
+from promptcli.notes import Advance, showing_stages, stage
 from promptcli.retrieval.bm25 import Bm25
 from promptcli.retrieval.ranking import Ranking
 from promptcli.storage import files
@@ -215,7 +215,7 @@ def value_on(encoder: TorchEncoder, task: DevelopmentTask) -> float:
         pairs = task.pairs()
         cosines = _cosines(TaskVectors(Label("", ""), {}, "", vectors, row_of), pairs)
         return 100 * statistics.spearman(cosines, pairs.gold)
-    with stages_shown(None):
+    with showing_stages(None):
         [score] = score_encoders([encoder], [task])
     value: float = score.value
     return value

@@ -35,7 +35,7 @@ from promptcli.models.entries import (
 from promptcli.models.foreign_formats import MODEL_SETTINGS, MODULE_SETTINGS, read_model
 from promptcli.models.loading import Model, entry_from, entry_of, open_registry
 from promptcli.models.saving import open_exact, save_encoder
-from promptcli.notes import bars_shown, is_offline, note
+from promptcli.notes import is_offline, note, shows_bars
 from promptcli.storage.files import list_files, temporary_folder
 
 #: The files that promptcli writes to a repository; it never fetches or deletes others.
@@ -212,7 +212,7 @@ def _check_repo(repo: str, action: str) -> None:
 @contextlib.contextmanager
 def _asking(repo: str) -> Iterator[None]:
     """Turn the client's exceptions into one line; show its progress bars only if ours are shown."""
-    quiet = not bars_shown() and not are_progress_bars_disabled()
+    quiet = not shows_bars() and not are_progress_bars_disabled()
     # it warns of a push that changes nothing
     logging.getLogger("huggingface_hub.hf_api").setLevel(logging.ERROR)
     try:

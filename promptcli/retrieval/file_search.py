@@ -9,7 +9,7 @@ from promptcli.data.csv_options import stored_options
 from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.embedding.passages import AUTO
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, with_count
 from promptcli.models.loading import with_language
 from promptcli.notes import note
 from promptcli.retrieval.encoding import encode_rows, prepare_rows
@@ -88,7 +88,7 @@ def search(
         raise UsageError(f"no line to search in {', '.join(names)}{end}")
     name = index.origin.name
     with_model = f" with {with_language(name)}" if name else ""
-    searched = f"{counted(read_rows, 'row')} of {counted(read_files, 'file')}"
+    searched = f"{with_count(read_rows, 'row')} of {with_count(read_files, 'file')}"
     note(f"searched {searched}{with_model}{end}")
     return index.search(query, k, by=by, min_score=min_score, where=where, explain=explain)
 

@@ -25,7 +25,7 @@ from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS, unit
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
 from promptcli.embedding.splitting import check_whole
-from promptcli.errors import UsageError, counted, unknown
+from promptcli.errors import UsageError, unknown, with_count
 from promptcli.retrieval.store import NewRows
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def open_sentences(
     with open_rows(sentences, fields, csv=reading.csv, skip_bad=skip_bad) as source:
 
         def blocks(encoder: "Encoder") -> Iterator[NewRows]:
-            if source.is_text and has_passages(source.head, source.name, reading.rows):
+            if source.is_text and has_passages(source.first_texts, source.name, reading.rows):
                 return _placed_rows(
                     str(sentences), passages_of(source.texts(), source.name, encoder)
                 )
@@ -118,7 +118,7 @@ def _listed_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
     for name, values in {"ids": names, **table}.items():
         if len(values) != len(texts):
             raise UsageError(
-                f"{len(values):,} for {counted(len(texts), 'sentence')}; give one for each",
+                f"{len(values):,} for {with_count(len(texts), 'sentence')}; give one for each",
                 parameter="ids" if name == "ids" else "columns",
             )
     typed, types = _typed(table, are_texts=False)
@@ -181,7 +181,7 @@ def read_file(
     with open_rows(file, fields, csv=reading.csv, skip_bad=skip_bad) as source:
         if not source.is_text:
             blocks = _filled_rows(file, source, reading, keep_ids)
-        elif has_passages(source.head, source.name, reading.rows):
+        elif has_passages(source.first_texts, source.name, reading.rows):
             blocks = _placed_rows(file, passages_of(source.texts(), source.name, encoder))
         else:
             blocks = _placed_rows(file, _lines(source.texts()), are_lines=True)

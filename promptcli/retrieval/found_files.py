@@ -18,7 +18,7 @@ from pathspec import GitIgnoreSpec
 from promptcli.data.input_files import check_file, split_columns
 from promptcli.data.vectors import MANIFEST_ENDING, escape_name, manifest_path
 from promptcli.data.vectors.part_folder import is_part_folder
-from promptcli.errors import NotFoundError, UsageError, counted, one_line
+from promptcli.errors import NotFoundError, UsageError, one_line, with_count
 from promptcli.notes import note
 from promptcli.retrieval.store import DATABASE
 from promptcli.storage.files import real_path
@@ -84,12 +84,12 @@ class FoundFiles:
             names = ", ".join(each.file for each in unreadable[:3])
             more = f" and {len(unreadable) - 3:,} more" if len(unreadable) > 3 else ""
             parts.append(
-                f"skipped {counted(len(unreadable), 'file')} that cannot be read as text or tables:"
-                f" {names}{more} ({unreadable[0].file}: {unreadable[0].reason})"
+                f"skipped {with_count(len(unreadable), 'file')} that cannot be read as text or"
+                f" tables: {names}{more} ({unreadable[0].file}: {unreadable[0].reason})"
             )
         reasons = Counter(each.reason for each in self.left_out if each.reason in _REASONS)
         if reasons:
-            counts = [counted(count, *_REASONS[reason]) for reason, count in reasons.items()]
+            counts = [with_count(count, *_REASONS[reason]) for reason, count in reasons.items()]
             parts.append(f"left out {', '.join(counts)}")
         return "; ".join(parts)
 

@@ -14,7 +14,7 @@ from promptcli.data.csv_options import stored_options
 from promptcli.data.layouts import ColumnChoice
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import check_whole
-from promptcli.errors import PromptcliError, UsageError, counted, unknown
+from promptcli.errors import PromptcliError, UsageError, unknown, with_count
 from promptcli.models import loading
 from promptcli.models.entries import utc_now
 from promptcli.recipe import is_named
@@ -411,8 +411,9 @@ class SentenceIndex:
         repeated = [text for name, text in rows_of_texts if text in found and name not in known]
         if repeated:
             raise UsageError(
-                f"{len(repeated):,} of {counted(len(texts), 'text')} are in the index under other"
-                f" ids, e.g. {repeated[0]!r:.60}; name the column of their ids, or allow them",
+                f"{len(repeated):,} of {with_count(len(texts), 'text')} are in the index under"
+                f" other ids, e.g. {repeated[0]!r:.60}; name the column of their ids, or allow"
+                " them",
                 parameter="allow_duplicates",
             )
 

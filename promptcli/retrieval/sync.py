@@ -17,7 +17,7 @@ from promptcli.data.csv_options import stored_options
 from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import NONE
 from promptcli.data.vectors import escape_name
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, with_count
 from promptcli.models import loading
 from promptcli.notes import note
 from promptcli.recipe import is_named
@@ -193,7 +193,7 @@ def _with_model(index: SentenceIndex, model: "Model", *, dry_run: bool) -> Sente
     encoder = loading.open_encoder(model, dtype="auto")
     if index.origin.is_made_by(encoder):
         return SentenceIndex(index.store, model)
-    rows = counted(len(index), "row")
+    rows = with_count(len(index), "row")
     note(f"the index has another model: all {rows} are encoded again")
     if not dry_run:
         index.migrate(encoder)
@@ -384,7 +384,7 @@ class _Changes:
         if 2 * removed.total() > rows and not self._read_all:
             file, count = removed.most_common(1)[0]
             raise MostRowsError(
-                f"{removed.total():,} of {counted(rows, 'row')} of {folder} would be removed,"
+                f"{removed.total():,} of {with_count(rows, 'row')} of {folder} would be removed,"
                 f" {count:,} of them from {file}"
             )
 

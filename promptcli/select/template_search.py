@@ -26,7 +26,7 @@ from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import check_template
 from promptcli.encoder.text_rules import text_rule, with_period
-from promptcli.errors import UsageError, counted, if_stopped, look_up
+from promptcli.errors import UsageError, if_stopped, look_up, with_count
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import row_of_sentences, score_encoders
 from promptcli.models.loading import Model
@@ -430,7 +430,7 @@ def search_greedily(
 
 def _describe_race(rungs: Sequence[Rung], finalists: int, pairs: int) -> str:
     steps = [f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in rungs]
-    return "; ".join([*steps, f"{counted(finalists, 'finalist')} on all {pairs:,} pairs"])
+    return "; ".join([*steps, f"{with_count(finalists, 'finalist')} on all {pairs:,} pairs"])
 
 
 def _generate_by_t5(

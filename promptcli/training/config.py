@@ -19,7 +19,7 @@ from promptcli.data.tasks import DevelopmentTask
 from promptcli.data.training_data import TrainingData, is_sources
 from promptcli.errors import UsageError, did_you_mean
 from promptcli.models.loading import open_registry
-from promptcli.notes import typed_command
+from promptcli.notes import current_command
 from promptcli.recipe import SLOT, Recipe, last_part
 from promptcli.settings import BARE, PAPER, typed_settings
 from promptcli.training.methods import METHODS, find_method
@@ -189,7 +189,7 @@ class TrainConfig:
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     threads: int = 0  #: CPU threads at the start of the run; 0: a new run
     group: str = ""  #: name of the group of runs, if there are several
-    command: str = dataclasses.field(default_factory=typed_command)
+    command: str = dataclasses.field(default_factory=current_command)
 
     def document(self) -> dict[str, Any]:
         """Return the arguments as the folder of a run keeps them, JSON-ready."""

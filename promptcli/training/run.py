@@ -24,8 +24,8 @@ from promptcli.data.training_data import (
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, tuned_weights
 from promptcli.errors import (
     UsageError,
-    counted,
     if_stopped,
+    with_count,
 )
 from promptcli.evaluation.candidates import is_for_transfer
 from promptcli.evaluation.evaluator import (
@@ -408,7 +408,7 @@ def _note_examples(examples: TrainingExamples, data_name: str) -> None:
         (examples.repeated, "row", "equal to an earlier one, kept"),
     ):
         if count:
-            lines.append(f"{counted(count, noun)} {what}")
+            lines.append(f"{with_count(count, noun)} {what}")
     if words:
         shown = ", ".join(words[:_WORDS_SHOWN])
         lines.append(f"{len(words):,} words left out, not a single token each: {shown}")

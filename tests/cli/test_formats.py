@@ -94,7 +94,7 @@ def test_latex_says_what_the_cells_say(capsys):
     text = printed(Report({}, ["100% of\n[all]", GRID, "end"], []), "latex", capsys)
     assert text.startswith("% \\usepackage{booktabs}\n% 100% of\n% [all]\n\\begin{tabular}{lrr}")
     ((rows, bold),) = read_latex(text)
-    for row, given in zip(rows, (GRID.heads, *GRID.rows), strict=True):
+    for row, given in zip(rows, (GRID.headers, *GRID.rows), strict=True):
         assert [cell.split() for cell in row] == [cell.split() for cell in given]
     assert rows[HOSTILE.index("  indented") + 1][0] == "  indented"
     assert bold == GRID.best

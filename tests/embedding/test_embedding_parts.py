@@ -23,7 +23,7 @@ from promptcli.embedding import embed_parts, parts
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.models import loading
-from promptcli.notes import stages_shown
+from promptcli.notes import showing_stages
 from promptcli.recipe import RECIPES
 from tests.comparing import refusal
 from tests.fake_commands import contents, embed
@@ -248,7 +248,7 @@ def test_complete_parts_survive_the_end_of_the_run(tmp_path, texts, end, error, 
     wanted = contents(tmp_path / "here")
     with (
         pytest.raises(error, match=message),
-        stages_shown(interrupting if end == "interrupt" else None),
+        showing_stages(interrupting if end == "interrupt" else None),
     ):
         embed(tmp_path / "out", texts, model=end, workers=2)
     left = contents(tmp_path / "out").items()

@@ -22,7 +22,7 @@ from promptcli.evaluation import statistics
 from promptcli.grammar import parse_transform
 from promptcli.models.entries import Entry, Registry
 from promptcli.models.loading import open_model
-from promptcli.notes import stages_shown
+from promptcli.notes import showing_stages
 from promptcli.recipe import Recipe
 from promptcli.training.fitting import CANDIDATES, fit_recipe
 from tests.comparing import gap, refusal
@@ -154,7 +154,7 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
     backbone, name = tiny_backbone("bert"), best.partition(":")[0]
     done = []
     task = graded(backbone, best)
-    with stages_shown(lambda name, steps: nullcontext(done.append)):
+    with showing_stages(lambda name, steps: nullcontext(done.append)):
         made = fit_recipe(Recipe(transforms=(name,)), MANY, choose_by=task, backbone=backbone)
     selected = made.provenance["selected_on"]
     values = [row["value"] for row in selected["candidates"]]

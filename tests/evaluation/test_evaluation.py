@@ -18,7 +18,7 @@ from promptcli.evaluation.evaluator import (
 )
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
 from promptcli.models.loading import open_model
-from promptcli.notes import stages_shown
+from promptcli.notes import showing_stages
 from promptcli.plugins.papers.transfer import AccuracyScore, TransferTask
 from promptcli.recipe import RECIPES, Recipe
 from tests.comparing import refusal
@@ -74,7 +74,7 @@ def test_each_distinct_sentence_is_encoded_once_over_all_tasks(calls):
     shared = pairs(20, 1)
     tasks = [task("STS12", x=shared), task("STS13", x=shared, y=pairs(5, 3))]
     seen = []
-    with stages_shown(
+    with showing_stages(
         lambda name, steps: nullcontext(seen.append if name == "encode" else lambda done: None)
     ):
         score_encoders([LetterEncoder(), LetterEncoder(2)], tasks)

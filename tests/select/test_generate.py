@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGene
 from promptcli.backbones.t5 import load_t5
 from promptcli.data.demo import DEFINITIONS_FILE
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.notes import stages_shown, without_network
+from promptcli.notes import showing_stages, without_network
 from promptcli.recipe import MASK, SLOT
 from promptcli.select import generate_t5
 from promptcli.select.generate_t5 import FORMS, Definition, choose_definitions, read_definitions
@@ -167,7 +167,7 @@ def test_a_wide_beam_finds_what_enumeration_finds(monkeypatch):
 def test_t5_writes_templates_of_one_text_and_one_mask(t5, monkeypatch):
     monkeypatch.setattr(generate_t5, "_LONGEST_OUTPUT", 5)
     done = []
-    with stages_shown(lambda name, steps: nullcontext(lambda step: done.append(step / steps))):
+    with showing_stages(lambda name, steps: nullcontext(lambda step: done.append(step / steps))):
         found = generate_t5.generate_templates(t5, PAIRS, beam=500)
     assert 2 <= len(found) <= 500 and len(set(found)) == len(found)
     assert sum(done) == pytest.approx(1)

@@ -19,7 +19,7 @@ from promptcli.encoder.template import check_template
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import score_encoders
-from promptcli.notes import stages_shown
+from promptcli.notes import showing_stages
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.select import template_search
 from promptcli.select.search import Ranked
@@ -184,7 +184,7 @@ def test_a_race_finds_the_winner_in_every_order_at_a_bounded_cost(seed):
 )
 def test_a_race_accounts_for_every_pair_and_ends_on_all(number, size):
     table, done = Table(number, size), []
-    with stages_shown(lambda name, steps: contextlib.nullcontext(done.append)):
+    with showing_stages(lambda name, steps: contextlib.nullcontext(done.append)):
         finalists, rungs = table.run([*table.templates, table.templates[0]])
     assert sum(done) == table.pairs
     sizes = [rung.pairs for rung in rungs]

@@ -44,7 +44,7 @@ class Counted:
 
 
 @pytest.fixture
-def counted(monkeypatch):
+def with_count(monkeypatch):
     counted = Counted()
     monkeypatch.setattr(torch, "compile", counted)
     return counted

@@ -11,7 +11,7 @@ import torch
 
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.transforms.flow import ActNorm, FlowStep, Glow
-from promptcli.notes import stages_shown
+from promptcli.notes import showing_stages
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.fitting import fit_flow, fit_recipe
 from tests.comparing import gap, refusal
@@ -147,7 +147,7 @@ def test_the_recipe_is_first_last_average_and_flow(tiny_backbone):
         done[name] = (steps, counted := [])
         return nullcontext(counted.append)
 
-    with stages_shown(shown):
+    with showing_stages(shown):
         fitted = fit_recipe(RECIPES["flow"], MANY, backbone=backbone)
     assert list(done) == ["fit flow", "train flow"]
     assert all(sum(counted) == steps for steps, counted in done.values())

@@ -22,7 +22,7 @@ from promptcli.cli.options import (
     takes_model,
 )
 from promptcli.data.csv_options import csv_options
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, with_count
 from promptcli.notes import note_counts
 from promptcli.recipe import Choice
 
@@ -205,11 +205,11 @@ def _show(made: "EmbedResult", precision: str, *, as_json: bool) -> None:
     took = "already there, unchanged"
     if made.seconds is not None:
         took = f"{made.seconds:,.1f} s ({report.rows / max(made.seconds, 1e-9):,.0f} sentences/s)"
-    vectors = counted(report.rows, "vector")
+    vectors = with_count(report.rows, "vector")
     note(f"{vectors} of {width:,} dimensions in {made.output or 'standard output'}, {took}")
     if report.loss is not None:
         loss = f"recall@10 {report.loss.recall_at_10:.3f}"
-        note(f"{precision} against float32 on {counted(report.loss.rows, 'row')}: {loss}")
+        note(f"{precision} against float32 on {with_count(report.loss.rows, 'row')}: {loss}")
     if as_json:
         counts = asdict(report)
         del counts["ranges"], counts["blank_rows"]
@@ -228,10 +228,12 @@ def _show_parts(made: "PartsResult", *, as_json: bool) -> None:
 
         report = total_report(made.folder, manifest)
         note_counts(report.rows, blank=report.blank, zero=report.zero, truncated=report.truncated)
-        vectors = f"{counted(manifest.rows, 'vector')} of {manifest.dim:,} dimensions"
-        note(f"{vectors} in {counted(manifest.shards, 'part')} in {made.folder}, {rate}")
+        vectors = f"{with_count(manifest.rows, 'vector')} of {manifest.dim:,} dimensions"
+        note(f"{vectors} in {with_count(manifest.shards, 'part')} in {made.folder}, {rate}")
     else:
-        note(f"{made.parts:,} of {counted(manifest.shards, 'part')} are in {made.folder}, {rate}")
+        note(
+            f"{made.parts:,} of {with_count(manifest.shards, 'part')} are in {made.folder}, {rate}"
+        )
     if as_json:
         result_json(
             {

@@ -24,7 +24,7 @@ from promptcli.cli.result_files import (
     print_report,
     write_results,
 )
-from promptcli.errors import counted, if_stopped
+from promptcli.errors import if_stopped, with_count
 from promptcli.evaluation import evaluate, task_sentences
 from promptcli.recipe import COMPARED, Choice
 
@@ -199,7 +199,7 @@ def evaluate_command(
         note(f"results in {output}")
     if evaluation.refused:
         first = next(iter(evaluation.refused.values()))
-        all_models = counted(len(evaluation.rows), "model")
+        all_models = with_count(len(evaluation.rows), "model")
         raise type(first)(
             f"{len(evaluation.refused)} of {all_models} could not be scored; their rows say why"
         )

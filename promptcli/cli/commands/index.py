@@ -39,7 +39,7 @@ from promptcli.cli.options import (
     takes_model,
 )
 from promptcli.data.csv_options import csv_options
-from promptcli.errors import CheckFailedError, UsageError, counted
+from promptcli.errors import CheckFailedError, UsageError, with_count
 from promptcli.recipe import Choice, Recipe
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def add(
         skip_bad=skip_bad,
     )
     if replace:
-        console.note(f"{counted(replaced, 'row')} of the index replaced")
+        console.note(f"{with_count(replaced, 'row')} of the index replaced")
     _note_rows(folder, index)
 
 
@@ -174,7 +174,7 @@ def delete(
     `index compact` frees their space.
     """
     index = _open(folder)
-    console.note(f"{counted(index.delete(ids), 'row')} deleted")
+    console.note(f"{with_count(index.delete(ids), 'row')} deleted")
     _note_rows(folder, index)
 
 
@@ -457,7 +457,7 @@ def dups(
     groups = index.dups(threshold, links=links, differ=differ)
     for number, group in enumerate(groups, 1):
         if printer.format == "table":
-            rows = counted(len(group), "row")
+            rows = with_count(len(group), "row")
             console.result(f"{rows}, lowest cosine {score_text(group.lowest)}")
         about = {"cluster": number, "size": len(group), "lowest": group.lowest}
         printer.print_hits(group, about)
@@ -465,11 +465,11 @@ def dups(
         from promptcli.retrieval.pairs import write_without_duplicates
 
         left_out = write_without_duplicates(index, groups, keep, Path(output))
-        console.note(f"{output}: {counted(len(index) - left_out, 'row')}; {left_out:,} left out")
+        console.note(f"{output}: {with_count(len(index) - left_out, 'row')}; {left_out:,} left out")
     spare = sum(len(group) - 1 for group in groups)
     summary = (
-        f"{counted(len(groups), 'group')}; {spare:,} of {counted(len(index), 'row')} of {folder}"
-        " repeat another row"
+        f"{with_count(len(groups), 'group')}; {spare:,} of {with_count(len(index), 'row')} of"
+        f" {folder} repeat another row"
     )
     if check and spare:
         raise CheckFailedError(summary)
@@ -483,4 +483,4 @@ def _open(folder: str, model: str | None = None) -> "SentenceIndex":
 
 
 def _note_rows(folder: str, index: "SentenceIndex") -> None:
-    console.note(f"{folder}: {counted(len(index), 'row')}")
+    console.note(f"{folder}: {with_count(len(index), 'row')}")

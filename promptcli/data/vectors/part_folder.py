@@ -25,7 +25,7 @@ from promptcli.data.parquet_files import open_parquet
 from promptcli.data.rows import ROW, RowBatch, open_rows
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, tell_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError, counted, shorten
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten, with_count
 from promptcli.storage.files import check_name, remove_folder, write_text
 from promptcli.storage.locks import hold, is_in_use
 from promptcli.storage.typed_documents import convert, parse_json, read_document, to_json
@@ -91,7 +91,7 @@ def check_same_files(
     """
     if len(names) != len(files):
         raise UsageError(
-            f"{began} was started with {counted(len(files), 'input file')}, not {len(names):,};"
+            f"{began} was started with {with_count(len(files), 'input file')}, not {len(names):,};"
             " give the same files"
         )
     renamed = [

@@ -16,7 +16,7 @@ from promptcli.backbones.published_backbones import published_name
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Mean, Weights, weighted_sum
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, with_count
 from promptcli.grammar import Pair, decimal_text, parse_weights
 
 #: Best heads on the STS-B development set by ``published_name``: the paper's (Ditto, table 2 and
@@ -110,7 +110,9 @@ class SlotAttention(Mean):
         if not without:
             return []
         above = f"{self._alpha:g} / n of the slot's attention"
-        return [f"{counted(without, 'sentence')} without a token above {above}; the mean is taken"]
+        return [
+            f"{with_count(without, 'sentence')} without a token above {above}; the mean is taken"
+        ]
 
 
 def slot_of(backbone: Backbone) -> int:

@@ -233,7 +233,9 @@ def _read_input(name: str, words: list[str], folder: Path | None) -> str | list[
 
 def _anisotropy(findings: Findings) -> TableParts:
     if cut := max(result.truncated for result in findings.results.values()):
-        note(f"{errors.counted(cut, 'sentence')} longer than the model's input: the ends were cut")
+        note(
+            f"{errors.with_count(cut, 'sentence')} longer than the model's input: the ends were cut"
+        )
     rows = [
         (name, f"{result.value:.4f}", _bar(result.value))
         for name, result in findings.by_name.items()
@@ -291,7 +293,7 @@ def _token_bias_row(bias: Any) -> dict[str, Any]:
 
 def _map(findings: Findings) -> TableParts:
     if cut := findings.first.truncated:
-        note(f"{errors.counted(cut, 'sentence')} longer than the model's input: cut")
+        note(f"{errors.with_count(cut, 'sentence')} longer than the model's input: cut")
     rows = [
         (name, plane.method, f"{len(plane.points):,}", f"{plane.trustworthiness:.2f}")
         for name, plane in findings.by_name.items()

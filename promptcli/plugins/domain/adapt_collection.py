@@ -12,7 +12,7 @@ from pathlib import Path
 
 from promptcli.data import training_data
 from promptcli.data.tasks import RetrievalTask, STSTask
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, with_count
 from promptcli.plugins.domain.synthetic_queries import SyntheticCollection, SyntheticQuery
 
 #: Share of the queries, most queries, and most passages of the test part.
@@ -59,7 +59,7 @@ class CollectionSplit:
         )
         if not (test and development and training):
             raise UsageError(
-                f"the texts come from {counted(len(queries_of), 'document')}, but training and"
+                f"the texts come from {with_count(len(queries_of), 'document')}, but training and"
                 " testing need at least three; give the texts in more files, or a table with one"
                 " text a row"
             )

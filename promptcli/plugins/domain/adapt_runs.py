@@ -353,7 +353,7 @@ def plan_steps(
 
 def in_minutes(seconds: float) -> str:
     """Return a time in words: ``12 minutes``."""
-    return errors.counted(max(1, round(seconds / 60)), "minute")
+    return errors.with_count(max(1, round(seconds / 60)), "minute")
 
 
 def add_change(entry: Entry, folder: Path, name: str) -> Entry:

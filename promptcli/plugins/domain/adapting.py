@@ -12,7 +12,7 @@ import promptcli as pc
 from promptcli import errors
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, with_count
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label
 from promptcli.models import loading
@@ -231,8 +231,9 @@ def _split_texts(files: list[str], title: str | None, start: str, seed: int) -> 
     split = CollectionSplit.of(collection, seed)
     training, development, test = split.sizes.values()
     note(
-        f"{counted(collection.files, 'file')}, {counted(len(collection.passages), 'passage')};"
-        f" queries made from {collection.kinds_in_words}: {training:,} to learn from,"
+        f"{with_count(collection.files, 'file')},"
+        f" {with_count(len(collection.passages), 'passage')}; queries made from"
+        f" {collection.kinds_in_words}: {training:,} to learn from,"
         f" {development:,} to choose by, {test:,} to measure by, all on other documents"
     )
     return split

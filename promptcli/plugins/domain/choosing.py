@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from promptcli import notes
 from promptcli.data.tasks import RetrievalTask
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, with_count
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import ExampleScore, Label
 from promptcli.models import loading
@@ -219,15 +219,15 @@ def megabytes_of(encoder: Encoder) -> float:
 
 def _describe(collection: SyntheticCollection) -> str:
     """Return the number of queries of each kind, and how many were drawn, in words."""
-    queries = counted(len(collection.queries), "query", "queries")
+    queries = with_count(len(collection.queries), "query", "queries")
     drawn = ""
     if len(collection.queries) < collection.all_queries:
         drawn = f", drawn from {collection.all_queries:,}"
-    passages = counted(len(collection.passages), "passage")
+    passages = with_count(len(collection.passages), "passage")
     if len(collection.passages) < collection.all_passages:
-        all_passages = counted(collection.all_passages, "passage")
+        all_passages = with_count(collection.all_passages, "passage")
         passages = f"{len(collection.passages):,} of {all_passages}"
     return (
         f"{queries} made from {collection.kinds_in_words}{drawn}; answers are looked for among"
-        f" {passages} of {counted(collection.files, 'file')}"
+        f" {passages} of {with_count(collection.files, 'file')}"
     )

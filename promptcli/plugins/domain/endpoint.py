@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.errors import PromptcliError, UsageError, counted, one_line
+from promptcli.errors import PromptcliError, UsageError, one_line, with_count
 from promptcli.notes import is_offline, note, warn
 from promptcli.threads import Worker
 
@@ -82,7 +82,7 @@ class Endpoint:
         """Return the vectors of n texts, (n, d)."""
         cut = sum(len(text) > _LONGEST_TEXT for text in texts)
         if cut:
-            note(f"{self.name}: {counted(cut, 'text')} cut to {_LONGEST_TEXT:,} characters")
+            note(f"{self.name}: {with_count(cut, 'text')} cut to {_LONGEST_TEXT:,} characters")
         vectors = list[NDArray[np.float32]]()
         for start in range(0, len(texts), _TOGETHER):
             batch = [text[:_LONGEST_TEXT] for text in texts[start : start + _TOGETHER]]

@@ -89,7 +89,7 @@ class SyntheticCollection:
     @property
     def kinds_in_words(self) -> str:
         """The numbers of queries of each kind: ``12 headings, 3 titles``."""
-        return ", ".join(errors.counted(count, kind) for kind, count in self.kinds.items())
+        return ", ".join(errors.with_count(count, kind) for kind, count in self.kinds.items())
 
     def task(self, ranking: str = "retrieval") -> RetrievalTask:
         """Return the queries as a task, ranked by vectors, by words (``lexical``) or by both
@@ -161,7 +161,7 @@ def synthetic_queries(
         raise UsageError(f"no table has a column {title!r} with text", parameter="title")
     possible = _possible_queries(rows, draw)
     if len(possible) < fewest:
-        read = f"{errors.counted(len(rows), 'passage')} of {errors.counted(count, 'file')}"
+        read = f"{errors.with_count(len(rows), 'passage')} of {errors.with_count(count, 'file')}"
         raise UsageError(
             f"{len(possible):,} queries can be made from {read}, but telling models apart takes"
             f" {fewest}; give more texts, or texts with headings, titles or several"

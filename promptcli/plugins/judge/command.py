@@ -11,7 +11,7 @@ from rich.text import Text
 from promptcli.cli import console, options
 from promptcli.cli.hits import one_line
 from promptcli.cli.visible import visible
-from promptcli.errors import UsageError, counted, if_stopped
+from promptcli.errors import UsageError, if_stopped, with_count
 from promptcli.plugins.judge.judgements import GRADES
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def judge(
         if new := judging.judged.write_template(template, judging.open_pairs):
             console.say(
                 f"write {', '.join(GRADES)} into the first column of {template}"
-                f" ({counted(new, 'new row')}), and type the same command again"
+                f" ({with_count(new, 'new row')}), and type the same command again"
             )
             return
     elif judging.open_pairs:
@@ -142,7 +142,7 @@ def _so_far(best: "Standing", other: "Standing", queries: int) -> str:
     if not round(other.to_best, 1):
         ahead = f"{best.way} and {other.way} are level"
     verdict = _verdict(other)
-    return f"{counted(queries, 'question')}: {ahead} ({low:z.1f} to {high:z.1f}), {verdict}"
+    return f"{with_count(queries, 'question')}: {ahead} ({low:z.1f} to {high:z.1f}), {verdict}"
 
 
 def _verdict(standing: "Standing") -> str:
@@ -177,5 +177,5 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
             rows.append([*cells, "", "", "best"])
     if rows:
         console.result_table(("way", f"nDCG@{judging.k}", "", "to the best", "", "verdict"), rows)
-    left = counted(len(judging.open_pairs), "hit")
-    console.note(f"{counted(len(judging.done), 'question')} judged, {left} left")
+    left = with_count(len(judging.open_pairs), "hit")
+    console.note(f"{with_count(len(judging.done), 'question')} judged, {left} left")

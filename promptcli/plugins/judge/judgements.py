@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from promptcli.data.input_files import LONGEST_LINE
-from promptcli.errors import CheckFailedError, UsageError, counted
+from promptcli.errors import CheckFailedError, UsageError, with_count
 from promptcli.notes import note
 from promptcli.storage.files import write_text
 
@@ -100,7 +100,7 @@ class Judgements:
                 if self.grades.get(pair) != GRADES[written]:
                     self.add(pair, GRADES[written])
         if others:
-            note(f"{path}: {counted(others, 'row')} of no hit of this comparison left out")
+            note(f"{path}: {with_count(others, 'row')} of no hit of this comparison left out")
 
 
 def _rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -102,7 +102,7 @@ def reproduce(
         from promptcli.plugins.papers.report import write_page
 
         count = write_page(output, page)
-        note(f"{page} was made from {errors.counted(count, 'result')}")
+        note(f"{page} was made from {errors.with_count(count, 'result')}")
         return
     choice = options.choice_of(backbone)
     if tables == ["list"]:
@@ -201,5 +201,5 @@ def _list_parts(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[r
         parts.append(f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}")
         parts.append(f"    {'; '.join(needs)}")
         for why, count in row["lacks"].items():
-            parts.append(f"    {errors.counted(count, 'figure')} cannot be measured now: {why}")
+            parts.append(f"    {errors.with_count(count, 'figure')} cannot be measured now: {why}")
     return parts

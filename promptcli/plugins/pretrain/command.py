@@ -11,7 +11,7 @@ import typer
 from promptcli.cli import options
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json, field_option
-from promptcli.notes import typed_command
+from promptcli.notes import current_command
 from promptcli.plugins.pretrain.plan import Plan
 
 #: Settings with their own option; ``--set`` takes the others.
@@ -116,7 +116,7 @@ def pretrain(
         templates=templates,
         resume=resume,
         device=options.RUNTIME.get().device,
-        command=typed_command().replace(" --resume", ""),
+        command=current_command().replace(" --resume", ""),
         **settings,
     )
     note(f"model saved in {made.folder}; try: promptcli eval --backbone {made.folder}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, with_count
 from promptcli.recipe import SLOT, Recipe
 from promptcli.settings import check_bounds, list_of_names
 from promptcli.settings import setting as setting  # for the methods
@@ -134,7 +134,7 @@ class TrainingSettings:
         size = self.batch_size
         if examples < size:
             raise UsageError(
-                f"{counted(examples, 'example')} are fewer than one batch of {size}; set"
+                f"{with_count(examples, 'example')} are fewer than one batch of {size}; set"
                 f" {examples}, or give more data",
                 parameter="batch_size",
             )

@@ -14,7 +14,7 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.errors import UsageError, counted
+from promptcli.errors import UsageError, with_count
 from promptcli.training.methods.distill import DistillSettings
 from promptcli.training.objectives.contrastive import (
     Similarity,
@@ -67,7 +67,7 @@ class Distillation(Objective[DistillSettings]):
         problem = ""
         if number > len(examples.columns):
             problem = (
-                f"does not exist: the examples have {counted(len(examples.columns), 'column')}"
+                f"does not exist: the examples have {with_count(len(examples.columns), 'column')}"
             )
         elif number > 1 and settings.contrastive_weight:
             problem = "is for other texts, and contrastive_weight compares the columns"

@@ -18,7 +18,7 @@ from promptcli.data.preparation import Preparation
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import build_encoder
-from promptcli.notes import stages_shown
+from promptcli.notes import showing_stages
 from promptcli.plugins.analyze import geometry, token_bias
 from promptcli.plugins.analyze import sentence as per_token
 from promptcli.plugins.analyze.geometry import (
@@ -42,7 +42,7 @@ from tests.tiny import SENTENCES
 
 def hearing(steps):
     """Collect the steps of what is done in the block."""
-    return stages_shown(lambda *_: contextlib.nullcontext(steps.append))
+    return showing_stages(lambda *_: contextlib.nullcontext(steps.append))
 
 
 def dot(one, other):

@@ -17,7 +17,7 @@ from promptcli.encoder.encoder import Embeddings
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.models.entries import Entry, Registry
-from promptcli.notes import stages_shown
+from promptcli.notes import showing_stages
 from promptcli.plugins.papers import classifier
 from promptcli.plugins.papers.classifier import (
     DECAYS,
@@ -235,7 +235,7 @@ def test_accuracies_are_the_official_ones(case):
     seed = expected.get("seed", 1111)
     training = dataclasses.replace({"fast": FAST, "full": FULL}[size], seed=seed)
     done = []
-    with stages_shown(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
+    with showing_stages(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
         found = classify(splits, training)
     assert (found.test, found.dev) == (expected["accuracy"], expected["dev"])
     assert sum(done) == pytest.approx(1) and len(done) >= 3
