@@ -210,7 +210,7 @@ def write_without_duplicates(
     store = index.store
     with store.reading():
         names = list(store.types)
-        rows = store.sql.execute("SELECT key, id, part, text FROM rows ORDER BY key").fetchall()
+        rows = list(store.all_rows())
         cells = store.columns([key for key, *_ in rows])
     kept = {str(hit.id) for hit in _choose_hits(groups, keep, names)}
     dropped = {str(hit.id) for group in groups for hit in group} - kept
@@ -335,9 +335,8 @@ class _Rows:
     def of_index(cls, index: SentenceIndex) -> "_Rows":
         """Return the rows of an index."""
         with index.store.reading():
-            query = "SELECT key, id, text FROM rows ORDER BY key"
-            rows = index.store.sql.execute(query).fetchall()
-            keys, ids, texts = zip(*rows, strict=True) if rows else ((), (), ())
+            rows = list(index.store.all_rows())
+            keys, ids, _, texts = zip(*rows, strict=True) if rows else ((), (), (), ())
             return cls(ids, texts, index.store.vectors(keys), index, np.array(keys, np.int64))
 
     @classmethod

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -391,7 +390,7 @@ class SentenceIndex:
             names += [""] * len(rows) if rows.are_numbered else map(str, rows.ids)
             texts += rows.texts
         with self.store.reading():
-            if texts and len(self.store) and (texts[0] is None) == self.has_texts:
+            if len(self.store) and (None in texts) == self.has_texts:
                 raise UsageError(
                     "only one of the index and the new rows has texts; build the index again"
                 )
@@ -404,11 +403,11 @@ class SentenceIndex:
                 )
             if allow_duplicates:
                 return
-            query = "SELECT id, text FROM rows WHERE text IN (SELECT value FROM json_each(?))"
-            same = self.store.sql.execute(query, (json.dumps(texts),)).fetchall()
-        found = {text for name, text in same if str(name) not in known}
+            new = set(texts)
+            others = (text for _, name, _, text in self.store.all_rows() if str(name) not in known)
+            stored = new.intersection(others)
         rows_of_texts = zip(names, texts, strict=True)
-        repeated = [text for name, text in rows_of_texts if text in found and name not in known]
+        repeated = [text for name, text in rows_of_texts if text in stored and name not in known]
         if repeated:
             raise UsageError(
                 f"{len(repeated):,} of {with_count(len(texts), 'text')} are in the index under"

@@ -312,12 +312,17 @@ class Store:
 
     def keys_of(self, ids: Iterable[int | str]) -> dict[str, list[int]]:
         """Return the keys of rows by their ids as text, each id's parts in order."""
-        found: dict[str, list[int]] = {}
-        for name in dict.fromkeys(map(str, ids)):
-            query = "SELECT key FROM rows WHERE CAST(id AS TEXT)=? ORDER BY part"
-            if keys := [key for (key,) in self.sql.execute(query, (name,))]:
-                found[name] = keys
-        return found
+        names = list(dict.fromkeys(map(str, ids)))
+        keys: dict[str, list[int]] = {}
+        for start in range(0, len(names), _ROWS_AT_ONCE):
+            block = names[start : start + _ROWS_AT_ONCE]
+            marks = ", ".join("?" * len(block))
+            query = f"WHERE CAST(id AS TEXT) IN ({marks}) ORDER BY part"
+            for name, key in self.sql.execute(
+                f"SELECT CAST(id AS TEXT), key FROM rows {query}", block
+            ):
+                keys.setdefault(name, []).append(key)
+        return keys
 
     @property
     def places(self) -> int:
@@ -346,6 +351,10 @@ class Store:
     def texts(self, keys: Sequence[int] | Keys) -> list[str]:
         """Return the texts of rows."""
         return [text or "" for _, text in self._select("SELECT key, text FROM rows", keys)]
+
+    def all_rows(self) -> Iterator[tuple[int, int | str, int, str | None]]:
+        """Yield key, id, part and text of all rows, in order; call inside ``reading``."""
+        return self.sql.execute("SELECT key, id, part, text FROM rows ORDER BY key")
 
     def records(self, keys: Sequence[int] | Keys) -> list[tuple[Any, ...]]:
         """Return key, id, part, text and source of rows."""

@@ -414,6 +414,9 @@ def test_texts_and_ids_that_the_index_has_are_refused_before_anything_is_encoded
     assert len(index) == 4
     index.add(tmp_path / "more.txt", allow_duplicates=True)
     assert len(index) == 6
+    names = ["with\0zero", *map(str, range(10, 9000))]
+    index.add(["Snow melts."] * len(names), names)
+    assert index.delete(names) == len(names)
 
 
 def is_killed(change):

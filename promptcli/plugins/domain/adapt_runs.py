@@ -303,9 +303,8 @@ class Trainings:
             seed=self.seed,
             **_SETTINGS.get(backbone, {}),
         )
-        speed = pretrained.figures["tokens_per_second"]
-        assert isinstance(speed, int)
-        return 1 / max(1, speed)
+        speed: Any = pretrained.figures["tokens_per_second"]
+        return 1 / (speed or 1)  # None or 0: too few seconds were measured
 
 
 def plan_steps(

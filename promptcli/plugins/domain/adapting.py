@@ -180,7 +180,7 @@ def adapt(
     names = list_of_names(files)
     registry = loading.open_registry()
     folder = runs.RunFolder(registry.run_folder(f"{name}.adapt"))
-    if resume and not folder.has_begun and name in registry.names():
+    if resume and not force and not folder.has_begun and name in registry.names():
         ended = registry.card(name).provenance.get("adapted")
         if ended is not None:
             note(f"done: model {name!r} is already adapted; force=True starts over")

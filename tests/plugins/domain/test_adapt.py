@@ -195,7 +195,9 @@ def test_a_model_that_is_not_better_is_not_saved(texts, start, quick, run, home)
     assert "promptbert" not in ran.out
 
 
-def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(start, home, tmp_path):
+def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(
+    start, home, tmp_path, monkeypatch
+):
     entry = loading.entry_of(start)
     texts = [" ".join(WORDS)] * 20
     backbone = entry.recipe.backbone
@@ -217,6 +219,9 @@ def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(start, ho
     for name, change in changes.items():
         assert np.allclose(change, (after[name] - before[name]).numpy(), atol=1e-6)
     assert any(np.abs(change).max() > 1e-6 for change in changes.values())
+    finished = SimpleNamespace(figures={"tokens_per_second": None})  # in no measurable time
+    monkeypatch.setattr(pc, "pretrain", lambda *_, **__: finished)
+    assert pretrain(tmp_path / "run", tokens=tokens) == 1
 
 
 def test_pretraining_is_a_row_that_leaves_no_model(texts, start, quick, run, home):
@@ -250,6 +255,8 @@ def test_a_better_model_is_saved_with_its_table(texts, start, quick, found_more,
     again = run("adapt", texts, "--name", "mine", "-m", "start", "--resume")
     assert again.code == 0 and "done" in again.err
     assert f'promptcli search "your question" {texts} -m mine' in again.out
+    forced = run(*"adapt --name mine -m start --resume --force --dry-run --json".split(), texts)
+    assert json.loads(forced.out)["reason"] == "a dry run"
     assert run("adapt", texts, "--name", "mine", "-m", "start").code == 2
 
 
