@@ -38,7 +38,7 @@ from promptcli.retrieval.ranking import (
     reaches,
 )
 from promptcli.retrieval.snapshot import Derived, Snapshot
-from promptcli.retrieval.store import NewRows, Store, creating
+from promptcli.retrieval.store import NewRows, Store, creating, row_name
 
 if TYPE_CHECKING:
     from promptcli.data.vectors import Manifest
@@ -312,6 +312,12 @@ class SentenceIndex:
     def has_texts(self) -> bool:
         """Whether the index has the texts of its rows; true without rows."""
         return not self.store.scalar("SELECT text IS NULL FROM rows LIMIT 1")
+
+    def named_texts(self) -> list[tuple[int | str, Any]]:
+        """Return the displayed id and the text of all rows, in order; None for a missing text."""
+        with self.store.reading():
+            rows = self.store.all_rows()
+            return [(row_name(name, part), text) for _, name, part, text in rows]
 
     def add(
         self,

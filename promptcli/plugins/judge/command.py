@@ -69,7 +69,7 @@ def judge(
     Hits are mixed and shown without names. The same command continues where it stopped, and asks
     nothing twice. The output folder is a retrieval set for `eval --task retrieval:DIR`.
     """
-    from promptcli.plugins.judge.judging import Judging
+    from promptcli.plugins.judge.judging import open_judging
     from promptcli.retrieval.sentence_index import SentenceIndex
     from promptcli.storage.files import check_output
 
@@ -77,7 +77,7 @@ def judge(
     if template is not None:
         check_output(template, force=True, parameter="template")
     usual = () if models else ("words", "meaning", "both")
-    judging = Judging(
+    judging = open_judging(
         queries, SentenceIndex.open(folder), output, named, ways or usual, k=k, seed=seed
     )
     if template is not None:

@@ -21,7 +21,6 @@ from promptcli.models.loading import Model
 from promptcli.notes import note
 from promptcli.plugins.judge.judgements import Judgements, Pair
 from promptcli.retrieval.sentence_index import WAYS, SentenceIndex
-from promptcli.retrieval.store import row_name
 from promptcli.storage.files import write_text
 
 #: Fewest queries that can decide: five agree by chance in 1 of 16 cases.
@@ -50,68 +49,35 @@ class Judging:
     Its folder is a retrieval set in BEIR's form, with the queries whose documents are all judged.
 
     Args:
-        queries: File of the queries.
-        index: Index of the documents.
         folder: Folder of the judgements.
-        models: Models by name; each ranks by meaning.
-        ways: Rankings by the index itself.
+        queries: Queries, with their ids.
+        documents: Texts, with their ids.
+        ranked: Documents of each query, best first, by ranking.
         k: Documents per ranking.
         seed: Seed of the order of documents.
     """
 
     def __init__(
         self,
-        queries: str,
-        index: SentenceIndex,
-        folder: str | Path,
-        models: Mapping[str, Model],
-        ways: Sequence[str],
+        folder: Path,
+        queries: dict[str, str],
+        documents: dict[str, str],
+        ranked: Mapping[str, RankedDocuments],
         *,
-        k: int = 5,
-        seed: int = 0,
+        k: int,
+        seed: int,
     ) -> None:
-        _check_rankings(index, models, ways)
-        self._folder = Path(folder)
-        self.k = k  #: documents of each way
-        self.queries = _read_queries(queries)  #: text -> id
-        self.documents = _read_documents(index)  #: text -> id; the first for equal texts
-        self._folder.mkdir(parents=True, exist_ok=True)
-        #: way -> query -> its documents, best first
-        self._ranked = self._rank_all(index, models, ways)
+        self._folder = folder
+        self.queries = queries
+        self.documents = documents
+        self._ranked = ranked
+        self.k = k
         self.pools: dict[str, list[str]] = {}  #: query -> documents as they are shown
-        for query in self.queries:
-            of_ways = [text for of_way in self._ranked.values() for text in of_way[query]]
-            self.pools[query] = sorted(set(of_ways))
+        for query in queries:
+            pool = {text for by_query in ranked.values() for text in by_query[query]}
+            self.pools[query] = sorted(pool)
             random.Random(f"{seed} {query}").shuffle(self.pools[query])
-        self.judged = Judgements(self._folder / "judgements.jsonl")
-        write_text(self._folder / ".ignore", "*\n")  # keeps it out of searches in a parent folder
-        self._write_texts("corpus.jsonl", self.documents)
-        self._write_texts("queries.jsonl", self.queries)
-        self.write()
-
-    def _rank_all(
-        self, index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]
-    ) -> dict[str, RankedDocuments]:
-        """Return the documents of each query, for each ranking."""
-        found = {}
-        for name, model in models.items():
-            encoder = loading.open_encoder(model, dtype="auto")
-            if index.origin.is_made_by(encoder):
-                found[name] = self._rank(index, "meaning")
-                continue
-            note(f"the texts of the index are encoded by {name}")
-            with index.store.reading():
-                rows = index.store.sql.execute("SELECT text FROM rows ORDER BY key").fetchall()
-            other = SentenceIndex.build([text for (text,) in rows], encoder, lexical=False)
-            found[name] = self._rank(other, "meaning")
-        for way in ways:
-            found[way] = self._rank(index, way)
-        return found
-
-    def _rank(self, index: SentenceIndex, by: Any) -> RankedDocuments:
-        answers = index.search(list(self.queries), self.k, by=by)
-        texts = [list(dict.fromkeys(str(hit.text) for hit in hits)) for hits in answers]
-        return dict(zip(self.queries, texts, strict=True))
+        self.judged = Judgements(folder / "judgements.jsonl")
 
     @property
     def pairs(self) -> list[Pair]:
@@ -184,9 +150,72 @@ class Judging:
         (self._folder / "qrels").mkdir(exist_ok=True)
         write_text(self._folder / "qrels" / "test.tsv", "".join(lines))
 
-    def _write_texts(self, name: str, texts: dict[str, str]) -> None:
-        rows = [json.dumps({"_id": number, "text": text}) for text, number in texts.items()]
-        write_text(self._folder / name, "\n".join(rows) + "\n")
+    def write_texts(self) -> None:
+        """Write the queries and documents."""
+        write_text(self._folder / ".ignore", "*\n")  # keeps it out of searches in a parent folder
+        for name, texts in (("corpus.jsonl", self.documents), ("queries.jsonl", self.queries)):
+            rows = [json.dumps({"_id": number, "text": text}) for text, number in texts.items()]
+            write_text(self._folder / name, "\n".join(rows) + "\n")
+
+
+def open_judging(
+    queries: str,
+    index: SentenceIndex,
+    folder: str | Path,
+    models: Mapping[str, Model],
+    ways: Sequence[str],
+    *,
+    k: int = 5,
+    seed: int = 0,
+) -> Judging:
+    """Rank documents for queries, and begin or continue the judgements of a folder.
+
+    Args:
+        queries: File of the queries.
+        index: Index of the documents.
+        folder: Folder of the judgements.
+        models: Models by name; each ranks by meaning.
+        ways: Rankings by the index itself.
+        k: Documents per ranking.
+        seed: Seed of the order of documents.
+    """
+    _check_rankings(index, models, ways)
+    query_ids = _read_queries(queries)
+    documents = _read_documents(index)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    ranked = _rank_all(list(query_ids), index, models, ways, k)
+    judging = Judging(Path(folder), query_ids, documents, ranked, k=k, seed=seed)
+    judging.write_texts()
+    judging.write()
+    return judging
+
+
+def _rank_all(
+    queries: list[str],
+    index: SentenceIndex,
+    models: Mapping[str, Model],
+    ways: Sequence[str],
+    k: int,
+) -> dict[str, RankedDocuments]:
+    """Return the documents of each query, for each ranking."""
+
+    def rank(searched: SentenceIndex, by: Any) -> RankedDocuments:
+        answers = searched.search(queries, k, by=by)
+        texts = [list(dict.fromkeys(str(hit.text) for hit in hits)) for hits in answers]
+        return dict(zip(queries, texts, strict=True))
+
+    ranked = {}
+    for name, model in models.items():
+        encoder = loading.open_encoder(model, dtype="auto")
+        searched = index
+        if not index.origin.is_made_by(encoder):
+            note(f"the texts of the index are encoded by {name}")
+            texts = [text for _, text in index.named_texts()]
+            searched = SentenceIndex.build(texts, encoder, lexical=False)
+        ranked[name] = rank(searched, "meaning")
+    for way in ways:
+        ranked[way] = rank(index, way)
+    return ranked
 
 
 def _check_rankings(index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]) -> None:
@@ -202,12 +231,10 @@ def _check_rankings(index: SentenceIndex, models: Mapping[str, Model], ways: Seq
 
 
 def _read_documents(index: SentenceIndex) -> dict[str, str]:
-    """Return the distinct texts of an index with their ids."""
+    """Return the distinct texts of an index with their ids; equal texts have the first one's."""
     documents: dict[str, str] = {}
-    with index.store.reading():
-        rows = index.store.sql.execute("SELECT id, part, text FROM rows ORDER BY key")
-        for name, part, text in rows:
-            documents.setdefault(text, _one_line_id(row_name(name, part)))
+    for name, text in index.named_texts():
+        documents.setdefault(text, _one_line_id(name))
     _check_ids("the index", documents)
     return documents
 

@@ -18,7 +18,7 @@ import promptcli as pc
 from promptcli.errors import CheckFailedError
 from promptcli.plugins.judge import command
 from promptcli.plugins.judge.judgements import Judgements
-from promptcli.plugins.judge.judging import Judging, Standing
+from promptcli.plugins.judge.judging import Judging, Standing, open_judging
 from promptcli.retrieval.found_files import find_files
 from promptcli.retrieval.sentence_index import SentenceIndex
 from tests.comparing import refusal
@@ -53,7 +53,7 @@ def folder(here):
 def judging(ways=("words", "meaning"), models=(), **options):
     index = SentenceIndex.open("index")
     named = {model: model for model in models}
-    return Judging("questions.txt", index, "judged", named, ways, **options)
+    return open_judging("questions.txt", index, "judged", named, ways, **options)
 
 
 @contextlib.contextmanager
@@ -326,7 +326,7 @@ def test_what_cannot_be_judged_is_refused(folder, run):
     np.save("v.npy", np.eye(3, 256, dtype=np.float32))
     SentenceIndex.build("v.npy", "mini-static", output="bare")
     with refusal("no texts to judge"):
-        Judging("questions.txt", SentenceIndex.open("bare"), "judged", {}, ("meaning", "both"))
+        open_judging("questions.txt", SentenceIndex.open("bare"), "judged", {}, ("meaning", "both"))
     (folder / "judged").mkdir(exist_ok=True)
     (folder / "judged" / "judgements.jsonl").write_text("[]\n")
     with refusal("line 1 is damaged", CheckFailedError):
@@ -335,7 +335,7 @@ def test_what_cannot_be_judged_is_refused(folder, run):
 
 def test_ids_of_questions_and_odd_ones_are_kept(folder):
     (folder / "q.csv").write_text('id,text\n"a\tb",Who repairs nets?\nz,"zebra, quagga"\n')
-    kept = Judging("q.csv", SentenceIndex.open("index"), "judged", {}, ("words", "meaning"))
+    kept = open_judging("q.csv", SentenceIndex.open("index"), "judged", {}, ("words", "meaning"))
     grade_all(kept, lambda query, text: 2)
     rows = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()[1:]
     assert {row.split("\t")[0] for row in rows} == {"a b", "z"}
@@ -350,7 +350,7 @@ def test_ids_that_differ_in_quotes_and_spaces_stay_apart(folder):
     for name in ("texts.jsonl", "q.jsonl"):
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     index = SentenceIndex.build("texts.jsonl", "mini-static", output="index", force=True)
-    kept = Judging("q.jsonl", index, "judged", {}, ("words", "meaning"))
+    kept = open_judging("q.jsonl", index, "judged", {}, ("words", "meaning"))
     assert [*kept.documents.values()] == [*kept.queries.values()] == ids
     grade_all(kept, in_common)
     lines = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()[1:]
@@ -361,4 +361,4 @@ def test_ids_that_differ_in_quotes_and_spaces_stay_apart(folder):
     (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     index = SentenceIndex.build("texts.jsonl", "mini-static", output="index", force=True)
     with refusal("the index gives several texts one id"):
-        Judging("q.jsonl", index, "judged", {}, ("words", "meaning"))
+        open_judging("q.jsonl", index, "judged", {}, ("words", "meaning"))
