@@ -33,8 +33,8 @@ from promptcli.retrieval.words import stemmer_of, words, words_of_each
 
 #: Version of the rules that split texts into words and reduce words to stems.
 WORD_RULE = 5
-#: Gain of a row with a query's exact word, beyond its stem, as a
-#: share of the word's ``idf``; and for the whole query, if it has signs: C++.
+#: Bonus for an exact word match, as a share of its idf; also granted if the whole query occurs
+#: literally and contains signs, such as C++.
 WRITTEN = 0.1
 #: BM25's saturation of repeated words (k1), and its penalty on long texts (b).
 K1, B = 1.5, 0.75

@@ -63,10 +63,10 @@ class Condition:
     def _refusal(self, reason: str) -> UsageError:
         return UsageError(f"{self._text[:80]!r}: {reason}", parameter="where")
 
-    def keys(self, store: Store, go_on: Callable[[], None] = lambda: None) -> Keys:
+    def keys(self, store: Store, check_cancelled: Callable[[], None] = lambda: None) -> Keys:
         """Return the keys of the rows that fulfil the condition, ascending.
 
-        ``go_on`` is called at intervals and may raise.
+        ``check_cancelled`` is called at intervals and may raise.
         """
         columns = _columns(store)
         self._check_types({name: kind for name, (kind, _) in columns.items()})
@@ -81,7 +81,7 @@ class Condition:
 
         def progress() -> int:
             try:
-                go_on()
+                check_cancelled()
             except BaseException as error:
                 stopped.append(error)
             return bool(stopped) or time.monotonic() > end

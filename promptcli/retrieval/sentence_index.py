@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from promptcli.retrieval.pairs import DuplicateGroup, Leaks
     from promptcli.retrieval.sync import SyncResult
 
-WAYS = ("both", "meaning", "words")
+RANKINGS = ("both", "meaning", "words")
 
-Go = Callable[[], None]
+CancelCheck = Callable[[], None]
 SentenceInput = Sequence[str] | str | Path | BinaryIO
 
 
@@ -434,10 +434,11 @@ class SentenceIndex:
         skip_bad: bool,
         adding: bool = False,
     ) -> list[NewRows]:
-        """Return the rows that ``add`` would create, not yet encoded; those of vectors have theirs.
+        """Return the rows that ``add`` would create, not yet encoded; rows of a vector file keep
+        their vectors.
 
-        Files are read as the index's were, except for what is given. Unless ``adding``, they may
-        have any ids. The other arguments are those of ``add``.
+        Files are read like those of the index; arguments that are given take precedence. Unless
+        ``adding``, they may have any ids. The other arguments are those of ``add``.
         """
         before = self.reading
         reading = dataclasses.replace(
@@ -446,7 +447,11 @@ class SentenceIndex:
         if are_vectors(sentences):
             path = Path(str(sentences))
             vectors, manifest, _ = open_vectors(path)
-            self._check_made_by(path, manifest)
+            if manifest is None:
+                raise UsageError(
+                    f"{path} has no manifest, so its encoder is unknown; embed it again"
+                )
+            Origin.of_vectors(manifest).check_same(self.origin, str(path))
             blocks = list(vectors)
             if reading.split:
                 check_whole(name for block in blocks for name in block.ids)
@@ -457,12 +462,6 @@ class SentenceIndex:
         )
         with open_sentences(sentences, ids, columns, reading, fields, skip_bad) as file:
             return list(prepare_rows(documents, file.blocks(documents), split=before.split))
-
-    def _check_made_by(self, path: Path, manifest: "Manifest | None") -> None:
-        """Refuse vectors of another encoder."""
-        if manifest is None:
-            raise UsageError(f"{path} has no manifest, so its encoder is unknown; embed it again")
-        Origin.of_vectors(manifest).check_same(self.origin, str(path))
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids, and return their number.
@@ -566,15 +565,15 @@ class SentenceIndex:
         return found[0] if isinstance(query, str) else found
 
     def way(self, by: str | None = None) -> Way:
-        """Return the way of ranking; refuse words if the index has none."""
+        """Return the ranking to use; refuse words if the index has none."""
         if by == "meaning":
             return "meaning"
         with self.store.reading():
             lexical = self.store.settings.lexical and self.has_texts
         if by is None:
             return "both" if lexical else "meaning"
-        if by not in WAYS:
-            raise unknown("by", by, WAYS)
+        if by not in RANKINGS:
+            raise unknown("by", by, RANKINGS)
         if not lexical:
             raise UsageError(
                 "the index has no words: `promptcli index compact DIR --lexical` counts them",
@@ -597,7 +596,7 @@ class SentenceIndex:
         by: Way | None = None,
         min_score: float | None = None,
         explain: bool = False,
-        go_on: Go = lambda: None,
+        check_cancelled: CancelCheck = lambda: None,
     ) -> Iterator[list[Hit]]:
         """Yield the k best rows for each of q queries, see ``search``; none for a blank query.
 
@@ -609,7 +608,7 @@ class SentenceIndex:
             by: See ``search``.
             min_score: See ``search``.
             explain: See ``search``.
-            go_on: Called at intervals, and may raise to end the work.
+            check_cancelled: Called at intervals, and may raise to end the work.
         """
         if not isinstance(k, Integral) or k < 1:
             raise UsageError(f"must be a whole number from 1, got {k!r}", parameter="k")
@@ -622,20 +621,20 @@ class SentenceIndex:
                 return
             before = self.snapshot()
             if condition is not None:  # refused before anything is encoded
-                allowed = condition.keys(self.store, go_on)
+                allowed = condition.keys(self.store, check_cancelled)
         units = None
         if way != "words" and vectors is not None:
             units = unit_rows(vectors)
         elif way != "words":  # outside of a transaction, which would keep others from writing
             queries = self._encoder_of(before.origin).in_role("query")
             units = queries.encode(texts, normalize_embeddings=True)
-        go_on()
+        check_cancelled()
         with self.store.reading():
             snapshot = self.snapshot()
             if units is not None and snapshot.origin.fingerprint != before.origin.fingerprint:
                 raise PromptcliError("another process gave the index another model; search again")
             if condition is not None and snapshot is not before:
-                allowed = condition.keys(self.store, go_on)
+                allowed = condition.keys(self.store, check_cancelled)
             split = self.store.settings.reading["split"]
             rank = snapshot.rank_best_parts if split else snapshot.rank
             rankings = rank(texts, units, k, way, allowed)
@@ -646,7 +645,7 @@ class SentenceIndex:
                     hits = [hit for hit in hits if reaches(hit.score, min_score)]
                 answers.append(self._explained(text, hits, way) if explain else hits)
         for hits in answers:
-            go_on()
+            check_cancelled()
             yield hits
 
     def _explained(self, query: str, hits: list[Hit], way: Way) -> list[Hit]:

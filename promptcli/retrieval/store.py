@@ -55,7 +55,7 @@ class NewRows:
     types: Mapping[str, str] = field(default_factory=dict)  #: number, truth, date or text
     vectors: Floats | None = None
     are_numbered: bool = False  #: whether the ids are row numbers, which continue in an index
-    read: int = 0  #: rows read for them, with the blank ones before them
+    read: int = 0  #: input rows consumed for this block, blank ones included
 
     def __post_init__(self) -> None:
         self.parts = self.parts or [0] * len(self.ids)
@@ -489,7 +489,7 @@ def creating(folder: Path | None = None, *, force: bool = False) -> Iterator[Sto
 @contextlib.contextmanager
 def _fill(store: Store) -> Iterator[None]:
     with _translate_errors(store.path):
-        if store.path is not None:  # deletes an unfinished file
+        if store.path is not None:  # no journal is needed: a failed build deletes the whole file
             store.sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
         store.sql.executescript(f"BEGIN; {_SCHEMA}")
         store.file = VectorFile.new(store.folder, "float32")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _SETTLED_NS = 2_000_000_000
 
 
-class MostRowsError(UsageError):
+class TooManyRemovalsError(UsageError):
     """More than half of an index would be removed, and the user has not agreed."""
 
     def __init__(self, question: str) -> None:
@@ -125,7 +125,7 @@ def sync(
 
     Raises:
         NotFoundError: No such file.
-        MostRowsError: More than half of the index would be removed.
+        TooManyRemovalsError: More than half of the index would be removed.
         PromptcliError: A file that is being written to, or an index that changes while it runs.
         UsageError: The index was not made by ``sync``.
     """
@@ -383,7 +383,7 @@ class _Changes:
         rows = len(self.index)
         if 2 * removed.total() > rows and not self._read_all:
             file, count = removed.most_common(1)[0]
-            raise MostRowsError(
+            raise TooManyRemovalsError(
                 f"{removed.total():,} of {with_count(rows, 'row')} of {folder} would be removed,"
                 f" {count:,} of them from {file}"
             )

@@ -120,7 +120,7 @@ def test_a_slow_condition_ends_in_time_and_a_client_that_has_left(monkeypatch, i
 
     monkeypatch.setattr(conditions, "_STEPS", 1)
     with pytest.raises(ConnectionError):
-        list(index.answer(["cat"], where="year > 2000", go_on=gone))
+        list(index.answer(["cat"], where="year > 2000", check_cancelled=gone))
 
 
 def test_numbers_as_ids_are_numbers():

@@ -8,7 +8,7 @@ import pytest
 import promptcli as pc
 from promptcli.retrieval import sync as syncing
 from promptcli.retrieval.file_search import search
-from promptcli.retrieval.sync import MostRowsError, sync
+from promptcli.retrieval.sync import TooManyRemovalsError, sync
 from tests.comparing import refusal
 
 NOTE = (
@@ -134,7 +134,7 @@ def test_most_rows_go_only_if_that_is_agreed(folder):
     synced("notes")
     (folder / "notes/house.md").unlink()
     (folder / "notes/lines.txt").write_text("One line.\n")
-    with pytest.raises(MostRowsError, match="would be removed"):
+    with pytest.raises(TooManyRemovalsError, match="would be removed"):
         synced()
     assert len(pc.SentenceIndex.open("i")) == 4
     dry = synced(dry_run=True)

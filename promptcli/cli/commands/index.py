@@ -1,8 +1,9 @@
 """The commands of ``promptcli index``."""
 
+import functools
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -272,30 +273,33 @@ def sync(
 
     Only new and changed texts are encoded; with another model, all of them.
     """
-    from promptcli.retrieval.sync import MostRowsError
+    from promptcli.retrieval.sync import TooManyRemovalsError
     from promptcli.retrieval.sync import sync as sync_index
 
-    options: dict[str, Any] = {
-        "model": choice,
-        "rows": rows,
-        "text_field": text_field,
-        "id_field": id_field,
-        "split": split,
-        "lexical": lexical,
-        "ignore": not no_ignore,
-        "exclude": exclude or (),
-        "csv": csv_options(csv),
-        "skip_bad": skip_bad,
-        "verbose": verbose,
-    }
+    update = functools.partial(
+        sync_index,
+        folder,
+        files or None,
+        model=choice,
+        rows=rows,
+        text_field=text_field,
+        id_field=id_field,
+        split=split,
+        lexical=lexical,
+        ignore=not no_ignore,
+        exclude=exclude or (),
+        csv=csv_options(csv),
+        skip_bad=skip_bad,
+        verbose=verbose,
+    )
     try:
-        result = sync_index(folder, files or None, yes=yes, dry_run=dry_run, **options)
-    except MostRowsError as error:
+        result = update(yes=yes, dry_run=dry_run)
+    except TooManyRemovalsError as error:
         if not console.agrees(f"{error.question}. Remove them"):
             raise UsageError(
                 f"{error.question}; --yes removes them, --dry-run shows them"
             ) from None
-        result = sync_index(folder, files or None, yes=True, **options)
+        result = update(yes=True)
     if dry_run:
         _show_changes(result, as_json=json)
     elif json:

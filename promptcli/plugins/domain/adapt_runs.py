@@ -35,15 +35,15 @@ class Attempt:
     epochs: float = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     #: whether it learns from pairs, with the start as teacher and judge; else from sentences
-    is_taught: bool = False
+    learns_from_pairs: bool = False
     is_pretrained: bool = False  #: whether masked language modelling on the texts comes first
     #: whether it begins at the frozen pre-trained backbone instead of the start
-    is_frozen: bool = False
+    starts_from_base: bool = False
     puts_in_prompt: bool = False  #: whether the start's prompt is put around its sentences
 
     def examples(self, split: CollectionSplit) -> Sequence[Any]:
         """Return the training examples: pairs of texts, or sentences."""
-        return split.pairs if self.is_taught else split.sentences
+        return split.pairs if self.learns_from_pairs else split.sentences
 
     def batch_size(self, split: CollectionSplit) -> int:
         """Return the batch size; even a small collection fills at least two batches."""
@@ -62,7 +62,7 @@ _BY_PAIRS = Attempt(
         "max_length": 96,
         "contrastive_weight": 0.2,
     },
-    is_taught=True,
+    learns_from_pairs=True,
 )
 #: By the name in the table. The papers' methods keep their own settings, except the number of
 #: steps.
@@ -73,7 +73,7 @@ ATTEMPTS = {
     ),
     "promptbert": Attempt("promptbert", "the sentences alone", puts_in_prompt=True),
     "simcse": Attempt("simcse", "the sentences alone"),
-    "dcpcse": Attempt("dcpcse", "the sentences alone", is_frozen=True),
+    "dcpcse": Attempt("dcpcse", "the sentences alone", starts_from_base=True),
 }
 #: Planned share of the given time: a machine also has other work.
 _PLANNED = 0.8
@@ -250,9 +250,9 @@ class Trainings:
     ) -> dict[str, Any]:
         """Return the arguments of ``train`` for an attempt."""
         begins = {"start": start}
-        if attempt.is_frozen:
+        if attempt.starts_from_base:
             begins = {"backbone": self.start.recipe.backbone}
-        if attempt.is_taught:
+        if attempt.learns_from_pairs:
             begins |= {"teacher": self.start.name, "mine": self.start.name}
         return {
             **begins,
@@ -333,7 +333,7 @@ def plan_steps(
         attempt = ATTEMPTS[name]
         count = len(attempt.examples(split))
         wanted[name] = int(attempt.epochs * count / attempt.batch_size(split))
-        both_texts = 2 * count if attempt.is_taught else 0  # which the start encodes
+        both_texts = 2 * count if attempt.learns_from_pairs else 0  # which the start encodes
         fixed[name] = passage_seconds * (scored + both_texts)
         if attempt.is_pretrained:
             # some passes over the texts, or what its time holds

@@ -51,7 +51,7 @@ class ComparedAttempt:
         """Return the verdict; ``margin``: points that the row may lose on other texts."""
         own, *elsewhere = self.changes
         attempt = ATTEMPTS[self.name]
-        starts_elsewhere = attempt.is_frozen or attempt.is_pretrained
+        starts_elsewhere = attempt.starts_from_base or attempt.is_pretrained
         if self.trained.facts["best_step"] == 0 and not starts_elsewhere:
             return NOTHING_LEARNED
         if not own.beyond_chance:

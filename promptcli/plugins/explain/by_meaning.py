@@ -112,8 +112,8 @@ def _shares(encoder: TorchEncoder, hit: Hit, asked: Floats) -> Explanation | Non
     if table is None:
         return None
     read = _Words(encoder, hit.text or "")
-    counted = encoder.pooling.weights.averaged or slice(None)
-    vectors = table[read.ids[counted]].float()
+    averaged_tokens = encoder.pooling.weights.averaged or slice(None)
+    vectors = table[read.ids[averaged_tokens]].float()
     for transform in encoder.transforms:
         if transform.spec != "normalize":  # normalize only scales the sum
             for _, step in transform.stages:
@@ -124,7 +124,7 @@ def _shares(encoder: TorchEncoder, hit: Hit, asked: Floats) -> Explanation | Non
     length = float(np.linalg.norm(whole))
     if not length or whole @ answer < (1 - _EXACT) * length:
         return None
-    sums = np.bincount(read.owners[counted], parts @ asked / length, len(read.names))
+    sums = np.bincount(read.owners[averaged_tokens], parts @ asked / length, len(read.names))
     shares = highest_first(dict(zip(read.names, sums.tolist(), strict=True)))
     marked = [word for word in strong(shares) if word != _AROUND]
     if max(sum(shares.values()), *shares.values()) < _SAYS:

@@ -20,7 +20,7 @@ from promptcli.models import loading
 from promptcli.models.loading import Model
 from promptcli.notes import note
 from promptcli.plugins.judge.judgements import Judgements, Pair
-from promptcli.retrieval.sentence_index import WAYS, SentenceIndex
+from promptcli.retrieval.sentence_index import RANKINGS, SentenceIndex
 from promptcli.storage.files import write_text
 
 #: Fewest queries that can decide: five agree by chance in 1 of 16 cases.
@@ -43,41 +43,20 @@ class Standing:
     more: int | None = None
 
 
+@dataclass(frozen=True)
 class Judging:
     """Queries, the documents that several rankings found, and grades of these pairs.
 
     Its folder is a retrieval set in BEIR's form, with the queries whose documents are all judged.
-
-    Args:
-        folder: Folder of the judgements.
-        queries: Queries, with their ids.
-        documents: Texts, with their ids.
-        ranked: Documents of each query, best first, by ranking.
-        k: Documents per ranking.
-        seed: Seed of the order of documents.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        queries: dict[str, str],
-        documents: dict[str, str],
-        ranked: Mapping[str, RankedDocuments],
-        *,
-        k: int,
-        seed: int,
-    ) -> None:
-        self._folder = folder
-        self.queries = queries
-        self.documents = documents
-        self._ranked = ranked
-        self.k = k
-        self.pools: dict[str, list[str]] = {}  #: query -> documents as they are shown
-        for query in queries:
-            pool = {text for by_query in ranked.values() for text in by_query[query]}
-            self.pools[query] = sorted(pool)
-            random.Random(f"{seed} {query}").shuffle(self.pools[query])
-        self.judged = Judgements(folder / "judgements.jsonl")
+    folder: Path
+    queries: dict[str, str]  #: text -> id
+    documents: dict[str, str]  #: text -> id
+    ranked: Mapping[str, RankedDocuments]  #: by ranking
+    pools: Mapping[str, Sequence[str]]  #: query -> documents as they are shown
+    judged: Judgements
+    k: int  #: documents per ranking
 
     @property
     def pairs(self) -> list[Pair]:
@@ -100,7 +79,7 @@ class Judging:
         done = self.done
         if not done:
             return []
-        values = {way: 100 * self._ndcg(way, done) for way in self._ranked}
+        values = {way: 100 * self._ndcg(way, done) for way in self.ranked}
         best, *others = sorted(values, key=lambda way: -values[way].mean())
         standings = [Standing(best, float(values[best].mean()), mean_interval(values[best]))]
         for way in others:
@@ -126,7 +105,7 @@ class Judging:
             places = {text: place for place, text in enumerate(graded)}
             grades = {places[text]: float(grade) for text, grade in graded.items() if grade}
             if grades:
-                documents = self._ranked[way][query]
+                documents = self.ranked[way][query]
                 ranked = np.full((1, self.k), -1)
                 ranked[0, : len(documents)] = [places[text] for text in documents]
                 values[number] = statistics.ndcg(ranked, [grades], self.k)[0]
@@ -147,21 +126,21 @@ class Judging:
         for query in self.done:
             for text, grade in self._graded(query).items():
                 lines.append(f"{self.queries[query]}\t{self.documents[text]}\t{grade}\n")
-        (self._folder / "qrels").mkdir(exist_ok=True)
-        write_text(self._folder / "qrels" / "test.tsv", "".join(lines))
+        (self.folder / "qrels").mkdir(exist_ok=True)
+        write_text(self.folder / "qrels" / "test.tsv", "".join(lines))
 
     def write_texts(self) -> None:
         """Write the queries and documents."""
-        write_text(self._folder / ".ignore", "*\n")  # keeps it out of searches in a parent folder
+        write_text(self.folder / ".ignore", "*\n")  # keeps it out of searches in a parent folder
         for name, texts in (("corpus.jsonl", self.documents), ("queries.jsonl", self.queries)):
             rows = [json.dumps({"_id": number, "text": text}) for text, number in texts.items()]
-            write_text(self._folder / name, "\n".join(rows) + "\n")
+            write_text(self.folder / name, "\n".join(rows) + "\n")
 
 
 def open_judging(
     queries: str,
     index: SentenceIndex,
-    folder: str | Path,
+    folder: Path,
     models: Mapping[str, Model],
     ways: Sequence[str],
     *,
@@ -182,9 +161,14 @@ def open_judging(
     _check_rankings(index, models, ways)
     query_ids = _read_queries(queries)
     documents = _read_documents(index)
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     ranked = _rank_all(list(query_ids), index, models, ways, k)
-    judging = Judging(Path(folder), query_ids, documents, ranked, k=k, seed=seed)
+    pools = {}
+    for query in query_ids:
+        pools[query] = sorted({text for ranking in ranked.values() for text in ranking[query]})
+        random.Random(f"{seed} {query}").shuffle(pools[query])
+    judged = Judgements(folder / "judgements.jsonl")
+    judging = Judging(folder, query_ids, documents, ranked, pools, judged, k)
     judging.write_texts()
     judging.write()
     return judging
@@ -222,8 +206,8 @@ def _check_rankings(index: SentenceIndex, models: Mapping[str, Model], ways: Seq
     if not index.has_texts:
         raise UsageError("the index has no texts to judge; build it from texts")
     for way in ways:
-        if way not in WAYS:
-            raise unknown("way", way, WAYS)
+        if way not in RANKINGS:
+            raise unknown("way", way, RANKINGS)
         index.way(way)
     names = [*models, *ways]
     if len({*names}) < max(2, len(names)):

@@ -122,9 +122,11 @@ class Tools:
     ) -> list[FoundRow]:
         """Find the rows of an index that answer a query by meaning and by words, best first."""
 
-        def search(go_on: Callable[[], None]) -> list[FoundRow]:
+        def search(check_cancelled: Callable[[], None]) -> list[FoundRow]:
             texts = _check_texts(query)
-            [hits] = self._index(index).answer(texts, k, where=where, by=by, go_on=go_on)
+            [hits] = self._index(index).answer(
+                texts, k, where=where, by=by, check_cancelled=check_cancelled
+            )
             fields = FoundRow.__annotations__
             return [FoundRow(**{name: getattr(hit, name) for name in fields}) for hit in hits]
 
@@ -133,7 +135,7 @@ class Tools:
     async def similar(self, a: Text, b: Text) -> PairSimilarity:
         """Return how similar two sentences are in meaning: their cosine, -1 to 1."""
 
-        def compare(go_on: Callable[[], None]) -> PairSimilarity:
+        def compare(check_cancelled: Callable[[], None]) -> PairSimilarity:
             left, right = unit(self._encoder.encode(_check_texts(a, b)))
             return PairSimilarity(float(np.clip(left @ right, -1, 1)))
 
@@ -142,7 +144,7 @@ class Tools:
     async def indexes(self) -> list[ServedIndex]:
         """List the indexes, with their columns for conditions."""
 
-        def describe(go_on: Callable[[], None]) -> list[ServedIndex]:
+        def describe(check_cancelled: Callable[[], None]) -> list[ServedIndex]:
             infos = {name: index.info() for name, index in self._indexes.items()}
             return [
                 ServedIndex(name, info.rows, list(info.columns), info.lexical)
@@ -160,13 +162,15 @@ class Tools:
         """
         abandoned = threading.Event()
 
-        def go_on() -> None:
+        def check_cancelled() -> None:
             if abandoned.is_set():
                 raise _Cancelled
 
         context = contextvars.copy_context()
         try:
-            return await asyncio.wrap_future(self._thread.submit(context.run, work, go_on))
+            return await asyncio.wrap_future(
+                self._thread.submit(context.run, work, check_cancelled)
+            )
         except (PromptcliError, OSError) as error:
             raise ToolError(errors.one_line(error)) from None
         finally:

@@ -38,14 +38,15 @@ from promptcli.retrieval.sentence_index import SentenceIndex
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
 #: Queries ranked at a time: requests take turns, and end when their clients have gone.
-_QUERIES = 64
-#: Bytes of an answer sent to the connection at a time; the part that the client has not
-#: taken stays here.
-_PIECE = 1 << 16
-#: Most characters of a number of a vector in JSON, and in base64, and those around a vector.
-_FLOAT = 22
-_BASE64 = 16 / 3
-_ROW = 60
+_QUERIES_AT_ONCE = 64
+#: Bytes of an answer that are sent at a time; the rest waits until the client has taken them.
+_SEND_BYTES = 1 << 16
+#: Most characters of a number of a vector in JSON.
+_JSON_FLOAT_CHARS = 22
+#: Characters of a number of a vector in base64.
+_BASE64_FLOAT_CHARS = 16 / 3
+#: Most characters around a vector.
+_ROW_OVERHEAD_CHARS = 60
 #: Most hits of a query.
 _MOST_HITS = 1000
 #: On every answer.
@@ -110,7 +111,10 @@ async def embeddings(service: Service, request: Request) -> Response:
     texts = service.texts(body.input, "input")
     width = _width(encoder, body.dimensions)
     in_base64 = body.encoding_format == "base64"
-    size = round(len(texts) * (width * (_BASE64 if in_base64 else _FLOAT) + _ROW))
+    size = round(
+        len(texts)
+        * (width * (_BASE64_FLOAT_CHARS if in_base64 else _JSON_FLOAT_CHARS) + _ROW_OVERHEAD_CHARS)
+    )
     service.check_answer_size(size, "input", "give fewer texts, or the encoding_format base64")
     service.hold(request, size)
     if body.input_type is not None:
@@ -184,7 +188,7 @@ async def search(service: Service, request: Request) -> Response:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
     index = service.index(body.index)
 
-    def find_encoder(go_on: Callable[[], None]) -> tuple[Encoder, bool]:
+    def find_encoder(check_cancelled: Callable[[], None]) -> tuple[Encoder, bool]:
         return index.query_encoder, index.way(body.by) != "words"
 
     # on the thread of searches: another search may hold the lock of the index
@@ -192,8 +196,8 @@ async def search(service: Service, request: Request) -> Response:
     encoded = await service.encode(request, encoder, queries) if is_by_meaning else None
     results = list[msgspec.Raw]()
     size = 0
-    for start in range(0, len(queries), _QUERIES):
-        rows = slice(start, start + _QUERIES)
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        rows = slice(start, start + _QUERIES_AT_ONCE)
         rank = functools.partial(
             _rank_queries,
             index,
@@ -217,7 +221,7 @@ def _rank_queries(
     queries: Sequence[str],
     vectors: NDArray[np.float32] | None,
     room: int,
-    go_on: Callable[[], None],
+    check_cancelled: Callable[[], None],
 ) -> list[bytes]:
     """Return the hits of queries as JSON; stop once they have more than ``room`` bytes."""
     answers = index.answer(
@@ -227,7 +231,7 @@ def _rank_queries(
         where=body.where,
         by=body.by,
         min_score=body.min_score,
-        go_on=go_on,
+        check_cancelled=check_cancelled,
     )
     results = list[bytes]()
     for query, nearest in zip(queries, answers, strict=True):
@@ -381,9 +385,11 @@ class _Guard:
             body = message.get("body", b"")
             start = 0
             # each piece is sent once the client has taken most of the last
-            while len(body) - start > _PIECE:
-                await send({**message, "body": body[start : start + _PIECE], "more_body": True})
-                start += _PIECE
+            while len(body) - start > _SEND_BYTES:
+                await send(
+                    {**message, "body": body[start : start + _SEND_BYTES], "more_body": True}
+                )
+                start += _SEND_BYTES
             await send({**message, "body": body[start:]} if start else message)
 
         service.in_work += 1

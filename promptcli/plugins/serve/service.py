@@ -39,9 +39,9 @@ _BODY_SECONDS = 60.0
 _MOST_HELD_BYTES = 512 << 20
 #: Characters of a library's message quoted in an answer.
 _MESSAGE = 200
-#: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_MOST_COUNTED`` at most, because
-#: models cut longer ones.
-ROUND = 1 << 17
+#: Budget of a round in characters. A text costs min(its length, ``_MOST_COUNTED``) +
+#: ``_PER_TEXT``, because models cut longer texts.
+CHARACTERS_PER_ROUND = 1 << 17
 _PER_TEXT = 16
 _MOST_COUNTED = 4096
 
@@ -132,7 +132,7 @@ class Batcher:
         Cancelled requests are removed.
         """
         turns: _Turns = defaultdict(lambda: ([], []))
-        room = ROUND
+        room = CHARACTERS_PER_ROUND
         while room > 0 and not self._queue.empty():
             job = self._queue.get_nowait()
             if job.result.done():
@@ -324,14 +324,14 @@ class Service:
         """
         abandoned = threading.Event()
 
-        def go_on() -> None:
+        def check_cancelled() -> None:
             if abandoned.is_set():
                 raise ClientDisconnect
 
         try:
             loop = asyncio.get_running_loop()
             return await _while_connected(
-                request, loop.run_in_executor(self._thread, function, go_on)
+                request, loop.run_in_executor(self._thread, function, check_cancelled)
             )
         finally:
             abandoned.set()

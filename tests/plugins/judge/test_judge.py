@@ -10,6 +10,7 @@ import select
 import signal
 import termios
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def folder(here):
 def judging(ways=("words", "meaning"), models=(), **options):
     index = SentenceIndex.open("index")
     named = {model: model for model in models}
-    return open_judging("questions.txt", index, "judged", named, ways, **options)
+    return open_judging("questions.txt", index, Path("judged"), named, ways, **options)
 
 
 @contextlib.contextmanager
@@ -185,10 +186,10 @@ def test_another_model_ranks_as_its_own_index_and_only_new_hits_are_asked(folder
     assert len(lines) == 1 + len(more.judged.grades) > 1 + len(judging(k=1).pairs)
     judging(("words", "meaning"), ["mini-multi", "mini-static"], k=3)
     own = SentenceIndex.build(TEXTS, "mini-multi")
-    for query, found in more._ranked["mini-multi"].items():
+    for query, found in more.ranked["mini-multi"].items():
         hits = own.search(query, 3, by="meaning")
         assert found == list(dict.fromkeys(hit.text for hit in hits))
-    assert more._ranked["mini-static"] == more._ranked["meaning"]
+    assert more.ranked["mini-static"] == more.ranked["meaning"]
 
 
 def test_hits_are_shuffled_by_the_seed(folder):
@@ -326,7 +327,9 @@ def test_what_cannot_be_judged_is_refused(folder, run):
     np.save("v.npy", np.eye(3, 256, dtype=np.float32))
     SentenceIndex.build("v.npy", "mini-static", output="bare")
     with refusal("no texts to judge"):
-        open_judging("questions.txt", SentenceIndex.open("bare"), "judged", {}, ("meaning", "both"))
+        open_judging(
+            "questions.txt", SentenceIndex.open("bare"), Path("judged"), {}, ("meaning", "both")
+        )
     (folder / "judged").mkdir(exist_ok=True)
     (folder / "judged" / "judgements.jsonl").write_text("[]\n")
     with refusal("line 1 is damaged", CheckFailedError):
@@ -335,12 +338,14 @@ def test_what_cannot_be_judged_is_refused(folder, run):
 
 def test_ids_of_questions_and_odd_ones_are_kept(folder):
     (folder / "q.csv").write_text('id,text\n"a\tb",Who repairs nets?\nz,"zebra, quagga"\n')
-    kept = open_judging("q.csv", SentenceIndex.open("index"), "judged", {}, ("words", "meaning"))
+    kept = open_judging(
+        "q.csv", SentenceIndex.open("index"), Path("judged"), {}, ("words", "meaning")
+    )
     grade_all(kept, lambda query, text: 2)
     rows = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()[1:]
     assert {row.split("\t")[0] for row in rows} == {"a b", "z"}
     assert all(len(row.split("\t")) == 3 for row in rows)
-    assert kept._ranked["words"]["zebra, quagga"] == []
+    assert kept.ranked["words"]["zebra, quagga"] == []
     assert pc.evaluate("mini-static", ["retrieval:judged"])[0].queries == 2
 
 
@@ -350,7 +355,7 @@ def test_ids_that_differ_in_quotes_and_spaces_stay_apart(folder):
     for name in ("texts.jsonl", "q.jsonl"):
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     index = SentenceIndex.build("texts.jsonl", "mini-static", output="index", force=True)
-    kept = open_judging("q.jsonl", index, "judged", {}, ("words", "meaning"))
+    kept = open_judging("q.jsonl", index, Path("judged"), {}, ("words", "meaning"))
     assert [*kept.documents.values()] == [*kept.queries.values()] == ids
     grade_all(kept, in_common)
     lines = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()[1:]
@@ -361,4 +366,4 @@ def test_ids_that_differ_in_quotes_and_spaces_stay_apart(folder):
     (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     index = SentenceIndex.build("texts.jsonl", "mini-static", output="index", force=True)
     with refusal("the index gives several texts one id"):
-        open_judging("q.jsonl", index, "judged", {}, ("words", "meaning"))
+        open_judging("q.jsonl", index, Path("judged"), {}, ("words", "meaning"))

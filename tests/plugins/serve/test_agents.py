@@ -213,16 +213,16 @@ def held(encoder, monkeypatch):
     held.began, held.ended = threading.Event(), threading.Event()
     plain = held.answer
 
-    def answer(texts, k, *, where, go_on, **options):
+    def answer(texts, k, *, where, check_cancelled, **options):
         if where is not None:
             held.began.set()
             try:
                 while True:
-                    go_on()
+                    check_cancelled()
                     time.sleep(0.001)
             finally:
                 held.ended.set()
-        return plain(texts, k, go_on=go_on, **options)
+        return plain(texts, k, check_cancelled=check_cancelled, **options)
 
     monkeypatch.setattr(held, "answer", answer)
     return held

@@ -645,7 +645,7 @@ def posted(client, texts):
     room=st.integers(1, 400),
 )
 def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, room, monkeypatch):
-    monkeypatch.setattr(serving, "ROUND", room)
+    monkeypatch.setattr(serving, "CHARACTERS_PER_ROUND", room)
     service = Service({"tiny": encoder})
 
     async def ask():
@@ -661,7 +661,7 @@ def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, roo
 
 
 def test_a_long_request_does_not_keep_a_short_one_waiting(served, encoder, monkeypatch):
-    monkeypatch.setattr(serving, "ROUND", 100)
+    monkeypatch.setattr(serving, "CHARACTERS_PER_ROUND", 100)
     service, ended = Service(*served), []
 
     async def ask(texts):
@@ -788,11 +788,11 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
 def test_a_search_whose_client_has_left_ends_at_its_next_comparison(served):
     service, began, ended = Service(*served), threading.Event(), threading.Event()
 
-    def endless(go_on):
+    def endless(check_cancelled):
         began.set()
         try:
             while True:
-                go_on()
+                check_cancelled()
         finally:
             ended.set()
 
