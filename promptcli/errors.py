@@ -61,8 +61,8 @@ def with_count(number: int, noun: str, plural: str | None = None) -> str:
 
 @contextlib.contextmanager
 def if_stopped(left: str, *, instead: bool = False) -> Iterator[None]:
-    """If the block is interrupted or its disk fails or is full, report ``left`` (the state that
-    remains) instead of "nothing was changed".
+    """If the block is interrupted or its disk fails or is full, say ``left``, what remains on disk,
+    instead of "nothing was changed".
 
     The message of an inner block is kept, unless this one replaces it (``instead``).
     """
@@ -127,8 +127,8 @@ class OutOfMemoryError(PromptcliError, MemoryError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is about memory: Python's, CUDA's, or torch's plain RuntimeError on a
-    CPU.
+    """Return whether memory ran out: in Python, in CUDA, or in torch on a CPU, which raises a plain
+    RuntimeError.
     """
     named = type(error).__name__ == "OutOfMemoryError"  # torch's own, without loading torch
     said = str(error)

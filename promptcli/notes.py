@@ -47,17 +47,17 @@ def is_offline() -> bool:
 
 
 def recording_command(command: str) -> AbstractContextManager[None]:
-    """Remember the typed command within the block, for the records of its results."""
+    """Record the typed command for the block; its results name it."""
     return _set(_COMMAND, command)
 
 
 def current_command() -> str:
-    """Return the command line that is running; "" in a program."""
+    """Return the recorded command; "" if a Python program calls the library."""
     return _COMMAND.get()
 
 
 def showing_stages(display: StageDisplay | None) -> AbstractContextManager[None]:
-    """Show the stages of the work in the block by ``display``, e.g. as progress bars.
+    """Show the stages of the work in the block with ``display``, e.g. as progress bars.
 
     None shows nothing.
     """
@@ -69,7 +69,7 @@ def _display() -> StageDisplay | None:
 
 
 def shows_bars() -> bool:
-    """Return whether stages are shown as bars."""
+    """Return whether the display draws bars."""
     display = _display()
     return display is not None and getattr(display, "bars", True)
 
@@ -103,7 +103,10 @@ def note(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Also warn programs: something is left out, or the network is about to be used."""
+    """Log a warning, which Python shows even without logging set up.
+
+    It says that something is left out, or that the network is about to be used.
+    """
     if not _SILENT.get():
         LOG.warning("%s", message)
 

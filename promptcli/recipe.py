@@ -85,8 +85,7 @@ class Recipe:
     )
     #: shorter widths that its vectors may be cut to by its training (Matryoshka), largest first
     dims: tuple[int, ...] = ()
-    #: whether no pooling was given, so that the prompt determines it; a new prompt determines it
-    #: again
+    #: True if the pooling was derived from the prompt; ``replace`` then derives it again
     pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -159,10 +158,12 @@ class Recipe:
     def truncate(self, dim: int) -> "Recipe":
         """Return the recipe cut to ``dim`` dimensions, a width the model was trained for."""
         if dim not in self.dims:
-            trained = ", ".join(map(str, self.dims)) or "none"
+            widths = ", ".join(map(str, self.dims))
+            reason = "this model was trained for no shorter width"
+            if widths:
+                reason = f"{dim} is not a width this model was trained for: {widths}"
             raise UsageError(
-                f"{dim} is not a width this model was trained for: {trained}; `promptcli"
-                f" train METHOD --set dims={dim}` trains one",
+                f"{reason}; `promptcli train METHOD --set dims={dim}` trains one",
                 parameter="dim",
             )
         return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())

@@ -40,7 +40,7 @@ def test_a_tuned_backbone_is_no_other_models(others):
     alone = {name: pc.load(name).encode(SENTENCES) for name in others}
     made = {}
     for name in others:
-        made[name] = open_encoder(name, peers=made.values())
+        made[name] = open_encoder(name, backbone_donors=made.values())
     for name, vectors in alone.items():
         np.testing.assert_allclose(made[name].encode(SENTENCES), vectors, atol=1e-6)
     shared = [one.loaded_backbone for name, one in made.items() if name != "mini"]

@@ -74,17 +74,18 @@ class Commands(TyperGroup):
 
 
 #: Panel of the help page for commands that ``_PANELS`` lacks.
-_OF_PLUGINS = "Plug-ins"
+_PLUGIN_PANEL = "Plug-ins"
 
 
 class Command(TyperCommand):
-    """A command, ``module:function``, that is imported when it is used.
+    """A command, ``module:function``, whose module is imported when the command is used.
 
-    It also takes the program's options. The words ``first`` are put before the typed arguments.
+    A command also takes the program's options. It puts the words ``first`` before the typed
+    arguments.
     """
 
     def __init__(self, name: str, target: str, about: str, *first: str) -> None:
-        super().__init__(name, short_help=about, rich_help_panel=_OF_PLUGINS)
+        super().__init__(name, short_help=about, rich_help_panel=_PLUGIN_PANEL)
         self.target = target
         self.first = first
 
@@ -112,11 +113,11 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, which may come before or after it."""
-        of_program = ctx.find_root().params
+        program_values = ctx.find_root().params
         values = {}
         for option in _program_options():
             own = ctx.params.pop(option.name)
-            values[option.name] = of_program[option.name] if own is None else own
+            values[option.name] = program_values[option.name] if own is None else own
         offline, quiet = values.pop("offline"), values.pop("quiet")
         if values["dtype"] == "auto":
             values["dtype"] = None
@@ -141,12 +142,12 @@ class Command(TyperCommand):
 
 def _program_options() -> list[Any]:
     program: Any = command()
-    return [option for option in program.params if option.rich_help_panel == _OF_ALL]
+    return [option for option in program.params if option.rich_help_panel == _PROGRAM_PANEL]
 
 
 def _name_variables(parameters: list[Any], path: str) -> None:
     """Let the environment set options: ``PROMPTCLI_INDEX_BUILD_MEMORY`` is ``--memory`` of
-    ``index build``. The guide documents it, not the help pages.
+    ``index build``. The guide describes these variables; the help pages do not.
     """
     for parameter in parameters:
         is_option = parameter.param_type_name == "option" and not parameter.is_eager
@@ -182,7 +183,7 @@ def group(name: str, about: str, *rows: Command) -> Commands:
         commands=commands,
         no_args_is_help=True,
         rich_markup_mode="rich",
-        rich_help_panel=_OF_PLUGINS,
+        rich_help_panel=_PLUGIN_PANEL,
     )
 
 
@@ -345,8 +346,8 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_OF_ALL = "Options of every command"
-_option_of_all = functools.partial(typer.Option, rich_help_panel=_OF_ALL)
+_PROGRAM_PANEL = "Options of every command"
+_program_option = functools.partial(typer.Option, rich_help_panel=_PROGRAM_PANEL)
 
 
 def _root(
@@ -356,10 +357,10 @@ def _root(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
-    device: Annotated[str, _option_of_all(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: Annotated[str, _program_option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     dtype: Annotated[
         str,
-        _option_of_all(
+        _program_option(
             help="auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (with a backend; its loss"
             " is not checked). auto: float32 for scores; bfloat16 for embed, index and serve if the"
             " hardware supports it; causal models as stored."
@@ -367,18 +368,18 @@ def _root(
     ] = "auto",
     backend: Annotated[
         str,
-        _option_of_all(
+        _program_option(
             help="Library that computes on a CPU: torch; openvino or onnx (a graph that is made"
             " once, checked and kept); openvino-int8 or onnx-int8 (8 bits; the loss is"
             " measured); auto (openvino or torch, whichever should be faster)."
         ),
     ] = "torch",
     threads: Annotated[
-        int | None, _option_of_all(min=1, max=4096, help="CPU threads. Default: all cores.")
+        int | None, _program_option(min=1, max=4096, help="CPU threads. Default: all cores.")
     ] = None,
-    offline: Annotated[bool, _option_of_all("--offline", help="Never use the network.")] = False,
+    offline: Annotated[bool, _program_option("--offline", help="Never use the network.")] = False,
     quiet: Annotated[
-        bool, _option_of_all("--quiet", "-q", help="No progress and no notes on stderr.")
+        bool, _program_option("--quiet", "-q", help="No progress and no notes on stderr.")
     ] = False,
 ) -> None:
     """Strong sentence encoders from pre-trained language models, by prompts."""
@@ -435,7 +436,8 @@ def _run(words: list[str], ends_process: bool) -> NoReturn:
                     interrupts[-1].__notes__ = getattr(error, "__notes__", [])
                 error = interrupts[-1]
             code = _end_with(error)
-    if computing():  # C++ code of requests that a server has dropped; nothing else ends it
+    # a worker thread may still run native code for a dropped request; only os._exit stops it
+    if computing():
         os._exit(code)
     sys.exit(code)
 
@@ -478,7 +480,7 @@ def _ending(error: Any) -> tuple[int, str] | None:
         return 1, f"the GPU stopped: {one_line(error, 120)}; {again}"
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2, ""
-    if hasattr(error, "format_message"):  # of Typer's parser
+    if hasattr(error, "format_message"):  # Typer's parser raised it
         path = error.ctx.command_path if error.ctx else "promptcli"
         return 2, f"{one_line(error.format_message())} (all options: {path} --help)"
     return None
@@ -496,6 +498,6 @@ def _ending_of_file_error(error: OSError) -> tuple[int, str]:
 
 
 def _drop(stream: TextIO) -> None:
-    """Discard a stream's buffer, else Python writes it again at exit and complains."""
-    with contextlib.suppress(OSError, ValueError):  # no descriptor: a test's own stdout
+    """Discard a stream's buffer; otherwise Python writes it again at exit, and fails again."""
+    with contextlib.suppress(OSError, ValueError):  # the stdout of a test has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -38,7 +38,7 @@ from promptcli.notes import note as note
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 
-#: A switch as the library's messages name it; the command line has it as an option.
+#: Switches that library messages write as ``force=True``; shown here as ``--force``.
 _SWITCH = re.compile(r"\b(force|resume|skip_bad)=True\b")
 
 
@@ -65,10 +65,10 @@ class _NoteHandler(logging.Handler):
 
 
 def set_up_streams() -> None:
-    """Show the library's notes on stderr, and escape on stdout what its encoding does not hold."""
+    """Show the library's notes on stderr; escape characters that stdout's encoding lacks."""
     LOG.handlers[:] = [_NoteHandler()]
     LOG.propagate = False
-    if LOG.level != logging.INFO:  # setting it clears what every logger remembers
+    if LOG.level != logging.INFO:  # setting the level clears the cache of every logger
         LOG.setLevel(logging.INFO)
     if isinstance(sys.stdout, io.TextIOWrapper):
         if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED

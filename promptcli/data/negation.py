@@ -25,15 +25,13 @@ def negate(sentence: str) -> str:
         if spelled == "not":
             return before + after.lstrip() if before else after.lstrip()
         if spelled in _IRREGULAR:
-            return before + _match_case(_IRREGULAR[spelled], word[0]) + after
+            affirmed = _IRREGULAR[spelled]
+            if word[0][0].isupper():
+                affirmed = affirmed.capitalize()
+            return before + affirmed + after
         if spelled.endswith("n't"):
             return before + word[0][:-3] + after
     for word in words:
         if word[0].lower() in _AUXILIARIES:
             return f"{sentence[: word.end()]} not{sentence[word.end() :]}"
     return f"Not {sentence}"
-
-
-def _match_case(word: str, like: str) -> str:
-    """Return a word with a capital if ``like`` begins with one."""
-    return word.capitalize() if like[0].isupper() else word

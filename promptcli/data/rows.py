@@ -111,7 +111,8 @@ def open_rows(
         fields: The columns to read.
         csv: How a table is written (``CsvOptions``).
         skip_bad: Whether unreadable rows are left out, with a note of how many and why; unreadable
-            lines of a text become blank. None: they are refused, and the user cannot change that.
+            lines of a text become blank. None: refused, and the message does not offer
+            ``skip_bad``.
         start: The number of the first row that is read, from 0.
         again: Whether the file was read before; unreadable rows are then left out silently.
         may_be_empty: Whether a file without rows is allowed.
@@ -168,14 +169,12 @@ def _open_table(
             yield ParquetTable(file, text.name, start)
     elif extension == ".xlsx":
         yield WorkbookTable(str(text.path), options, sheet)
-    elif extension in _JSON or (str(text.path) == str(STANDARD) and _begins_json(text)):
+    elif extension in _JSON or (
+        str(text.path) == str(STANDARD) and next(text.lines(), "").lstrip().startswith(("{", "["))
+    ):
         yield JsonTable(text, options, bad, fields)
     else:
         yield INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
-
-
-def _begins_json(text: OpenText) -> bool:
-    return next(text.lines(), "").lstrip()[:1] in ("{", "[")
 
 
 def _count(path: str) -> int | None:
@@ -268,7 +267,7 @@ def rows_of(
             key = name_in_batch(column, chosen)
             types[key] = kind
             columns[key] = _Column([column], functools.partial(cells.value, kind))
-    bad.forget()  # they are counted when they are read
+    bad.forget()  # rows skipped while the types were found are counted again below
     batches = _batches(table, name, columns, bad, start)
     return Rows(name, chosen, batches, types=types)
 

@@ -26,14 +26,14 @@ from promptcli.data.layouts import SENTENCES, ColumnChoice
 from promptcli.errors import UsageError, did_you_mean, one_line, require, shorten, with_count
 from promptcli.notes import note
 
-#: Rows that determine a CSV's delimiter and JSON's fields.
+#: Number of rows that determine the delimiter of a CSV and the fields of JSON.
 _LOOKED_AT = 100
 #: Most columns of a table, and most characters of a column's name.
 _COLUMNS, _LONGEST_NAME = 10_000, 1000
 DELIMITERS = ",;\t|"
 #: Levels of lists and objects in a row of JSON or Parquet; Python writes some 960.
 DEEPEST = 100
-#: A number, a date or a time, which is hardly the name of a column.
+#: Matches numbers, dates and times, which are unlikely to be column names.
 _FIGURE = re.compile(r"-?\d[\d.,:/ -]*")
 #: The cell of an object that lacks the field.
 MISSING = object()

@@ -68,8 +68,8 @@ def open_candidates(
             if identities.setdefault(label, identity) != identity:
                 label = replace(label, recipe=f"{label.recipe} ({name or len(labels) + 1})")
             if label not in opened:
-                peers = [candidate.encoder for candidate in opened.values()]
-                opened[label] = _open(model, entry, label, peers)
+                backbone_donors = [candidate.encoder for candidate in opened.values()]
+                opened[label] = _open(model, entry, label, backbone_donors)
         except PromptcliError as error:
             if isinstance(error, NotFoundError) and name is not None:
                 _check_not_pairs(name)
@@ -111,13 +111,15 @@ def _check_not_pairs(name: str) -> None:
         ) from None
 
 
-def _open(model: Model, entry: Entry, label: Label, peers: Sequence[TorchEncoder]) -> Candidate:
+def _open(
+    model: Model, entry: Entry, label: Label, backbone_donors: Sequence[TorchEncoder]
+) -> Candidate:
     # scores are of float32: an encoder in bfloat16 is opened again
     if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
         return Candidate(label, loading.open_model(model), entry.transfer, is_named=False)
     choice = model if isinstance(model, Choice) else Choice()
     chosen = replace(choice, model=entry, changes={}, dim=None)
-    encoder = loading.open_model(chosen, dtype="stored", peers=peers)
+    encoder = loading.open_model(chosen, dtype="stored", backbone_donors=backbone_donors)
     return Candidate(label, encoder, entry.transfer, is_named=True)
 
 

@@ -329,13 +329,13 @@ def open_encoder(
     dtype: str = "auto",
     rows: int | None = None,
     calibration: Iterable[str] = (),
-    peers: Iterable[Encoder] = (),
+    backbone_donors: Iterable[Encoder] = (),
 ) -> Encoder:
     """Return a model's encoder, without torch if the model is static; see ``load``.
 
     The device and the dtype of a ``Choice`` override the arguments, which are the work's defaults;
-    an encoder keeps its own. The encoder shares the backbone of one of its ``peers``, unless that
-    peer tuned it.
+    an encoder keeps its own. If one of ``backbone_donors`` has the same backbone and did not tune
+    it, the encoder shares it.
     """
     if isinstance(model, Encoder):
         return model
@@ -354,9 +354,9 @@ def open_encoder(
         "name": entry.name,
     }
     backbones: dict[str, Backbone] = {}
-    for peer in peers:
-        if peer.loaded_backbone is not None:
-            backbones.setdefault(peer.loaded_backbone.name, peer.loaded_backbone)
+    for donor in backbone_donors:
+        if donor.loaded_backbone is not None:
+            backbones.setdefault(donor.loaded_backbone.name, donor.loaded_backbone)
 
     def on_torch() -> "TorchEncoder":
         return look_up("backend", choice.backend, BACKENDS)(

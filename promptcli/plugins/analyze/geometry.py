@@ -38,7 +38,7 @@ class MeanCosine:
 
     def add(self, vectors: NDArray[np.floating]) -> None:
         """Add vectors (n, d)."""
-        units = unit(vectors)
+        units = unit_float64(vectors)
         self._sum = self._sum + units.sum(0)
         self._squares += float(units.any(1).sum())
         self.count += len(units)
@@ -56,7 +56,7 @@ class MeanCosine:
 
 @dataclass(frozen=True)
 class Anisotropy:
-    """One figure."""
+    """The anisotropy of one encoder's vectors."""
 
     value: float  #: eq. 1
     vectors: int  #: n
@@ -179,14 +179,14 @@ def measure_uniformity(
         encoded = encode_together(encoders, [*first, *second], progress=advance)
     results = []
     for of_encoder in encoded:
-        vectors = unit(of_encoder.vectors)
+        vectors = unit_float64(of_encoder.vectors)
         first_vectors, second_vectors = np.split(vectors, 2)
         aligned = alignment(first_vectors[positive], second_vectors[positive])
         results.append(Uniformity(aligned, uniformity(vectors), int(positive.sum()), len(vectors)))
     return results
 
 
-def unit(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+def unit_float64(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return vectors (n, d) scaled to length 1 in float64.
 
     A zero vector stays zero, and NaN counts as 0.

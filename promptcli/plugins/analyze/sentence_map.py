@@ -20,7 +20,7 @@ from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
 from promptcli.evaluation.statistics import Doubles
 from promptcli.plugins.analyze import pictures
-from promptcli.plugins.analyze.geometry import unit
+from promptcli.plugins.analyze.geometry import unit_float64
 from promptcli.storage import files
 
 #: Most sentences for measuring trustworthiness, which needs all distances among them.
@@ -83,7 +83,7 @@ def map_sentences(
 
 def _directions(vectors: NDArray[np.floating]) -> Doubles:
     """Return unit vectors: only the angle between two sentences counts."""
-    directions = unit(vectors)
+    directions = unit_float64(vectors)
     if np.ptp(directions, axis=0).max() < 1e-9:
         raise UsageError("all sentences have the same vector; a map needs sentences that differ")
     return directions

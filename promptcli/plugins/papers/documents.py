@@ -104,7 +104,7 @@ def _check_row(row: PublishedRow, table: PublishedTable, context: MeasurementCon
     """Refuse a row without any measurable column."""
     kind = SYSTEMS[row.kind]
     if not kind.is_measured(train=bool(context.seeds)):
-        raise UsageError(kind.absent.format(row.argument))
+        raise UsageError(kind.why_not_measured.format(row.argument))
     if kind.backbone == "words":
         takes = words_only(context.backbone_name)
     elif words_only(context.backbone_name):

@@ -114,8 +114,8 @@ class TrainedForm:
 
     method: str
     changes: Mapping[str, Any] = field(default_factory=dict)  #: of the method's settings
-    #: the recipe fitted afterwards on the sentences of the examples
-    then: str | None = None
+    #: name of the recipe that is fitted on the sentences of the examples after the training
+    fitted_afterwards: str | None = None
 
 
 #: By the argument of rows of the kind ``trained``, if it is not the method. DCPCSE rows differ in
@@ -125,8 +125,8 @@ FORMS: dict[str, TrainedForm] = {
         "promptbert", {"two_templates": False, "denoising": False}
     ),
     "promptbert-no-denoising": TrainedForm("promptbert", {"denoising": False}),
-    "sbert-flow": TrainedForm("sbert", then="flow"),
-    "sbert-whitening": TrainedForm("sbert", then="whitening"),
+    "sbert-flow": TrainedForm("sbert", fitted_afterwards="flow"),
+    "sbert-whitening": TrainedForm("sbert", fitted_afterwards="whitening"),
     "defsent-cls": TrainedForm("defsent", {"pool": "cls"}),
     "defsent-max": TrainedForm("defsent", {"pool": "max"}),
     "dcpcse": TrainedForm("dcpcse", {"mlm_weight": 0.0}),
@@ -145,11 +145,6 @@ def form_of(row: PublishedRow) -> TrainedForm:
     return FORMS.get(row.argument) or TrainedForm(row.argument)
 
 
-def method_of(row: PublishedRow) -> Method:
-    """Return the method of a trained row."""
-    return find_method(form_of(row).method, supervised=row.setting == "sup")
-
-
 def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return a row's system, which is trained when its encoder is first used."""
     runs = [_trained_run(row, context, seed) for seed in context.seeds]
@@ -166,7 +161,7 @@ def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
     """Return the system of one training run with a seed."""
-    method = method_of(row)
+    method = find_method(form_of(row).method, supervised=row.setting == "sup")
     settings = _settings_of(row, method, context).replace(seed=seed)
     kind = examples_kind(row, method)
     examples = context.examples(kind)
@@ -199,10 +194,10 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
         training={**trained, **data, "differs": _differences(row, method, settings)},
         transfer=transfer,
     )
-    then = form_of(row).then
-    if then is None:
+    fitted_afterwards = form_of(row).fitted_afterwards
+    if fitted_afterwards is None:
         return system
-    return _fitted_after(system, _on_backbone(RECIPES[then], context), examples)
+    return _fitted_after(system, _on_backbone(RECIPES[fitted_afterwards], context), examples)
 
 
 def _load_or_train(
@@ -293,8 +288,8 @@ class RowKind:
 
     make: SystemFactory | None = None
     time: str = "minutes"  #: of a row on two CPU cores, once data and weights are local
-    #: why a row is not measured, unless it is trained on request; braces are the row's argument
-    absent: str = ""
+    #: message for rows that are never measured (or only with --train); {} is the row's argument
+    why_not_measured: str = ""
     #: ``any`` language model; only the row's ``own``; or only ``words``, word vectors
     backbone: str = "any"
     searches: bool = False  #: a search comes before it can be named
@@ -302,7 +297,7 @@ class RowKind:
 
     def is_measured(self, *, train: bool) -> bool:
         """Return whether rows of this kind are measured; trained ones only with ``train``."""
-        return not self.absent or (self.trains and train)
+        return not self.why_not_measured or (self.trains and train)
 
 
 def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -442,7 +437,7 @@ SYSTEMS: dict[str, RowKind] = {
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
     "picture": RowKind(_picture),
     "settings": RowKind(
-        time="-", absent="settings, no figures: `promptcli train --paper` takes them"
+        time="-", why_not_measured="settings, no figures: `promptcli train --paper` takes them"
     ),
     "trained": RowKind(
         _trained,
@@ -452,7 +447,7 @@ SYSTEMS: dict[str, RowKind] = {
     ),
     "vectors": RowKind(
         time="-",
-        absent="another program's: `promptcli eval --vectors` scores {}.npy",
+        why_not_measured="another program's: `promptcli eval --vectors` scores {}.npy",
     ),
-    "list": RowKind(time="-", absent="a list of words, no figures: held in {}"),
+    "list": RowKind(time="-", why_not_measured="a list of words, no figures: held in {}"),
 }

@@ -188,7 +188,9 @@ def _open_models(models: "Sequence[Model]") -> "dict[str, Encoder]":
         name = str(word) if isinstance(word, str | Path) else loading.entry_of(model).name
         if name in encoders:
             raise UsageError(f"two models are called {name!r}; name each once")
-        encoders[name] = loading.open_encoder(model, dtype="auto", peers=encoders.values())
+        encoders[name] = loading.open_encoder(
+            model, dtype="auto", backbone_donors=encoders.values()
+        )
     return encoders
 
 

@@ -121,7 +121,7 @@ def test_a_sample_takes_any_line_as_likely_and_the_same_ones_again():
 
 def test_alignment_and_uniformity_equal_the_loops(monkeypatch):
     generator = np.random.default_rng(1)
-    first, second = (geometry.unit(generator.normal(size=(9, 4)) + 0.3) for _ in range(2))
+    first, second = (geometry.unit_float64(generator.normal(size=(9, 4)) + 0.3) for _ in range(2))
     apart = [
         sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
         for x, y in zip(first, second, strict=True)
@@ -149,7 +149,7 @@ def test_positive_pairs_are_graded_above_four_and_all_sentences_count(tiny_backb
         [text for each in tasks for text in getattr(each.pairs(), side)]
         for side in ("first", "second")
     )
-    vectors = geometry.unit(encoder.encode([*first, *second]))
+    vectors = geometry.unit_float64(encoder.encode([*first, *second]))
     assert (found.positives, found.sentences) == (2, 10)
     expected = np.mean([((vectors[number] - vectors[number + 5]) ** 2).sum() for number in (1, 4)])
     assert found.alignment == pytest.approx(expected, abs=1e-6)
