@@ -160,7 +160,7 @@ def training_settings(
         32
     """
     from promptcli.data.training_data import is_fetched, source_name
-    from promptcli.training.config import TrainConfig, family_on
+    from promptcli.training.config import TrainConfig, family_of_name
     from promptcli.training.inputs import read_examples
     from promptcli.training.methods import find_method
     from promptcli.training.objectives import find_objective
@@ -179,7 +179,7 @@ def training_settings(
         skip_bad=skip_bad,
         settings=settings,
     )
-    form = config.form
+    form = config.provisional_method
     examples = None
     if data is not None and not is_fetched(data):
         examples = read_examples(config)
@@ -190,8 +190,8 @@ def training_settings(
     if examples is not None:
         in_force.total_steps(len(examples))  # refuses too few
         samples = find_objective(form).samples(examples)
-    name = config.backbone_name
-    configured = config.configure(form, in_force, name, family_on(name, form))
+    name = config.choose_backbone()
+    configured = config.configure(form, in_force, name, family_of_name(name, form))
     head = configured.head
     use = "kept" if in_force.keep_head else "in training only"
     return {

@@ -1,4 +1,5 @@
-"""What a training was asked for, and the method and settings that follow before anything is loaded.
+"""The arguments of a training run, and the method and settings derived from them before anything is
+loaded.
 
 ``Preset`` holds a method's default settings for a backbone, ``TrainConfig`` all arguments of
 ``train``, and ``ConfiguredMethod`` a method with its settings on a backbone.
@@ -82,14 +83,14 @@ def preset_for(
     published = backbone
     if backbone not in method.paper or Path(backbone).is_dir():  # a folder may hold anything
         shape = shape or shape_of(backbone)
-        if is_minis(shape) and not paper:
+        if has_mini_bert_shape(shape) and not paper:
             return Preset(method, method.small, FOUND, method.base)
         published = _published_like(method, shape)
     settings = method.published(published) if paper else method.paper[published]
     return Preset(method, settings, f"published for {published}", published)
 
 
-def family_on(backbone: str, method: Method) -> str:
+def family_of_name(backbone: str, method: Method) -> str:
     """Return the family of a backbone; a published name tells it without the network."""
     published = PUBLISHED.get(last_part(backbone))
     if published is not None and backbone in method.paper and not Path(backbone).is_dir():
@@ -97,7 +98,7 @@ def family_on(backbone: str, method: Method) -> str:
     return shape_of(backbone).family
 
 
-def shape_on(backbone: Backbone) -> Shape:
+def shape_of_loaded(backbone: Backbone) -> Shape:
     """Return the shape of an opened backbone."""
     return Shape(
         backbone.provenance.family,
@@ -108,7 +109,7 @@ def shape_on(backbone: Backbone) -> Shape:
     )
 
 
-def is_minis(shape: Shape) -> bool:
+def has_mini_bert_shape(shape: Shape) -> bool:
     """Return whether a shape equals that of ``mini-bert``."""
     return shape == shape_of(BARE.backbone)
 
@@ -234,7 +235,7 @@ class TrainConfig:
                 )
 
     @property
-    def form(self) -> Method:
+    def provisional_method(self) -> Method:
         """The method before the data are read, whose columns decide whether it is supervised."""
         method = find_method(self.method, supervised=self.supervised)
         if self.paper and not method.paper:
@@ -246,7 +247,7 @@ class TrainConfig:
     def check_settings(self) -> None:
         """Refuse settings that neither form of the method has."""
         refusals = []
-        for form in filter(None, METHODS[self.form.name]):
+        for form in filter(None, METHODS[self.provisional_method.name]):
             try:
                 self.settings_for(form)
                 return
@@ -254,20 +255,20 @@ class TrainConfig:
                 refusals.append(error)
         raise refusals[0]
 
-    @property
-    def backbone_name(self) -> str:
-        """The given backbone, else that of the model that the run starts from, else a default."""
+    def choose_backbone(self) -> str:
+        """Return the name of the given backbone, else of the start model's, else a default."""
         if self.backbone:
             return self.backbone
-        if self.start_recipe is not None:
-            return self.start_recipe.backbone
+        start = self.read_start_recipe()
+        if start is not None:
+            return start.backbone
         if self.paper:
-            return PAPER.backbone if PAPER.backbone in self.form.paper else self.form.base
+            method = self.provisional_method
+            return PAPER.backbone if PAPER.backbone in method.paper else method.base
         return BARE.backbone
 
-    @property
-    def start_recipe(self) -> Recipe | None:
-        """The recipe of the model that the run starts from."""
+    def read_start_recipe(self) -> Recipe | None:
+        """Return the recipe of the model that the run starts from."""
         return open_registry().card(self.start).recipe if self.start else None
 
     @property
@@ -290,10 +291,11 @@ class TrainConfig:
 
     def preset(self, method: Method) -> Preset:
         """Return the default settings of a form of the method: unsupervised or supervised."""
-        preset = preset_for(method, self.backbone_name, paper=self.paper)
-        if self.start_recipe is None or self.paper or not preset.settings.keep_head:
+        preset = preset_for(method, self.choose_backbone(), paper=self.paper)
+        start = self.read_start_recipe()
+        if start is None or self.paper or not preset.settings.keep_head:
             return preset
-        names = [transform.name for transform in self.start_recipe.parts.transforms]
+        names = [transform.name for transform in start.parts.transforms]
         if "projection" in names:
             return preset
         # a new head would unlearn what the start knows
@@ -310,7 +312,7 @@ class TrainConfig:
         papers' way is requested.
         """
         configured = ConfiguredMethod(method, settings, backbone, family)
-        start = self.start_recipe
+        start = self.read_start_recipe()
         return configured if start is None or self.paper else configured.like(start)
 
 

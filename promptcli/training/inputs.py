@@ -41,9 +41,8 @@ class Inputs:
     tests: list[AnyTask]  #: scored at the end
     extensions: list[Extension]  #: code of method and objective from other packages
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What identifies the run before the backbone is opened, JSON-ready."""
+    def identify(self) -> dict[str, Any]:
+        """Return what identifies the run before the backbone is opened, JSON-ready."""
         return {
             "method": self.method.name,
             "supervised": self.examples.supervised,
@@ -76,7 +75,7 @@ def read_inputs(config: TrainConfig) -> Inputs:
 
 def read_examples(config: TrainConfig) -> TrainingExamples:
     """Return the examples; their columns decide whether the method is supervised."""
-    form = config.form
+    form = config.provisional_method
     layouts: dict[tuple[str, ...], None] = {}  # in order
     for each in filter(None, METHODS[form.name]):
         layouts |= dict.fromkeys(find_objective(each).layouts)
@@ -112,17 +111,17 @@ def _read_start(config: TrainConfig) -> Entry | None:
     """Return the model that a run starts from; refuse a backbone that the method cannot train."""
     if config.start is None:
         return None
-    method = config.form.name
+    method = config.provisional_method.name
     learns = {part for form in METHODS[method] if form for part in form.learns}
     entry = open_registry().load(config.start)
     tuned = tuned_weights(entry.tensors)
     needed = "backbone" in learns or ("adapter" in learns and is_lora(tuned))
-    of_entry = entry.recipe.backbone
+    backbone = config.choose_backbone()
     problem = ""
     if not (tuned and needed):
         problem = f"has nothing for {method} to train"
-    elif config.backbone_name != of_entry:
-        problem = f"is on backbone {of_entry!r}, not {config.backbone_name!r}; leave out backbone"
+    elif backbone != entry.recipe.backbone:
+        problem = f"is on backbone {entry.recipe.backbone!r}, not {backbone!r}; leave out backbone"
     if problem:
         raise UsageError(f"model {config.start!r} {problem}", parameter="start")
     return entry

@@ -178,7 +178,7 @@ def _result_of(config: TrainConfig, finished: Entry) -> Trained:
     """Return the result of a finished run, if its training had the same arguments."""
     if not config.method:
         config.check_names_a_run()
-    check_finished(finished, read_inputs(config).identity if config.method else {})
+    check_finished(finished, read_inputs(config).identify() if config.method else {})
     return Trained(finished)
 
 
@@ -194,7 +194,7 @@ class Run:
         self.data_name = source_name(config.training_data)
         self.tasks: list[AnyTask] = [inputs.development, *inputs.tests]
         self.backbone = load_backbone(
-            config.backbone_name, device=processes.device, dtype=torch.float32
+            config.choose_backbone(), device=processes.device, dtype=torch.float32
         )
         self.preset = config.preset(inputs.method)
         note(self.preset.summary(config.settings))
@@ -208,19 +208,19 @@ class Run:
         check_negatives(self.settings, self.examples, self.data_name)
         columns = inputs.objective.columns_of_models(self.settings)
         #: Vectors of the models named by settings, e.g. a teacher's, by setting.
-        self.models: dict[str, SentenceVectors] = {}
+        self.model_vectors: dict[str, SentenceVectors] = {}
         for field, model in self.settings.named_models().items():
-            self.models[field] = open_vectors(
+            self.model_vectors[field] = open_vectors(
                 model, self.examples, self.data_name, processes.device, columns
             )
         _note_examples(self.examples, self.data_name)
         self.settings.total_steps(len(self.examples))  # refuses fewer examples than a batch
         #: Everything that must be unchanged when the run is resumed, JSON-ready.
-        self.identity = {**inputs.identity, "backbone": self.backbone.provenance.weights_sha256}
+        self.identity = {**inputs.identify(), "backbone": self.backbone.provenance.weights_sha256}
         if inputs.start is not None:
             tensors = inputs.start.tensors
             self.identity["from"] = checksum(sorted(tensors), tensors.__getitem__)
-        for name, vectors in self.models.items():
+        for name, vectors in self.model_vectors.items():
             self.identity[f"{name}_fingerprint"] = vectors.fingerprint
 
     def train(self, folder: Path, watchers: Sequence[Watcher]) -> Entry:
@@ -262,20 +262,20 @@ class Run:
         scores = {column: list[Score]() for column in COLUMNS}
         scores["untrained"] = self._score(plain, "untrained", self.tasks)
         scores["default"] = self._score_default_model(plain)
-        self._compute_models(folder)
+        self._compute_model_vectors(folder)
         encoder = TrainableEncoder(
-            self.configured, self.backbone, self.inputs.objective, self.models
+            self.configured, self.backbone, self.inputs.objective, self.model_vectors
         )
         if start is not None:
             encoder.load(start.tensors)
         untrained = encoder.as_encoder()
-        has_drawn = untrained.tensors().keys() - tensors_before.keys()
-        if has_drawn or untrained.recipe.replace(dims=()) != plain.recipe:
+        newly_drawn = untrained.tensors().keys() - tensors_before.keys()
+        if newly_drawn or untrained.recipe.replace(dims=()) != plain.recipe:
             scores[UNTRAINED_START] = self._score(untrained, "untrained start", self.tasks)
         examples = self.examples
-        if "mine" in self.models:
-            vectors = self.models["mine"]
-            guide = self.models.get("mine_guide", vectors)
+        if "mine" in self.model_vectors:
+            vectors = self.model_vectors["mine"]
+            guide = self.model_vectors.get("mine_guide", vectors)
             examples = mine_negatives(examples, vectors, guide, self.settings.mine_margin)
         trainer = Trainer(encoder, self.processes, examples, development, folder, watchers)
         tensors = trainer.fit()
@@ -338,11 +338,11 @@ class Run:
         encoder = open_model(entry, device=str(plain.device), dtype="float32")
         return self._score(encoder, DEFAULT_MODEL, [self.inputs.development])
 
-    def _compute_models(self, folder: Path) -> None:
+    def _compute_model_vectors(self, folder: Path) -> None:
         """Compute the models' vectors in the main process; the other processes map its files."""
         if not self.processes.is_main:
             self.processes.wait()
-        for field, model in self.models.items():
+        for field, model in self.model_vectors.items():
             model.make(folder / field)
         if self.processes.is_main:
             self.processes.wait()
@@ -435,7 +435,7 @@ def _note_defaults(config: TrainConfig) -> None:
     on = config.development
     parts = []
     if not (config.backbone or config.start):
-        parts.append(f"backbone {config.backbone_name}")
+        parts.append(f"backbone {config.choose_backbone()}")
     if config.data is None:
         parts.append("the demo sentences are the data")
     if not config.on:

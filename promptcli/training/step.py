@@ -17,7 +17,7 @@ from torch.nn.utils import clip_grad_norm_
 from promptcli.errors import OutOfMemoryError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import note
 from promptcli.training.processes import Processes
-from promptcli.training.trainable_encoder import Columns, Sides, TrainableEncoder
+from promptcli.training.trainable_encoder import Columns, TokenizedSides, TrainableEncoder
 
 #: Spreads seeds, so that runs with different seeds do not share a step's dropout.
 PRIME = 1_000_003
@@ -83,10 +83,10 @@ def _groups(named: Mapping[str, nn.Parameter], decay: float) -> list[dict[str, A
 
 
 #: Makes an optimiser from named parameters, a learning rate and a weight decay.
-Make = Callable[[Mapping[str, nn.Parameter], float, float], torch.optim.Optimizer]
+OptimizerFactory = Callable[[Mapping[str, nn.Parameter], float, float], torch.optim.Optimizer]
 #: The optimisers by their names in ``TrainingSettings.optimizer``: torch's, transformers 4.2.1's,
 #: ConSERT's.
-OPTIMIZERS: dict[str, Make] = {
+OPTIMIZERS: dict[str, OptimizerFactory] = {
     "adamw": lambda named, rate, decay: torch.optim.AdamW(
         named.values(), lr=rate, weight_decay=decay, betas=_BETAS, eps=1e-8, fused=True
     ),
@@ -132,7 +132,7 @@ class TrainingStep:
         self,
         step: int,
         columns: Columns,
-        sides: Sides | None = None,
+        sides: TokenizedSides | None = None,
     ) -> Tensor:
         """Compute the gradients of a step (from 0) and return the loss, still on the device.
 
@@ -173,7 +173,7 @@ class TrainingStep:
             encoder.chunk_tokens = tokens
             note(f"{problem}: gradient caching from now on, {tokens} tokens per pass")
 
-    def _gradients_once(self, step: int, columns: Columns, sides: Sides | None) -> Tensor:
+    def _gradients_once(self, step: int, columns: Columns, sides: TokenizedSides | None) -> Tensor:
         encoder = self.encoder
         processes = self.processes
         seed = (self.settings.seed * PRIME + step + _STRIDE * processes.index) % 2**32

@@ -40,7 +40,7 @@ from promptcli.training.teacher import SentenceVectors
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; labels and words are texts
 Views = Sequence[Tensor]  #: the inputs of a loss
-Side = tuple[int, Sequence[str]]  #: the number of a template, from 0, and its texts
+SideTexts = tuple[int, Sequence[str]]  #: the number of a template, from 0, and its texts
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i belongs to input i
 Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
 #: Makes the inputs of h_hat: the template without a sentence, for sentences of those lengths.
@@ -72,7 +72,7 @@ class TokenizedSide:
         return lengths
 
 
-Sides = Sequence[TokenizedSide]
+TokenizedSides = Sequence[TokenizedSide]
 Settings = TypeVar("Settings", bound=TrainingSettings)  #: the settings that an objective reads
 
 
@@ -190,7 +190,7 @@ class TrainableEncoder(nn.Module):
 
     def hidden(
         self,
-        sides: Sides,
+        sides: TokenizedSides,
         augment: Augment | None = None,
         read: Reader | None = None,
     ) -> Tensor:
@@ -270,7 +270,7 @@ class TrainableEncoder(nn.Module):
         projected: Tensor = self.head(vectors)
         return projected.float()
 
-    def bias(self, sides: Sides, bias_inputs: BiasInputs) -> Tensor:
+    def bias(self, sides: TokenizedSides, bias_inputs: BiasInputs) -> Tensor:
         """Return h_hat for all rows, side after side, (sum n, d), with dropout and gradient.
 
         One pass per template over its empty inputs: sentences of one length share their bias
@@ -289,7 +289,7 @@ class TrainableEncoder(nn.Module):
         rows = [row_of[side.encoder, length] for side in sides for length in side.lengths]
         return torch.cat(passes)[to_device(np.array(rows), self.backbone.device)]
 
-    def forward(self, columns: Columns, sides: Sides | None = None) -> Views:
+    def forward(self, columns: Columns, sides: TokenizedSides | None = None) -> Views:
         """Return the objective's views of n examples, given as texts by column.
 
         ``sides`` are the examples' sides if they are already tokenised.
@@ -473,14 +473,14 @@ class Objective(nn.Module, Generic[Settings]):
         """Return the examples that the plan of a run shows; by default none."""
         return {}
 
-    def sides(self, columns: Columns) -> list[Side]:
+    def sides(self, columns: Columns) -> list[SideTexts]:
         """Return the sides: the number of a template, from 0, and its texts.
 
         The next step's sides are tokenised during a step.
         """
         return [(0, columns[0])]
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         """Return the inputs of the loss; by default h, (n, d).
 
         Row i of each tensor depends on example i alone.
@@ -539,7 +539,7 @@ def _mlm_head(settings: TrainingSettings, backbone: Backbone) -> MLMHead | None:
     return backbone.new_head().requires_grad_(settings.mlm_head == "trained")
 
 
-def _mask_slots(sides: Sides) -> np.ndarray:
+def _mask_slots(sides: TokenizedSides) -> np.ndarray:
     """Return the mask positions (sum n, k) in all rows, side after side.
 
     A template with fewer masks than another repeats its last position. A template without a mask

@@ -8,7 +8,7 @@ from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training.methods import METHODS
 from promptcli.training.methods.method import ContrastiveSettings
 from promptcli.training.objectives import OBJECTIVES
-from promptcli.training.objectives.contrastive import LEAST, InfoNCE, Similarity
+from promptcli.training.objectives.contrastive import MIN_TEMPERATURE, InfoNCE, Similarity
 from promptcli.training.trainable_encoder import LearnableScalar
 from tests.reference.losses import cosine, infonce
 from tests.tiny import SENTENCES
@@ -39,7 +39,7 @@ def test_the_similarity_is_the_cosine_over_the_temperature():
     assert torch.equal(Similarity(0.25, rate=1e-3)(first, second), Similarity(0.25)(first, second))
 
 
-@pytest.mark.parametrize(("start", "least"), [(0.05, LEAST), (0.005, 0.005)])
+@pytest.mark.parametrize(("start", "least"), [(0.05, MIN_TEMPERATURE), (0.005, 0.005)])
 def test_a_learned_temperature_has_a_floor(start, least):
     similarity = Similarity(start, rate=1e-3)
     with torch.no_grad():

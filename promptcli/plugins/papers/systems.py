@@ -23,7 +23,7 @@ from promptcli.training.config import (
     ConfiguredMethod,
     differences_from_paper,
     preset_for,
-    shape_on,
+    shape_of_loaded,
 )
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import find_method
@@ -233,7 +233,7 @@ def _settings_of(
     else:
         published = {short_name(name): name for name in method.paper}
         name = published.get(context.published or "", context.backbone_name)
-        shape = shape_on(context.backbone)
+        shape = shape_of_loaded(context.backbone)
         preset = preset_for(method, name, paper=context.paper, shape=shape)
     known = vars(preset.settings)
     changes = {name: value for name, value in context.changes.items() if name in known}

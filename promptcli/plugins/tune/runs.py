@@ -160,7 +160,7 @@ class Trials:
         space = {name: distribution_to_json(values) for name, values in self.space.items()}
         search = {"space": space, "count": self.count, "keep_runs": self.keep_runs}
         self.folder.open(
-            {**self.inputs.identity, "space": space},
+            {**self.inputs.identify(), "space": space},
             resume=config.resume,
             name=Path(self.name),
             elsewhere="force=True to start over, or another name",
@@ -230,7 +230,7 @@ class Trials:
         else:
             # one sampler per trial, so that a resumed search draws like an uninterrupted one
             number = len(study.get_trials(deepcopy=False))
-            seed = self.inputs.identity["seed"]
+            seed = self.inputs.identify()["seed"]
             study.sampler = TPESampler(seed=seed + number)
             trial = study.ask(self.space)
             reported = {}

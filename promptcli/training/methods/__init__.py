@@ -58,12 +58,13 @@ METHODS: Table[tuple[Method | None, Method | None]] = Table(
 
 def find_method(name: str, *, supervised: bool) -> Method:
     """Return a method by name; some methods exist only in supervised form."""
-    unsupervised, other = look_up("method", name, METHODS)
-    form = other if supervised or unsupervised is None else unsupervised
-    if form is None:
-        can = ", ".join(known for known, (_, variant) in METHODS.items() if variant is not None)
-        raise UsageError(f"method {name!r} has no supervised form; these have: {can}")
-    return form
+    unsupervised_method, supervised_method = look_up("method", name, METHODS)
+    if unsupervised_method is not None and not supervised:
+        return unsupervised_method
+    if supervised_method is None:
+        names = ", ".join(known for known, (_, taught) in METHODS.items() if taught)
+        raise UsageError(f"method {name!r} has no supervised form; these have: {names}")
+    return supervised_method
 
 
 def forms() -> Iterator[Method]:

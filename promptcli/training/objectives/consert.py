@@ -14,7 +14,13 @@ from promptcli.data.layouts import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
 from promptcli.training.objectives.contrastive import InfoNCE, Similarity, excluded_negatives
 from promptcli.training.objectives.pairs import PairClassifier
-from promptcli.training.trainable_encoder import Columns, Side, Sides, TrainableEncoder, Views
+from promptcli.training.trainable_encoder import (
+    Columns,
+    SideTexts,
+    TokenizedSides,
+    TrainableEncoder,
+    Views,
+)
 
 #: A batch and a rate to the batch that is passed: each takes the same share of every sentence,
 #: floor(rate x n) of n, drawn by torch's own generator (ConSERT, section 3.2).
@@ -121,10 +127,10 @@ class NTXent(InfoNCE[AugmentationSettings]):
 
     layouts = (SENTENCES,)
 
-    def sides(self, columns: Columns) -> list[Side]:
+    def sides(self, columns: Columns) -> list[SideTexts]:
         return [(0, columns[0])]
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         return tuple(
             encode_augmented(encoder, sides, name, self.settings)
             for name in self.settings.augmentations
@@ -145,13 +151,13 @@ class JointNTXent(PairClassifier[JointSettings]):
         super().prepare(encoder, generator)
         self.similarity: Similarity = Similarity.of(self.settings, encoder.backbone.device)
 
-    def sides(self, columns: Columns) -> list[Side]:
+    def sides(self, columns: Columns) -> list[SideTexts]:
         return [(0, columns[0]), (0, columns[1])]
 
     def features(self, first: Tensor, second: Tensor) -> list[Tensor]:
         return [*super().features(first, second), torch.maximum(first, second).square()]
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         """Return the logits (n, 3) of the plain vectors, and both views of premises and of
         hypotheses, (n, d) each.
         """
@@ -186,7 +192,7 @@ class JointNTXent(PairClassifier[JointSettings]):
 
 def encode_augmented(
     encoder: TrainableEncoder,
-    sides: Sides,
+    sides: TokenizedSides,
     name: str,
     settings: AugmentationSettings,
 ) -> Tensor:

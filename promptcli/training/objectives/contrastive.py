@@ -36,8 +36,8 @@ from promptcli.training.trainable_encoder import (
     Columns,
     LearnableScalar,
     Objective,
-    Side,
-    Sides,
+    SideTexts,
+    TokenizedSides,
     TrainableEncoder,
     Views,
 )
@@ -45,7 +45,7 @@ from promptcli.training.trainable_encoder import (
 _SENTENCES_SHOWN = 5  #: sentences in the plan of a run
 #: Lower bound of a learned temperature, as in CLIP (Radford et al. 2021, 2.5), unless it
 #: starts there.
-LEAST = 0.01
+MIN_TEMPERATURE = 0.01
 #: the settings that a contrastive objective reads
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
 
@@ -56,7 +56,7 @@ class Similarity(LearnableScalar):
     def __init__(
         self, temperature: float, rate: float = 0.0, *, device: torch.device | str = "cpu"
     ) -> None:
-        super().__init__("temperature", temperature, rate, least=LEAST, device=device)
+        super().__init__("temperature", temperature, rate, least=MIN_TEMPERATURE, device=device)
 
     @classmethod
     def of(cls, settings: InBatchSettings, device: torch.device) -> "Similarity":
@@ -98,7 +98,7 @@ class InfoNCE(Objective[Settings]):
             bias_batch, raw_positions=self.settings.bias_positions == "code"
         )
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32.
 
         h_hat is subtracted if the method denoises, before the head or after it.
@@ -111,7 +111,7 @@ class InfoNCE(Objective[Settings]):
             vectors = vectors - encoder.project(encoder.bias(sides, self.bias_inputs))
         return self.split_by_side(vectors, sides, columns)
 
-    def split_by_side(self, vectors: Tensor, sides: Sides, columns: Columns) -> Views:
+    def split_by_side(self, vectors: Tensor, sides: TokenizedSides, columns: Columns) -> Views:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..., each (n, d).
 
         Side i encodes column i if the data have it. From the third column on, a side leaves out
@@ -125,7 +125,7 @@ class InfoNCE(Objective[Settings]):
                 views[number] = zeros.masked_scatter(has_vector.unsqueeze(1), views[number])
         return tuple(views)
 
-    def sides(self, columns: Columns) -> list[Side]:
+    def sides(self, columns: Columns) -> list[SideTexts]:
         """Return each side: the number of its template, from 0, and its texts.
 
         The first side is the sentences under the first template. The other sides are under the
@@ -292,7 +292,7 @@ class NegativeView(InfoNCE[CoTBERTSettings]):
         super().prepare(encoder, generator)
         self.bias_inputs = padded_bias_batch
 
-    def sides(self, columns: Columns) -> list[Side]:
+    def sides(self, columns: Columns) -> list[SideTexts]:
         return [(view, columns[0]) for view in range(3)]
 
     def contrast(self, views: Views, columns: Columns) -> Tensor:
@@ -360,7 +360,7 @@ class Ranking(InfoNCE[RankCSESettings]):
         super().prepare(encoder, generator)
         self.teacher = teacher_of(encoder.models, self.settings)
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         """Return z1 and z2, (n, d) float32, and the teacher's vectors (n, e)."""
         views = super().views(encoder, sides, columns)
         teacher = self.teacher.encode(columns[0])
@@ -458,10 +458,10 @@ class SinglePass(InfoNCE[CSESFPSettings]):
             )
         self._tokens_after_first_clause = len(template.right) - len(clause.right)
 
-    def sides(self, columns: Columns) -> list[Side]:
+    def sides(self, columns: Columns) -> list[SideTexts]:
         return [(0, columns[0])]
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         """Return z1 and z2, (n, d): the states at the ends of the second and the first clause."""
         pooling = encoder.template_encoders[0].pooling
 

@@ -16,7 +16,7 @@ from promptcli.encoder.pooling.weights import state_at
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings
 from promptcli.training.objectives.contrastive import InfoNCE
-from promptcli.training.trainable_encoder import Columns, Sides, TrainableEncoder, Views
+from promptcli.training.trainable_encoder import Columns, TokenizedSides, TrainableEncoder, Views
 
 _SPREAD = 0.02  # standard deviation of new weights
 _WIDE = 2048  # inner width of a decoder's layer
@@ -57,7 +57,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         self._backbone = backbone
         self.to(backbone.device)
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         """Return z1, z2 and possibly z3, (n, d), then the loss of each row's tokens (n,) and the
         number of its tokens (n,).
         """

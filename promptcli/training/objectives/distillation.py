@@ -26,8 +26,8 @@ from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import (
     Columns,
     Objective,
-    Side,
-    Sides,
+    SideTexts,
+    TokenizedSides,
     TrainableEncoder,
     Views,
 )
@@ -80,13 +80,13 @@ class Distillation(Objective[DistillSettings]):
         column = settings.target_column
         return slice(None) if column == 1 else slice(column - 1, column)
 
-    def sides(self, columns: Columns) -> list[Side]:
+    def sides(self, columns: Columns) -> list[SideTexts]:
         return [(0, column) for column in self._of_student(columns)]
 
     def _of_student(self, columns: Columns) -> Columns:
         return columns if self.settings.target_column == 1 else columns[:1]
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         """Return the student's vectors (n, d) of each column, then the teacher's, (n, e) or mapped
         to (n, d).
         """

@@ -14,7 +14,13 @@ from promptcli.data.layouts import SENTENCES
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.training.methods.method import TrainingSettings
-from promptcli.training.trainable_encoder import Columns, Objective, Sides, TrainableEncoder, Views
+from promptcli.training.trainable_encoder import (
+    Columns,
+    Objective,
+    TokenizedSides,
+    TrainableEncoder,
+    Views,
+)
 
 
 class MutualInformation(Objective[TrainingSettings]):
@@ -22,7 +28,7 @@ class MutualInformation(Objective[TrainingSettings]):
 
     layouts = (SENTENCES,)
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         """Return the local features (n, t, c) and the lengths (n,).
 
         t is the encoder's longest input; the features after each input are 0.

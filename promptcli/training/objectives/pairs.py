@@ -22,8 +22,8 @@ from promptcli.training.trainable_encoder import (
     Columns,
     Objective,
     Settings,
-    Side,
-    Sides,
+    SideTexts,
+    TokenizedSides,
     TrainableEncoder,
     Views,
 )
@@ -49,10 +49,10 @@ class PairClassifier(Objective[Settings]):
             start = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
             parameter.data.copy_(start)
 
-    def sides(self, columns: Columns) -> list[Side]:
+    def sides(self, columns: Columns) -> list[SideTexts]:
         return [(0, columns[0]), (1, columns[1])]
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         hidden = encoder.project(encoder.hidden(sides))
         return (self.classify(hidden),)
 
@@ -98,10 +98,10 @@ class PairCosine(Objective[GradedSettings]):
         )
         return replace(examples, columns=(*sides, [repr(score / top) for score in scores]))
 
-    def sides(self, columns: Columns) -> list[Side]:
+    def sides(self, columns: Columns) -> list[SideTexts]:
         return [(0, columns[0]), (0, columns[1])]
 
-    def views(self, encoder: TrainableEncoder, sides: Sides, columns: Columns) -> Views:
+    def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         return encoder.hidden(sides).float().chunk(2)
 
     def loss(self, views: Views, columns: Columns) -> Tensor:

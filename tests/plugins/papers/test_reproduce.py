@@ -454,7 +454,7 @@ def test_anisotropy_is_that_of_the_corpus_and_of_token_rows(context, tiny_backbo
 @pytest.fixture
 def as_mini(monkeypatch, own_figures):
     """Let tiny backbones have the settings found on mini-bert, whose batches are small."""
-    monkeypatch.setattr("promptcli.training.config.is_minis", lambda shape: True)
+    monkeypatch.setattr("promptcli.training.config.has_mini_bert_shape", lambda shape: True)
 
 
 @pytest.fixture
