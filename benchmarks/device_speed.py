@@ -43,8 +43,7 @@ from promptcli.select.head_search import search_heads
 from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import find_method
 from promptcli.training.objectives import find_objective
-from promptcli.training.processes import Processes
-from promptcli.training.step import OPTIMIZERS, TrainingStep
+from promptcli.training.step import OPTIMIZERS, Processes, TrainingStep
 from promptcli.training.trainable_encoder import TrainableEncoder
 
 _WARM = 3

@@ -46,8 +46,7 @@ def ours(
     from promptcli.training.config import ConfiguredMethod
     from promptcli.training.methods import find_method
     from promptcli.training.objectives import find_objective
-    from promptcli.training.processes import Processes
-    from promptcli.training.step import TrainingStep
+    from promptcli.training.step import Processes, TrainingStep
     from promptcli.training.trainable_encoder import TrainableEncoder
 
     method = find_method(name.removeprefix(_COMPILED), supervised=False)

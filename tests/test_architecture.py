@@ -227,7 +227,7 @@ _READ_THE_ENVIRONMENT = (
     "children.py",
     "plugins/cluster/ray_engine.py",
     "plugins/cluster/ray_worker.py",
-    "training/processes.py",
+    "training/step.py",
     "training/launch.py",
 )
 

@@ -19,8 +19,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.plugins.papers.classifier import FAST, classify
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.fitting import fit_recipe
-from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
+from promptcli.training.step import Processes, TrainingStep
 from promptcli.training.trainer import Trainer
 from tests import training_steps
 from tests.comparing import gap, refusal

@@ -15,8 +15,7 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives import find_objective
-from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
+from promptcli.training.step import Processes, TrainingStep
 from promptcli.training.teacher import EncodedVectors
 from promptcli.training.trainable_encoder import TrainableEncoder
 from tests.comparing import gap

@@ -47,7 +47,7 @@ from promptcli.training.config import ConfiguredMethod, TrainConfig, differences
 from promptcli.training.inputs import Inputs, read_inputs
 from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.objectives import find_objective
-from promptcli.training.processes import Processes, start_processes
+from promptcli.training.step import Processes, start_processes
 from promptcli.training.teacher import (
     SentenceVectors,
     check_negatives,
@@ -368,7 +368,7 @@ class Run:
             "best_step": trainer.best.step,
             "seconds": round(trainer.position.seconds, 1),
             "precision": "bfloat16" if self.processes.mixed else "float32",
-            "processes": self.processes.number,
+            "processes": self.processes.world_size,
             "curve": [dataclasses.asdict(score) for score in trainer.dev_scores],
             "scores": {
                 column: {score.column: score.to_dict()["value"] for score in of_column}

@@ -1,31 +1,166 @@
-"""One step of training: gradients within memory and over all processes, and the optimiser's step.
+"""A step of training: gradients within memory and over all processes, and the optimiser's step.
 
-The optimisers come first. The papers' programs had an AdamW whose epsilon, bias correction and
-weight decay differ from torch's.
+If several processes train together (`accelerate launch`, `torchrun`), each encodes a share of every
+batch and sees all negatives. Every process computes the loss of the complete batch, but only its
+own vectors carry gradient. The sum of the gradients equals a single process's gradient.
+
+The papers' programs had an AdamW whose epsilon, bias correction and weight decay differ from
+torch's.
 """
 
+import contextlib
 import math
+import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from promptcli.errors import OutOfMemoryError, UsageError, is_out_of_memory, one_line
+from promptcli.backbones.devices import choose_device, choose_dtype
+from promptcli.errors import (
+    OutOfMemoryError,
+    PromptcliError,
+    UsageError,
+    is_out_of_memory,
+    one_line,
+)
 from promptcli.notes import note
-from promptcli.training.processes import Processes
+from promptcli.training.launch import number_of_processes
 from promptcli.training.trainable_encoder import Columns, TokenizedSides, TrainableEncoder
 
 #: Spreads seeds, so that runs with different seeds do not share a step's dropout.
 PRIME = 1_000_003
-_STRIDE = 7_919  # spreads them over processes, which meet again after as many steps
+_STRIDE = 7_919  # offset between the seeds of two processes; seeds repeat only after 7,919 steps
 _LEAST_TOKENS = 64  # fewest tokens per pass when memory runs out
 _CHARACTERS_SHOWN = 160  # characters of a compiler's message
 CLIP = 1.0  #: largest global norm of the gradient
 _BETAS = (0.9, 0.999)
+
+
+class Processes:
+    """The processes of a run: this process alone, or all processes of the accelerator."""
+
+    def __init__(
+        self, accelerator: Accelerator | None = None, *, device: str = "cpu", mixed: bool = False
+    ) -> None:
+        self.accelerator = accelerator
+        self.device = device  #: of this process
+        self.mixed = mixed  #: matrix products in bfloat16; weights and optimiser stay float32
+        self.world_size: int = accelerator.num_processes if accelerator else 1
+        self.rank: int = accelerator.process_index if accelerator else 0
+        self.is_main = self.rank == 0
+
+    def check(self, examples: int, batch_size: int) -> None:
+        """Refuse a batch size whose last batch of an epoch has fewer examples than processes."""
+        last = examples % batch_size or batch_size
+        if last < self.world_size:
+            raise UsageError(
+                f"{examples} examples leave a last batch of {last} for {self.world_size} processes; set"
+                " another",
+                parameter="batch_size",
+            )
+
+    def autocast(self) -> torch.autocast:
+        """Return the context that sets the precision of matrix products; accelerate's would set it
+        for the whole program.
+        """
+        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.mixed)
+
+    def share(self, columns: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+        """Return the examples of this process."""
+        own = self._rows(len(columns[0]))
+        return [column[own] for column in columns]
+
+    def join(self, rows: Tensor, total: int) -> Tensor:
+        """Return the vectors of the complete batch, (total, d); the rows of this process carry
+        gradient.
+        """
+        if self.accelerator is None:
+            return rows
+        own = self._rows(total)
+        others = rows.new_zeros(total, *rows.shape[1:])
+        others[own] = rows.detach()
+        others = self._sum(others.to(self.device)).to(rows.device)
+        return torch.cat([others[: own.start], rows, others[own.stop :]])
+
+    def total(self, value: Tensor) -> Tensor:
+        """Return the sum over the processes, without gradient."""
+        return self._sum(value.detach().clone())
+
+    def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Replace each gradient by its sum over the processes.
+
+        A parameter without a gradient in every process stays without, so the optimiser skips it.
+        """
+        if self.accelerator is None:
+            return
+        learning = list(parameters)
+        has_gradient = [float(parameter.grad is not None) for parameter in learning]
+        counts = self._sum(torch.tensor(has_gradient, device=self.device)).tolist()
+        for parameter, count in zip(learning, counts, strict=True):
+            if count:
+                gradient = parameter.grad
+                parameter.grad = self._sum(
+                    torch.zeros_like(parameter) if gradient is None else gradient
+                )
+
+    def wait(self) -> None:
+        if self.accelerator is not None:
+            with _together(self.world_size):
+                self.accelerator.wait_for_everyone()
+
+    def _rows(self, total: int) -> slice:
+        """Return the rows of this process in a batch of ``total``."""
+        start, stop = (total * rank // self.world_size for rank in (self.rank, self.rank + 1))
+        return slice(start, stop)
+
+    def _sum(self, value: Tensor) -> Tensor:
+        if self.accelerator is None:
+            return value
+        with _together(self.world_size):
+            summed: Tensor = self.accelerator.reduce(value, "sum")
+        return summed
+
+
+@contextlib.contextmanager
+def _together(world_size: int) -> Iterator[None]:
+    """Report in one line that another process is missing or has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        reason = one_line(error, 120)
+        raise PromptcliError(
+            f"another process of the {world_size} has ended or never started ({reason})"
+        ) from None
+
+
+def start_processes(device: str | None, dtype: str | None) -> Processes:
+    """Join the other processes of this launch, each on its own device, in the given precision."""
+    device = choose_device(device or "auto")
+    mixed = choose_dtype(dtype or "auto", device) == torch.bfloat16
+    world_size = number_of_processes(os.environ)
+    if world_size == 1:
+        return Processes(device=device, mixed=mixed)
+    note(
+        f"process {os.environ['RANK']} of {world_size} meets the others at {os.environ['MASTER_ADDR']}"
+    )
+    with _together(world_size):
+        accelerator = Accelerator(cpu=device == "cpu", mixed_precision="no")
+    if accelerator.num_processes != world_size:
+        raise UsageError(
+            f"only {accelerator.num_processes} of {world_size} processes would train together; start"
+            " them with `accelerate launch` or `torchrun`, which set LOCAL_RANK"
+        )
+    if device != "cpu":
+        device = str(accelerator.device)
+    return Processes(accelerator, device=device, mixed=mixed)
 
 
 class OlderAdamW(torch.optim.Optimizer):
@@ -158,9 +293,11 @@ class TrainingStep:
                         parameter="compile",
                     ) from None
             tokens = encoder.chunk_tokens // 2
-            if processes.number > 1:  # no retry: the other processes are waiting for the vectors
+            if (
+                processes.world_size > 1
+            ):  # no retry: the other processes are waiting for the vectors
                 raise OutOfMemoryError(
-                    f"{problem} in process {processes.index}; set gradient-caching and"
+                    f"{problem} in process {processes.rank}; set gradient-caching and"
                     f" chunk-tokens {tokens} in every process"
                 )
             if tokens < _LEAST_TOKENS:
@@ -176,7 +313,7 @@ class TrainingStep:
     def _gradients_once(self, step: int, columns: Columns, sides: TokenizedSides | None) -> Tensor:
         encoder = self.encoder
         processes = self.processes
-        seed = (self.settings.seed * PRIME + step + _STRIDE * processes.index) % 2**32
+        seed = (self.settings.seed * PRIME + step + _STRIDE * processes.rank) % 2**32
         _seed_generators(seed, torch.device(processes.device))
         if not encoder.training:
             encoder.train()
@@ -200,7 +337,7 @@ class TrainingStep:
         # every process has the complete gradient of the loss's inputs: their sum must count it once
         for parameter in self.loss_parameters:
             if parameter.grad is not None:
-                parameter.grad /= processes.number
+                parameter.grad /= processes.world_size
         processes.add_gradients(self.parameters.values())
         return shown
 

@@ -30,8 +30,7 @@ from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.methods.method import TrainingSettings
-from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
+from promptcli.training.step import Processes, TrainingStep
 from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 

@@ -25,8 +25,7 @@ from promptcli.recipe import Recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives import find_objective
 from promptcli.training.objectives.contrastive import false_negative_mask
-from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
+from promptcli.training.step import Processes, TrainingStep
 from promptcli.training.trainable_encoder import mask_tokens
 from tests import training_steps
 from tests.comparing import gap, refusal
@@ -307,13 +306,13 @@ def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(bert_folder):
 
 def test_batches_smaller_than_the_processes_are_refused():
     processes = Processes()
-    processes.number = 4
+    processes.world_size = 4
     with refusal("10 examples leave a last batch of 2 for 4 processes"):
         processes.check(10, 8)
     processes.check(12, 8)
     processes.check(16, 8)
     shares = []
-    for processes.index in range(4):
+    for processes.rank in range(4):
         shares.append(processes.share(["abcdefg"])[0])
     assert shares == ["a", "bc", "de", "fg"]
 

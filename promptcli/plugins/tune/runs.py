@@ -28,7 +28,7 @@ from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training import run
 from promptcli.training.config import Setting, TrainConfig
 from promptcli.training.inputs import Inputs, read_inputs
-from promptcli.training.processes import Processes, start_processes
+from promptcli.training.step import Processes, start_processes
 from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore, Watcher, make_trackers
 
@@ -98,7 +98,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
             _with(config, {setting: value}).check_settings()
     registry.check_free(name, force=config.force or config.resume)
     processes = start_processes(config.device, config.dtype)
-    if processes.number > 1:
+    if processes.world_size > 1:
         raise UsageError("several settings are trained in one process; leave out the launcher")
     inputs = read_inputs(config)
     single = RunFolder(registry.run_folder(name))  # keeps a training of that name out, too
