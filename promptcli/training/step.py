@@ -60,8 +60,8 @@ class Processes:
         last = examples % batch_size or batch_size
         if last < self.world_size:
             raise UsageError(
-                f"{examples} examples leave a last batch of {last} for {self.world_size} processes; set"
-                " another",
+                f"{examples} examples leave a last batch of {last} for {self.world_size} processes;"
+                " set another",
                 parameter="batch_size",
             )
 
@@ -149,14 +149,15 @@ def start_processes(device: str | None, dtype: str | None) -> Processes:
     if world_size == 1:
         return Processes(device=device, mixed=mixed)
     note(
-        f"process {os.environ['RANK']} of {world_size} meets the others at {os.environ['MASTER_ADDR']}"
+        f"process {os.environ['RANK']} of {world_size} meets the others at"
+        f" {os.environ['MASTER_ADDR']}"
     )
     with _together(world_size):
         accelerator = Accelerator(cpu=device == "cpu", mixed_precision="no")
     if accelerator.num_processes != world_size:
         raise UsageError(
-            f"only {accelerator.num_processes} of {world_size} processes would train together; start"
-            " them with `accelerate launch` or `torchrun`, which set LOCAL_RANK"
+            f"only {accelerator.num_processes} of {world_size} processes would train together;"
+            " start them with `accelerate launch` or `torchrun`, which set LOCAL_RANK"
         )
     if device != "cpu":
         device = str(accelerator.device)
@@ -293,9 +294,7 @@ class TrainingStep:
                         parameter="compile",
                     ) from None
             tokens = encoder.chunk_tokens // 2
-            if (
-                processes.world_size > 1
-            ):  # no retry: the other processes are waiting for the vectors
+            if processes.world_size > 1:  # no retry: the other processes wait for the vectors
                 raise OutOfMemoryError(
                     f"{problem} in process {processes.rank}; set gradient-caching and"
                     f" chunk-tokens {tokens} in every process"
