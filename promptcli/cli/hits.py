@@ -50,7 +50,7 @@ class HitPrinter:
             raise UsageError("csv has no explanations; give table or json", parameter="format")
         names = next(csv.reader([show or ""], skipinitialspace=True))  # one with a comma is quoted
         self._names = list(dict.fromkeys(name.strip() for name in names if name.strip()))
-        self._heads: list[str] = []
+        self._headers: list[str] = []
 
     def find_unknown(self, of_hits: Iterable[Iterable[str]]) -> list[str]:
         """Return the names that match no column of any hit, regardless of case and spaces."""
@@ -187,10 +187,10 @@ class HitPrinter:
             record[f"column {name}" if name in record else name] = value
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")  # which quotes cells of several lines
-        if not self._heads:
-            self._heads = list(record)
-            writer.writerow(self._heads)
-        cells = [record[head] for head in self._heads]
+        if not self._headers:
+            self._headers = list(record)
+            writer.writerow(self._headers)
+        cells = [record[header] for header in self._headers]
         writer.writerow(
             _OTHER_ENDS.sub("\n", cell) if isinstance(cell, str) else cell for cell in cells
         )

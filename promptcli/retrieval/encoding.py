@@ -1,4 +1,4 @@
-"""New rows of an index, prepared and encoded: blank ones are left out, long ones split."""
+"""Prepares and encodes new rows of an index: drops blank rows, and splits long ones."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING

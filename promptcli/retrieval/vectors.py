@@ -27,14 +27,13 @@ if sys.platform == "darwin":  # two OpenMP runtimes with threads crash the proce
     faiss.omp_set_num_threads(1)
 
 #: Points that k-means needs per centroid; with fewer, FAISS warns on stderr and clusters badly.
-_POINTS = 39
+_POINTS_PER_CENTROID = 39
 #: Largest size in bytes of fast-scan codes, which FAISS cannot memory-map: it reads them when an
 #: index is opened.
 _IN_MEMORY = 256 << 20
 _MAPPED = 1 << 20  # size in bytes from which a file is memory-mapped
-#: Most and fewest rows used as queries; the comparisons with all rows decide between
-#: them.
-_MOST, _FEWEST, _COMPARISONS = 1000, 200, 1_000_000_000
+#: Most and fewest rows used as queries; in between, as many as this number of comparisons allows.
+_MOST_QUERIES, _FEWEST_QUERIES, _COMPARISONS = 1000, 200, 1_000_000_000
 _NEIGHBOURS = 10  # neighbours that recall counts
 #: Neighbours of a query whose exact scores are kept: any of several equal neighbours is right.
 _KNOWN = 100
@@ -163,13 +162,13 @@ def make_faiss_index(
     except (UsageError, RuntimeError):
         note(f"{factory} does not fit {rows:,} rows: every row is compared")
         return FaissIndex(make_index(EXACT, width), source, EXACT)
-    made = FaissIndex(index, source, factory)
+    faiss_index = FaissIndex(index, source, factory)
     if why:
         note(why)
-    made.recall = _tune(made, vectors, target)
-    if made.recall["at_10"] < target:
+    faiss_index.recall = _tune(faiss_index, vectors, target)
+    if faiss_index.recall["at_10"] < target:
         note(f"recall@10 is below {target:g}; another factory reaches more")
-    return made
+    return faiss_index
 
 
 def _sample(vectors: Floats, count: int) -> Floats:
@@ -226,13 +225,14 @@ def training_size(factory: str, rows: int) -> int:
     codes = re.findall(r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory)
     lists = map(int, re.findall(r"IVF(\d+)", factory))
     centroids = max([*lists, *(1 << int(bits or 8) for bits in codes)], default=0)
-    if rows < _POINTS * centroids:
+    needed = _POINTS_PER_CENTROID * centroids
+    if rows < needed:
         raise UsageError(
-            f"{factory!r} needs {_POINTS * centroids} vectors to train on, {_POINTS} for each of"
+            f"{factory!r} needs {needed} vectors to train on, {_POINTS_PER_CENTROID} for each of"
             f" {centroids} centroids; there are {rows}: use a smaller factory, or Flat",
             parameter="factory",
         )
-    return max(256, _POINTS * centroids)
+    return max(256, needed)
 
 
 def _own_class(index: Any) -> Any:
@@ -260,27 +260,27 @@ def _parameters(index: Any, effort: int, selector: Any) -> Any:
 # not count.
 
 
-def _tune(made: FaissIndex, vectors: Floats, target: float) -> dict[str, Any]:
+def _tune(faiss_index: FaissIndex, vectors: Floats, target: float) -> dict[str, Any]:
     """Set the least effort that reaches a recall or is worth its cost; return the recall reached.
 
     Args:
-        made: The index.
+        faiss_index: The index.
         vectors: (n, d) of its rows.
         target: The recall.
     """
     rows = len(vectors)
-    queries = _sample(vectors, max(_FEWEST, min(_MOST, _COMPARISONS // rows)))
+    queries = _sample(vectors, max(_FEWEST_QUERIES, min(_MOST_QUERIES, _COMPARISONS // rows)))
     nearest = nearest_of(vectors, queries, _KNOWN + 1)
     recalls: list[float] = []
     for effort in _EFFORTS:
-        made.effort = effort
-        recalls.append(_recall(made, vectors, queries, nearest))
+        faiss_index.effort = effort
+        recalls.append(_recall(faiss_index, vectors, queries, nearest))
         missing = 1 - max([target, *recalls[:-1]])
         gained = recalls[-1] - max(recalls[:-1], default=-1)
         if recalls[-1] >= target or gained < _WORTHWHILE * missing:
             break
     place = int(np.argmax(recalls))
-    made.effort = _EFFORTS[place]
+    faiss_index.effort = _EFFORTS[place]
     return {
         "at_10": recalls[place],
         "queries": len(queries),
@@ -290,12 +290,12 @@ def _tune(made: FaissIndex, vectors: Floats, target: float) -> dict[str, Any]:
 
 
 def _recall(
-    made: FaissIndex, vectors: Floats, queries: Floats, nearest: Sequence[Ranking]
+    faiss_index: FaissIndex, vectors: Floats, queries: Floats, nearest: Sequence[Ranking]
 ) -> float:
     """Return recall@10; the nearest row of a query is itself."""
     wanted = min(_NEIGHBOURS, len(vectors) - 1)
     hits = 0
-    found = made.nearest(queries, wanted + 1, vectors)
+    found = faiss_index.nearest(queries, wanted + 1, vectors)
     for (known, scores), (keys, _) in zip(nearest, found, strict=True):
         right = known[scores >= scores[wanted] - EQUAL]
         hits += min(np.isin(keys, right).sum(), wanted + 1) - 1

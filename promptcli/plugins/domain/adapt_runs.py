@@ -115,7 +115,7 @@ class Trainings:
     choice: Choice  #: the device and the precision
     split: CollectionSplit
     seed: int
-    attempts: Mapping[str, Attempt] = field(default_factory=lambda: ATTEMPTS)  #: those to try
+    attempts: Mapping[str, Attempt]  #: those to try
 
     def run_name(self, attempt: str) -> str:
         return f"{self.name}.{attempt}"
@@ -153,31 +153,34 @@ class Trainings:
                 try:
                     with notes.silent():
                         if attempt.is_pretrained:
-                            token_seconds = self._seconds_of_a_token()
-                        step_seconds[name] = self._seconds_of_a_step(attempt)
+                            token_seconds = self._time_token()
+                        step_seconds[name] = self._time_step(attempt)
                 except UsageError as error:
                     left_out[name] = str(error)
                 advance(1)
         if not step_seconds:
             raise UsageError(next(iter(left_out.values())))
-        passage_seconds = self._seconds_of_a_passage()
+        passage_seconds = self._time_passage()
         schedule = plan_steps(
             self.split, step_seconds, token_seconds, passage_seconds, 3600 * hours
         )
         return dataclasses.replace(schedule, left_out=left_out)
 
-    def _seconds_of_a_passage(self) -> float:
+    def _time_passage(self) -> float:
+        """Return the seconds to encode a passage."""
         passages = self.split.collection.passages[:_TIMED_PASSAGES]
         encoder = loading.open_model(self.start, device=self.choice.device, dtype="float32")
         began = time.perf_counter()
         encoder.encode(passages)
         return (time.perf_counter() - began) / len(passages)
 
-    def _seconds_of_a_token(self) -> float:
+    def _time_token(self) -> float:
+        """Return the seconds to pre-train on a token."""
         with tempfile.TemporaryDirectory() as folder:
             return self.pretrain_backbone(Path(folder), _FEWEST_TOKENS)
 
-    def _seconds_of_a_step(self, attempt: Attempt) -> float:
+    def _time_step(self, attempt: Attempt) -> float:
+        """Return the seconds of a training step."""
         if attempt.puts_in_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
             raise UsageError(
                 "it learns from sentences inside a prompt, such as mini's, and model"

@@ -58,6 +58,6 @@ def _explanation(
     stems = set(map(bm25.stem, strong(shares)))
     marked = {word for word in _WORD.findall(text) if stems & set(map(bm25.stem, words(word)))}
     rest = score - sum(shares.values())
-    if rest > _ROUNDING * score:  # the whole query stands there as it is written, with its signs
+    if rest > _ROUNDING * score:  # the text has the query literally, with its signs
         shares[f"'{query.strip()}'"] = rest
     return as_sum("words", shares, marked)

@@ -13,7 +13,7 @@ from promptcli.storage.files import write_text
 
 #: A person's word for a document -> its grade.
 GRADES = {"right": 2, "partly": 1, "wrong": 0}
-_HEADS = ("grade", "query", "document")
+_HEADERS = ("grade", "query", "document")
 
 Pair = tuple[str, str]  #: a query and a document, by their texts
 
@@ -24,17 +24,17 @@ class Judgements:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.grades: dict[Pair, int] = {}
-        whole = b""
+        complete = b""
         if path.is_file():
             content = path.read_bytes()
-            whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.splitlines(), 1):
+            complete = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(complete.splitlines(), 1):
             try:
                 query, text, grade = json.loads(line)
                 self._take((query, text), grade)
             except (ValueError, TypeError, KeyError):
                 raise CheckFailedError(f"{path}: line {number} is damaged; delete it") from None
-        self._length = len(whole)
+        self._length = len(complete)
 
     def _take(self, pair: Pair, grade: int | None) -> None:
         self.grades.pop(pair, None)
@@ -65,17 +65,17 @@ class Judgements:
 
         Return the number of new rows.
         """
-        heads, content, there = [*_HEADS], "\t".join(_HEADS) + "\n", set[Pair]()
+        headers, content, there = [*_HEADERS], "\t".join(_HEADERS) + "\n", set[Pair]()
         if path.exists():
-            heads, rows = _rows(path)
+            headers, rows = _rows(path)
             there = {(row["query"], row["document"]) for row in rows}
             content = path.read_bytes().decode()
             if not content.endswith("\n"):
                 content += "\n"
         new = dict.fromkeys(cells for cells in map(_cells, pairs) if cells not in there)
         for cells in new:
-            row = dict(zip(_HEADS, ("", *cells), strict=True))
-            content += "\t".join(row.get(head, "") for head in heads) + "\n"
+            row = dict(zip(_HEADERS, ("", *cells), strict=True))
+            content += "\t".join(row.get(header, "") for header in headers) + "\n"
         if new:
             write_text(path, content)
         return len(new)
@@ -112,10 +112,10 @@ def _rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
             rows = list(reader)
     except (csv.Error, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; save it as tabs in UTF-8") from None
-    heads = list(reader.fieldnames or ())
-    if not {*_HEADS} <= {*heads}:
-        raise UsageError(f"{path} must have the columns {', '.join(_HEADS)}")
-    return heads, rows
+    headers = list(reader.fieldnames or ())
+    if not {*_HEADERS} <= {*headers}:
+        raise UsageError(f"{path} must have the columns {', '.join(_HEADERS)}")
+    return headers, rows
 
 
 def _cells(pair: Pair) -> Pair:

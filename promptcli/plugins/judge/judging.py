@@ -31,7 +31,7 @@ RankedDocuments = dict[str, list[str]]  #: query -> documents, best first, each 
 
 @dataclass(frozen=True)
 class Standing:
-    """The standing of a way of ranking, over the judged queries."""
+    """The scores of a ranking on the judged queries, and its difference to the best one."""
 
     way: str
     ndcg: float  #: x 100, mean over queries

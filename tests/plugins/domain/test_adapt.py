@@ -202,7 +202,7 @@ def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(
     texts = [" ".join(WORDS)] * 20
     backbone = entry.recipe.backbone
     split = SimpleNamespace(training_passages=texts)
-    trainings = adapt_runs.Trainings("mine", entry, Choice(device="cpu"), split, seed=0)
+    trainings = adapt_runs.Trainings("mine", entry, Choice(device="cpu"), split, 0, ATTEMPTS)
     pretrain = trainings.pretrain_backbone
     (tmp_path / "run" / "backbone" / "work").mkdir(parents=True)  # as if killed as it began
     tokens = 2 * adapt_runs.BATCH_TOKENS
