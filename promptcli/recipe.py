@@ -21,7 +21,7 @@ from promptcli.grammar import (
 from promptcli.named_templates import MASK as MASK
 from promptcli.named_templates import SLOT as SLOT
 from promptcli.named_templates import last_part as last_part
-from promptcli.settings import BARE, list_of_names, setting
+from promptcli.settings import BUILT_IN, list_of_names, setting
 from promptcli.storage.typed_documents import convert, parse_json, parse_toml
 
 
@@ -191,7 +191,8 @@ class LeadingTexts:
 
     texts: Mapping[str, str] = field(default_factory=dict)
     default: str | None = None  #: name of the text put in front of every sentence by default
-    is_pooled: bool = True  #: whether the pooling includes the text's tokens (``include_prompt``)
+    #: whether the pooling includes the text's tokens (``include_prompt``); stored by this name
+    counted: bool = True
 
     @property
     def default_text(self) -> str:
@@ -222,7 +223,7 @@ class Choice:
     #: the default model
     model: Any = None
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
-    backbone: str = BARE.backbone  #: of recipes that do not name one
+    backbone: str = BUILT_IN.backbone  #: of recipes that do not name one
     device: str = "auto"
     #: None: float32 for scores, ``auto`` for encoding in bulk
     dtype: str | None = None

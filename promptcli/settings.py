@@ -25,8 +25,8 @@ class Defaults:
     corpus: str  #: Sentences to train or fit on.
 
 
-#: Everything is in the package, so no network is needed. Figures on ``demo`` are not a benchmark.
-BARE = Defaults(backbone="mini-bert", development="demo:dev", corpus="demo")
+#: All of these are in the package, so they need no network. ``demo`` is not a benchmark.
+BUILT_IN = Defaults(backbone="mini-bert", development="demo:dev", corpus="demo")
 #: The defaults of PromptBERT, Ditto and DCPCSE, for ``--paper``.
 PAPER = Defaults(
     backbone="bert-base-uncased",
@@ -45,7 +45,7 @@ def setting(default: Any, about: str, **metadata: Any) -> Any:
 
 
 def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
-    """Return names of files, tasks or other things as a list; one alone as a list of one."""
+    """Return names as a list; a single name becomes a list of one."""
     return [str(names)] if isinstance(names, str | Path) else list(map(str, names))
 
 
@@ -70,9 +70,9 @@ class UserDefault(NamedTuple):
 
 
 #: The defaults that a user may set, by their names.
-KEYS = {
+USER_DEFAULTS = {
     "backbone": UserDefault(
-        "backbone of recipes that do not name one", "PROMPTCLI_BACKBONE", BARE.backbone
+        "backbone of recipes that do not name one", "PROMPTCLI_BACKBONE", BUILT_IN.backbone
     ),
     "data_dir": UserDefault("SentEval folder of the tasks", "PROMPTCLI_DATA_DIR", None),
 }
@@ -158,13 +158,14 @@ def expand_user(path: str) -> Path:
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, Default]:
-    """Return the defaults in force by the names in ``KEYS``: from the environment, the file, or
-    built in.
+    """Return the default in force for each name in ``USER_DEFAULTS``.
+
+    The environment overrides the file, and the file overrides the built-in value.
     """
     path = config_file(environ)
     stored = _read_file(path)
     effective = {}
-    for name, key in KEYS.items():
+    for name, key in USER_DEFAULTS.items():
         effective[name] = Default(key.built_in, "built in")
         if environ.get(key.variable):
             effective[name] = Default(environ[key.variable], f"${key.variable}")
@@ -175,8 +176,8 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, Default]:
 
 def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> None:
     """Set a default in the user's file, or remove it (None)."""
-    if name not in KEYS:
-        raise unknown("setting", name, KEYS)
+    if name not in USER_DEFAULTS:
+        raise unknown("setting", name, USER_DEFAULTS)
     if value is not None and not (value.strip() and value.isprintable()):
         raise UsageError(
             f"{value!r} is not a value for {name}; give one line, or `promptcli config {name}"
@@ -199,6 +200,6 @@ def _read_file(path: Path) -> dict[str, str]:
     hint = 'write lines such as backbone = "mini-bert", or `promptcli config KEY VALUE`'
     stored = read_document(path, dict[str, str], hint=hint, error=UsageError)
     for name in stored:
-        if name not in KEYS:
-            raise UsageError(f"{path}: {unknown('key', name, KEYS)}; {hint}")
+        if name not in USER_DEFAULTS:
+            raise UsageError(f"{path}: {unknown('key', name, USER_DEFAULTS)}; {hint}")
     return stored

@@ -10,7 +10,14 @@ import pytest
 
 from promptcli.models.loading import entry_of
 from promptcli.recipe import Choice
-from promptcli.settings import BARE, PAPER, config_file, read_settings, typed_settings, typed_value
+from promptcli.settings import (
+    BUILT_IN,
+    PAPER,
+    config_file,
+    read_settings,
+    typed_settings,
+    typed_value,
+)
 from promptcli.training.methods import METHODS
 from tests.comparing import refusal, refused
 
@@ -124,7 +131,7 @@ def test_bare_commands_say_what_they_assume(run, tmp_path):
 
 
 def test_paper_is_the_setting_of_the_papers(run):
-    assert (BARE.backbone, PAPER.backbone) == ("mini-bert", "bert-base-uncased")
+    assert (BUILT_IN.backbone, PAPER.backbone) == ("mini-bert", "bert-base-uncased")
     refused(run("eval", "cls", "--paper", "--offline", "-q"), 3)
 
 

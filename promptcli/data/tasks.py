@@ -32,7 +32,7 @@ from promptcli.data.task_table import (
 )
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
 from promptcli.notes import note, without_network
-from promptcli.settings import BARE
+from promptcli.settings import BUILT_IN
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ def load_named_tasks(
     """
     folder = senteval_folder()
     names = task_names(tasks) or task_names(
-        BARE.corpus if folder is None else list(map(str, TEST_TASKS))
+        BUILT_IN.corpus if folder is None else list(map(str, TEST_TASKS))
     )
     loaded = load_tasks(folder, names, protocol)
     reasons = [f"{label} is missing: {why}" for label, why in loaded.missing.items()]

@@ -374,7 +374,7 @@ class TorchEncoder(Encoder):
 
     def with_leading_text(self, text: str) -> "TorchEncoder":
         text, recipe = self._with_text(text)
-        if not self.leading.is_pooled:
+        if not self.leading.counted:
             recipe = recipe.replace(pooling=self._pooling_without(text))
         encoder = TorchEncoder(
             recipe,

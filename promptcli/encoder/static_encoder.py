@@ -167,7 +167,7 @@ class StaticEncoder(Encoder):
         return moved
 
     def with_leading_text(self, text: str) -> Encoder:
-        if not self.leading.is_pooled:  # the weights leave the text out
+        if not self.leading.counted:  # the weights leave the text out
             on_torch: Encoder = self.on_torch().with_leading_text(text)
             return on_torch
         text, recipe = self._with_text(text)

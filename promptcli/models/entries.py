@@ -19,7 +19,7 @@ import promptcli
 from promptcli.backbones.names import SHIPPED_FOLDER, portable_name
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_you_mean, shorten
 from promptcli.recipe import RECIPES, LeadingTexts, Recipe
-from promptcli.settings import ANOTHER_HOME, BARE
+from promptcli.settings import ANOTHER_HOME, BUILT_IN
 from promptcli.storage.files import (
     StoredFile,
     check_files,
@@ -277,6 +277,6 @@ def portable(recipe: Recipe) -> Recipe:
     """Return a recipe that does not depend on the current folder: a backbone's path becomes
     absolute.
     """
-    if recipe.backbone == BARE.backbone:
+    if recipe.backbone == BUILT_IN.backbone:
         return recipe
     return recipe.replace(backbone=portable_name(recipe.backbone))

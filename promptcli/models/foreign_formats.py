@@ -230,13 +230,13 @@ def _sentence_transformers(folder: ModelFolder, modules: list[_Module]) -> Entry
     base = base_of(body)  # an adapter has the configuration of its base
     model = body if base is None else locate(base)
     family = FAMILIES[model.family]
-    weights, is_pooled = _weights(folder, folder.document(f"{pooling}/{CONFIG}"))
+    weights, counted = _weights(folder, folder.document(f"{pooling}/{CONFIG}"))
     transforms, tensors = _after_pooling(folder, after)
     rule = _text_rule(body)
     about = folder.optional(MODEL_SETTINGS, _About)
-    prompts = _prompts(folder, about, is_pooled)
+    prompts = _prompts(folder, about, counted)
     text = lower(prompts.default_text) if rule == "lower" else prompts.default_text
-    if text and not is_pooled:
+    if text and not counted:
         raise folder.error(
             "has a default prompt that its pooling leaves out, which is not supported"
         )
@@ -310,7 +310,7 @@ def _dense(folder: ModelFolder, path: str) -> "tuple[str, Tensor, Tensor]":
     return activation, weight, stored.get("linear.bias", weight.new_zeros(len(weight)))
 
 
-def _prompts(folder: ModelFolder, about: _About, is_pooled: bool) -> LeadingTexts:
+def _prompts(folder: ModelFolder, about: _About, counted: bool) -> LeadingTexts:
     texts = {"query": "", "document": ""}  # sentence-transformers always has these
     texts |= {name: text or "" for name, text in (about.prompts or {}).items()}
     default = about.default_prompt_name
@@ -321,7 +321,7 @@ def _prompts(folder: ModelFolder, about: _About, is_pooled: bool) -> LeadingText
     for text in texts.values():
         if SLOT in text or MASK in text:
             raise folder.error(f"has a prompt with {SLOT} or {MASK} ({text!r})")
-    return LeadingTexts(texts, default, is_pooled)
+    return LeadingTexts(texts, default, counted)
 
 
 def _weights(folder: ModelFolder, config: Config) -> tuple[str, bool]:

@@ -19,7 +19,7 @@ from promptcli.models.entries import Entry, Registry
 from promptcli.models.foreign_formats import read_model
 from promptcli.notes import note, silent, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
-from promptcli.settings import BARE, home_folder
+from promptcli.settings import BUILT_IN, home_folder
 from promptcli.storage.typed_documents import read_document
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def or_search_model(model: Model | None) -> Model:
     if model is None:
         return SEARCH_MODEL
     if isinstance(model, Choice) and not model.changes and model.model is None:
-        if model.backbone == BARE.backbone:
+        if model.backbone == BUILT_IN.backbone:
             return dataclasses.replace(model, model=SEARCH_MODEL)
     return model
 
@@ -203,10 +203,10 @@ def _entry_of_choice(choice: Choice) -> Entry:
     model = choice.model
     if model is None:
         # the default entry's head belongs to its own backbone
-        is_plain = choice.backbone != BARE.backbone or not changes.keys().isdisjoint(_FITTED)
+        is_plain = choice.backbone != BUILT_IN.backbone or not changes.keys().isdisjoint(_FITTED)
         model = Recipe() if is_plain else DEFAULT_MODEL
     entry = entry_of(model)
-    if not entry.provenance and entry.recipe.backbone == BARE.backbone:
+    if not entry.provenance and entry.recipe.backbone == BUILT_IN.backbone:
         changes = {"backbone": choice.backbone, **changes}
     entry = with_changes(entry, changes)
     if choice.dim is None:

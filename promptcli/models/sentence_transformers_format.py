@@ -421,7 +421,7 @@ def _pooling_modules(encoder: TorchEncoder) -> list[Module]:
         modules.append(Module(_LAYERS, config, {"layer_weights": layer_weights}))
     flags = {flag: kind in kinds for kind, flag in _FLAGS.items()}
     config = {"word_embedding_dimension": width, **flags}
-    if not encoder.leading.is_pooled:
+    if not encoder.leading.counted:
         config["include_prompt"] = False
     return [*modules, Module("Pooling", config)]
 

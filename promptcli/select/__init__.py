@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from promptcli.errors import UsageError
 from promptcli.recipe import MASK
-from promptcli.settings import BARE
+from promptcli.settings import BUILT_IN
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
@@ -59,7 +59,7 @@ def templates() -> "dict[str, NamedTemplate]":
 
 
 def check_template(
-    text: str, model: "Model" = BARE.backbone, sentence: str = "A cat sleeps on the mat."
+    text: str, model: "Model" = BUILT_IN.backbone, sentence: str = "A cat sleeps on the mat."
 ) -> CheckedTemplate:
     """Return a template, filled with a sentence, as a backbone tokenises it.
 

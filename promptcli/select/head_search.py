@@ -40,7 +40,7 @@ from promptcli.select.tfidf_correlation import (
     correlate,
     tfidf_weights,
 )
-from promptcli.settings import BARE
+from promptcli.settings import BUILT_IN
 
 SEARCHED = ("static", "last", "first-last")  #: states to try a head on (Ditto, table 2)
 #: Pairs whose tokens are multiplied at a time. It bounds memory and changes no figure.
@@ -101,9 +101,9 @@ HEAD_WEIGHTS = {
 
 
 def search_heads(
-    model: Model = BARE.backbone,
+    model: Model = BUILT_IN.backbone,
     on: str | Path | STSTask | None = None,
-    corpus: str | Path | Sequence[str] = BARE.corpus,
+    corpus: str | Path | Sequence[str] = BUILT_IN.corpus,
     *,
     weights: str = "ditto",
     states: Sequence[str] = ("static", "last", "first-last"),

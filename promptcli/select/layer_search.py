@@ -13,14 +13,14 @@ from promptcli.evaluation.evaluator import score_encoders
 from promptcli.evaluation.scores import SpearmanScore
 from promptcli.models.loading import Model
 from promptcli.select.search import Ranked, Search, cross_validate, open_search
-from promptcli.settings import BARE
+from promptcli.settings import BUILT_IN
 
 _LAYERS_TRIED = 8  # spread over the first half of the model
 _FACTORS_TRIED = (0.25, 0.5, 0.75, 1.0, 2.0, 3.0)  # C of a contrastive prompt
 
 
 def search_layers(
-    model: Model = BARE.backbone,
+    model: Model = BUILT_IN.backbone,
     on: str | Path | STSTask | None = None,
     *,
     weights: Sequence[str] = (),

@@ -21,7 +21,7 @@ from promptcli.models.loading import Model, backbone_model, open_model, open_reg
 from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.select.tfidf_correlation import Correlation
-from promptcli.settings import BARE, PAPER
+from promptcli.settings import BUILT_IN, PAPER
 
 HALVINGS = 20  #: random halvings of the pairs, each used both ways
 SEED = 42  #: of the halvings
@@ -181,7 +181,7 @@ def open_search(
         open_registry().check_free(name, force=force)
     with tasks_from(data_dir):
         if on is None:
-            on = BARE.development if senteval_folder() is None else PAPER.development
+            on = BUILT_IN.development if senteval_folder() is None else PAPER.development
             note(f"choosing on {on}; the papers used {PAPER.development} and {PAPER.backbone}")
         task = development_task(on)
     check_rankable(task)

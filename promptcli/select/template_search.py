@@ -40,7 +40,7 @@ from promptcli.select.generate_t5 import (
     read_definitions,
 )
 from promptcli.select.search import Ranked, Search, open_search, rank
-from promptcli.settings import BARE, home_folder
+from promptcli.settings import BUILT_IN, home_folder
 from promptcli.storage.cache import Cache
 
 #: A template read at its mask (PromptBERT eq. 2), with the period rule of its evaluation.
@@ -288,7 +288,7 @@ def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str
 
 
 def search_templates(
-    model: Model = BARE.backbone,
+    model: Model = BUILT_IN.backbone,
     on: str | Path | STSTask | None = None,
     *,
     mode: str | None = None,

@@ -22,12 +22,12 @@ from promptcli.errors import UsageError, did_you_mean
 from promptcli.models.loading import open_registry
 from promptcli.notes import current_command
 from promptcli.recipe import SLOT, Recipe, last_part
-from promptcli.settings import BARE, PAPER, typed_settings
+from promptcli.settings import BUILT_IN, PAPER, typed_settings
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import Method, Templates, TrainingSettings, Variant
 
 #: Source of a preset, if it is not published.
-FOUND = f"found on {BARE.backbone}"
+FOUND = f"found on {BUILT_IN.backbone}"
 OF_METHOD = "the method's own"  #: for a method without published settings
 
 #: Settings that change where and how a run computes, not its result.
@@ -111,7 +111,7 @@ def shape_of_loaded(backbone: Backbone) -> Shape:
 
 def has_mini_bert_shape(shape: Shape) -> bool:
     """Return whether a shape equals that of ``mini-bert``."""
-    return shape == shape_of(BARE.backbone)
+    return shape == shape_of(BUILT_IN.backbone)
 
 
 def _published_like(method: Method, shape: Shape) -> str:
@@ -265,7 +265,7 @@ class TrainConfig:
         if self.paper:
             method = self.provisional_method
             return PAPER.backbone if PAPER.backbone in method.paper else method.base
-        return BARE.backbone
+        return BUILT_IN.backbone
 
     def read_start_recipe(self) -> Recipe | None:
         """Return the recipe of the model that the run starts from."""
@@ -277,7 +277,7 @@ class TrainConfig:
         if self.data is not None:
             return self.data
         if not self.paper:
-            return BARE.corpus
+            return BUILT_IN.corpus
         return "nli_for_simcse" if self.supervised else PAPER.corpus
 
     @property
@@ -287,7 +287,7 @@ class TrainConfig:
             return self.on
         if self.paper or self.data_dir is not None:
             return PAPER.development
-        return BARE.development
+        return BUILT_IN.development
 
     def preset(self, method: Method) -> Preset:
         """Return the default settings of a form of the method: unsupervised or supervised."""

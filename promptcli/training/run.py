@@ -38,7 +38,7 @@ from promptcli.extensions import used_extensions
 from promptcli.models.entries import Entry, portable
 from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
 from promptcli.notes import note, silent, warn
-from promptcli.settings import BARE
+from promptcli.settings import BUILT_IN
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, check_same
@@ -439,7 +439,7 @@ def _note_defaults(config: TrainConfig) -> None:
     if config.data is None:
         parts.append("the demo sentences are the data")
     if not config.on:
-        where = "the demo pairs" if on == BARE.development else on
+        where = "the demo pairs" if on == BUILT_IN.development else on
         parts.append(f"checkpoints are chosen on {where}")
     if parts:
         note("; ".join(parts))

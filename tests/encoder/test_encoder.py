@@ -345,7 +345,7 @@ def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
 
 
 def test_a_text_in_front_that_is_not_counted_is_no_content_either(bert):
-    leading = LeadingTexts({"query": "the cat : "}, is_pooled=False)
+    leading = LeadingTexts({"query": "the cat : "}, counted=False)
     recipe = Recipe(pooling="last/content-avg+avg")
     encoder = TorchEncoder(recipe, bert, {}, leading=leading)
     of_queries = encoder.in_role("query")

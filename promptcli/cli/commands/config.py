@@ -8,12 +8,12 @@ import typer
 from promptcli.cli.console import note, result_json, show
 from promptcli.cli.options import Json
 from promptcli.errors import UsageError, look_up
-from promptcli.settings import KEYS, config_file, home_folder, read_settings, write_setting
+from promptcli.settings import USER_DEFAULTS, config_file, home_folder, read_settings, write_setting
 
 
 def config(
     key: Annotated[
-        str | None, typer.Argument(metavar="KEY", help=f"One of: {', '.join(KEYS)}.")
+        str | None, typer.Argument(metavar="KEY", help=f"One of: {', '.join(USER_DEFAULTS)}.")
     ] = None,
     value: Annotated[str | None, typer.Argument(metavar="VALUE", help="The new default.")] = None,
     unset: Annotated[
@@ -29,7 +29,7 @@ def config(
     A typed option wins over all of them.
     """
     if unset and (key is None or value is not None):
-        raise UsageError(f"--unset takes a KEY and no VALUE: {', '.join(KEYS)}")
+        raise UsageError(f"--unset takes a KEY and no VALUE: {', '.join(USER_DEFAULTS)}")
     path = config_file(os.environ)
     if key is not None and (unset or value is not None):
         write_setting(os.environ, key, value)
@@ -47,8 +47,8 @@ def config(
         return
     for name, effective in settings.items():
         show(
-            f"{name} = {effective.value or '-'}  ({effective.source}; {KEYS[name].about};"
-            f" ${KEYS[name].variable})"
+            f"{name} = {effective.value or '-'}  ({effective.source}; {USER_DEFAULTS[name].about};"
+            f" ${USER_DEFAULTS[name].variable})"
         )
     missing = "" if path.is_file() else " (does not exist)"
     note(f"settings file: {path}{missing}; models, runs and caches: {home_folder()}")

@@ -35,7 +35,7 @@ from promptcli.cli.options import (
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError, unknown
-from promptcli.settings import BARE, typed_value
+from promptcli.settings import BUILT_IN, typed_value
 from promptcli.storage.typed_documents import convert, parse_toml
 from promptcli.training.launch import number_of_processes
 from promptcli.training.methods import METHODS, find_method, setting_types
@@ -283,7 +283,7 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
         if folder is not None:
             arguments["data_dir"] = folder
         own = default_backbone()  # of the user's settings, as if it were typed
-        if own != BARE.backbone and not ({"paper", "start"} & arguments.keys()):
+        if own != BUILT_IN.backbone and not ({"paper", "start"} & arguments.keys()):
             arguments.setdefault("backbone", own)
     return {"method": method, "name": name or method, **arguments}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli import errors
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.recipe import Choice
-from promptcli.settings import BARE
+from promptcli.settings import BUILT_IN
 
 if TYPE_CHECKING:
     from promptcli.models import loading
@@ -160,7 +160,7 @@ def analyze(
             raise UsageError(f"must be 0 to {_LARGEST}, got {value}", parameter=setting)
     if color is not None and not analysis.is_map:
         raise UsageError(f"applies to map, not to {name}; leave it out", parameter="color")
-    on = BARE.corpus if on is None else on
+    on = BUILT_IN.corpus if on is None else on
     values: dict[str, Any] = {**analysis.settings, **settings}
     with senteval.tasks_from(data_dir):
         if color is None:
@@ -175,7 +175,7 @@ def analyze(
         is_one = not models or models[0] is model
         if analysis.is_map:
             models = [loading.or_search_model(each) for each in models or [Choice()]]
-        _, opened, refused = candidates.open_candidates(models or [BARE.backbone])
+        _, opened, refused = candidates.open_candidates(models or [BUILT_IN.backbone])
         if refused and not (skip_unfit and opened):
             raise next(iter(refused.values()))
         module, _, function = analysis.function.partition(":")

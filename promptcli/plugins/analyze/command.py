@@ -15,7 +15,7 @@ from promptcli.errors import UsageError
 from promptcli.plugins import analyze as library
 from promptcli.plugins.analyze import ANALYSES, Analysis, pictures
 from promptcli.recipe import Choice
-from promptcli.settings import BARE, typed_value
+from promptcli.settings import BUILT_IN, typed_value
 
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Label
@@ -30,7 +30,7 @@ _EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
 _INPUTS: dict[str, tuple[str, str, str | list[str] | None]] = {
     "sentence": ("[SENTENCE]", f"the sentence {_SENTENCE!r}", _SENTENCE),
     "texts": ("SENTENCE...", "", None),
-    "sentences": ("[FILE]", "the shipped demo sentences", BARE.corpus),
+    "sentences": ("[FILE]", "the shipped demo sentences", BUILT_IN.corpus),
     "pairs": ("[TASK...]", "the shipped demo pairs", ["demo:dev", "demo"]),
     "nothing": ("", "", None),
 }

@@ -189,7 +189,7 @@ def test_a_prompt_in_front_is_computed_by_the_graph_or_refused(stand_in, tiny_fo
         assert gap(found, wanted) < 1e-5 and not np.allclose(
             found, torchs.encode(SENTENCES), atol=1e-3
         )
-    without_text = replace(prompts, is_pooled=False)
+    without_text = replace(prompts, counted=False)
     for recipe, texts in (
         (RECIPES["prompt-denoised"], prompts),
         (Recipe(pooling="first-last/avg"), without_text),
