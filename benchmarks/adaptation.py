@@ -10,6 +10,7 @@ nDCG@10, of the demo pairs Spearman. Differences are paired, against `mini`.
 """
 
 import argparse
+import dataclasses
 import os
 import tempfile
 import time
@@ -17,13 +18,12 @@ from pathlib import Path
 
 import torch
 
-from promptcli.data.retrieval_sets import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.models import loading
 from promptcli.plugins.domain.adapt_collection import FEWEST, CollectionSplit, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.adapting import compare, score_model
-from promptcli.plugins.domain.synthetic_queries import synthetic_queries
+from promptcli.plugins.domain.synthetic_queries import judged_queries, synthetic_queries
 from promptcli.recipe import Choice
 
 MOST_PASSAGES = 20_000
@@ -47,7 +47,7 @@ def main() -> None:
 
 def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
     began = time.process_time()
-    real = RetrievalTask.of(folder.name, read_retrieval_folder(folder))
+    real = dataclasses.replace(judged_queries(folder).task(), name=folder.name)
     documents = next(folder.glob("corpus.jsonl*"))
     collection = synthetic_queries(
         [documents], fewest=FEWEST, most_passages=MOST_PASSAGES, seed=seed

@@ -1,8 +1,8 @@
 """A causal model's sentences a second, next to transformers' own batches of equal size, in turns.
 
-promptcli eval --task STS-B --data-dir DATA --list-sentences > sentences.txt python
-benchmarks/causal_speed.py MODEL sentences.txt [--sentences 512] [--batch 32] [--dtype bfloat16]
-    [--backend openvino]
+    promptcli eval --task STS-B --data-dir DATA --list-sentences > sentences.txt
+    python benchmarks/causal_speed.py MODEL sentences.txt [--sentences 512] [--batch 32]
+    [--dtype bfloat16] [--backend openvino]
 
 The peer reads the same filled templates in the order of the file, padded to the longest of a batch,
 and takes the last token of the last layer. Both compute in the same precision, with the same

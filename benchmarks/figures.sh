@@ -197,7 +197,7 @@ job() {
     kinds:*) : "${PAIRS:?folder of the pairs}" && train "kinds-${1#*:}" 0 ;;
     distill:*) : "${PAIRS:?}" "${TEXTS:?}" "${TEACHER:?}" && distill "${1#distill:}" ;;
     train:*) train "$(cut -d: -f2 <<<"$1")" "${1##*:}" ;;
-    bare) promptcli train --method dcpcse --seeds 3 --force --json ;;
+    bare) promptcli tune dcpcse --seeds 3 --force --json ;;
     stores) stores ;;
     mteb)
       promptcli eval --task mteb:STS12 --task mteb:STSBenchmark --task mteb:SICK-R --model last-avg --model first-last-ditto \

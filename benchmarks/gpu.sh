@@ -160,7 +160,7 @@ tables() {
     [ -d "$PROMPTCLI_HOME/runs/$method" ] && resume=(--resume)
     # shellcheck disable=SC2086
     timeout "${TABLE_S:-100}" "$PYTHON" -m promptcli train "$method" --backbone "$backbone" \
-      --data "$(ls "$corpus"/*.txt | head -1)" --data-dir "$data" --on STS-B:dev --test STS-B --seeds 1 --steps 500 \
+      --data "$(ls "$corpus"/*.txt | head -1)" --data-dir "$data" --on STS-B:dev --test STS-B --steps 500 \
       --set eval-steps=50 "${resume[@]}" --json ${TRAIN:-} >"$OUT/part.json" &&
       mv "$OUT/part.json" "$OUT/train.$method.json" && echo "tables: $OUT/train.$method.json" || code=1
   done

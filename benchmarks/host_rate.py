@@ -210,7 +210,7 @@ def main() -> None:
     static = pc.load("mini-static")
     print(f"{Path(pc.__file__).parent.parent}: torch {torch.__version__}")
     Backbone.run = answer_at_once
-    by_name.check_probe = lambda what, backbone: None  # it would refuse such a backbone
+    by_name._check_vectors = lambda folder, backbone: None  # it would refuse such a backbone
     spent = Spent()
     spent.timed(writing, "windows", "read")
     spent.timed(TorchEncoder, "inputs", "tokenise")
@@ -247,6 +247,7 @@ def main() -> None:
         print(f"embed, a card of {CARD:,} sentences/s: {pace:,.0f}, busy {card.busy / clock:.2f}")
         draw_lines(file, asked.examples)
         (folder / "pairs.tsv").write_text(
+            "sentence1\tsentence2\tscore\n"
             "A cat sleeps.\tIt rains.\t0\nA cat sleeps.\tA cat is asleep.\t5\n"
         )
         for batch in (64, 256):

@@ -80,37 +80,22 @@ def make(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Build, open and search, each in a process of its own."""
     index = arguments.folder / "index"
-    command = [
-        sys.executable,
-        "-m",
-        "promptcli",
-        "index",
-        "build",
-        str(arguments.folder / "parts"),
-        "-o",
-        str(index),
-    ]
-    command += [
-        "--force",
-        "--json",
-        "--target-recall",
-        str(arguments.target_recall),
-    ]
-    command += [
-        "--model",
-        arguments.model,
-        *(["--factory", arguments.factory] if arguments.factory else []),
-    ]
+    ours = [sys.executable, "-m", "promptcli", "index"]
+    build = [*ours, "build", str(arguments.folder / "parts"), "-o", str(index), "--force"]
+    build += ["--model", arguments.model, "--target-recall", str(arguments.target_recall)]
+    if arguments.factory:
+        build += ["--factory", arguments.factory]
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    manifest = json.loads(process.stdout.read())
+    process = subprocess.Popen(build)
     _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
     assert status == 0
+    manifest = json.loads(subprocess.check_output([*ours, "info", str(index), "--json"]))
     size = sum(path.stat().st_size for path in index.iterdir())
     known = {name: manifest[name] for name in ("rows", "factory", "recall")}
     say(
         step="build",
-        seconds=round(time.perf_counter() - start, 1),
+        seconds=round(seconds, 1),
         peak_mb=usage.ru_maxrss // 1024,
         bytes=size,
         **known,
@@ -130,7 +115,7 @@ def open_once(arguments: argparse.Namespace) -> None:
         index.snapshot()
     opened = time.perf_counter()
     query = np.load(arguments.folder / "queries.npy")[:1]
-    list(index.answers(["x"], 10, vectors=query, by="meaning"))
+    list(index.answer(["x"], 10, vectors=query, by="meaning"))
     done = time.perf_counter()
     seconds = {
         "importing": imported - start,
@@ -174,7 +159,7 @@ def search(arguments: argparse.Namespace) -> None:
         index = opened.snapshot().index
 
     def ours_of(some: np.ndarray) -> list[Any]:
-        return list(opened.answers(["x"] * len(some), 10, vectors=some, by="meaning"))
+        return list(opened.answer(["x"] * len(some), 10, vectors=some, by="meaning"))
 
     def alone(some: np.ndarray) -> None:
         index.candidates(some, 10, index.effort)

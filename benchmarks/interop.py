@@ -21,7 +21,7 @@ import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.encoder.tensor_names import TUNED
-from promptcli.models.entries import Entry, Registry
+from promptcli.models.entries import Entry
 from promptcli.models.exporting import export
 from promptcli.models.importing import import_model
 from promptcli.models.loading import open_model
@@ -182,7 +182,7 @@ def made(name: str) -> Entry:
 
 def imported(folder: Path) -> np.ndarray:
     """Return the vectors of a folder that was imported."""
-    entry = import_model(Registry(folder / "home"), str(folder), "again")
+    entry = import_model(folder, "again", force=True)
     return open_model(entry, device="cpu", dtype="stored").encode(list(PROBES))
 
 
@@ -194,7 +194,7 @@ def main() -> None:
             folders = [str(Path(work, recipe)) for recipe in recipes]
             for entry, folder in zip(entries.values(), folders, strict=True):
                 base = "owner/mini-bert" if target == "peft" else None
-                export(entry, target, Path(folder), base=base)
+                export(entry, folder, target, base=base)
             request = json.dumps([list(PROBES), folders, work])
             subprocess.run(
                 [sys.executable, "-c", loader + _READ], input=request, text=True, check=True

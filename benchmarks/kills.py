@@ -361,8 +361,10 @@ def timeless(value):
 
 def digest(path: Path) -> str:
     """Return a hash of what a file says, times left out."""
-    if path.suffix == ".sqlite":
+    if path.name == "index.sqlite":
         return rows_of(path)
+    if path.suffix == ".sqlite":
+        return kept_in(path)
     content = path.read_bytes()
     if path.suffix in (".json", ".jsonl") and not path.name.startswith("out."):
         lines = [content] if path.suffix == ".json" else content.splitlines()
@@ -382,6 +384,14 @@ def digest(path: Path) -> str:
             line for line in content.splitlines() if not TIMED.match(line.decode())
         )
     return hashlib.sha256(content).hexdigest()
+
+
+def kept_in(path: Path) -> str:
+    """Return a hash of the values in a cache, times left out."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        rows = database.execute("SELECT key, value FROM kept ORDER BY key").fetchall()
+    kept = [(key, timeless(json.loads(value))) for key, value in rows]
+    return hashlib.sha256(repr(kept).encode()).hexdigest()
 
 
 def rows_of(path: Path) -> str:

@@ -35,7 +35,8 @@ from promptcli.embedding.writing import embed_file
 def message(texts: list[str], model: str = "mini") -> bytes:
     body = json.dumps({"model": model, "input": texts, "encoding_format": "base64"}).encode()
     return (
-        f"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+        "POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
     ).encode() + body
 
 
@@ -148,6 +149,8 @@ def serving(threads: int):
         "-m",
         "promptcli",
         "serve",
+        "--model",
+        "mini",
         "--port",
         "0",
         "--threads",
@@ -155,9 +158,11 @@ def serving(threads: int):
         "--offline",
     ]
     with psutil.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        yield server, int(re.search(r":(\d+)$", next(server.stderr))[1])
-        if server.poll() is None:
-            server.terminate()
+        try:
+            yield server, int(re.search(r":(\d+)$", next(server.stderr))[1])
+        finally:
+            if server.poll() is None:
+                server.terminate()
 
 
 def embed(encoder: pc.Encoder, lines: list[str]) -> tuple[float, float]:

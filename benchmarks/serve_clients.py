@@ -100,6 +100,8 @@ def main():
         "-m",
         "promptcli",
         "serve",
+        "--model",
+        "mini",
         "--port",
         "0",
         "--dtype",

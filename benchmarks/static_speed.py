@@ -29,11 +29,8 @@ def peer_of(encoder):
     """Return model2vec's model of a static, bias-free recipe with transforms."""
     tokens = encoder.backbone.tokenizer
     pieces = tokens.items()
-    kept = [
-        token
-        for token, ids in enumerate(encoder.pooling.weights._rewritten_tokens(tokens))
-        if ids == [token]
-    ]
+    rewritten = encoder.token_ids(list(pieces.values()))
+    kept = [token for token, ids in zip(pieces, rewritten, strict=True) if list(ids) == [token]]
     table = np.zeros((len(pieces), encoder.width), np.float32)
     rows = encoder.backbone.word_embeddings[kept].detach()
     for _, step in encoder.stages:

@@ -11,19 +11,19 @@ queries, drawn at random, says how sure their own order is.
 """
 
 import argparse
+import dataclasses
 import itertools
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import kendalltau
 
-from promptcli.data.retrieval_sets import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask
 from promptcli.evaluation.evaluator import TaskVectors, row_of_sentences, score_vectors
 from promptcli.evaluation.scores import Label
 from promptcli.models.loading import open_encoder
-from promptcli.plugins.domain import synthetic_queries as queries_of_texts
 from promptcli.plugins.domain.choosing import MOST_PASSAGES
+from promptcli.plugins.domain.synthetic_queries import judged_queries, synthetic_queries
 
 SHIPPED = ("mini", "mini-static", "mini-multi")
 SAMPLES = 1_000
@@ -40,9 +40,9 @@ def main() -> None:
 
 
 def report(folder: Path, models: list[str], most: int) -> None:
-    real = RetrievalTask.of(folder.name, read_retrieval_folder(folder))
+    real = dataclasses.replace(judged_queries(folder).task(), name=folder.name)
     documents = next(folder.glob("corpus.jsonl*"))
-    made = queries_of_texts.synthetic_queries([documents], most=most, most_passages=MOST_PASSAGES)
+    made = synthetic_queries([documents], most=most, most_passages=MOST_PASSAGES)
     gains = {"real": {}, "made": {}}
     for name, task in (("real", real), ("made", made.task())):
         gains[name]["words"] = score(task, None, "lexical")
