@@ -60,7 +60,7 @@ _SLOT_NAME = re.compile(r"<([a-z]+)>")
 _SMALL_BATCH = 32
 #: How fast a race narrows. It costs about 12% of scoring every candidate on every pair.
 _FIRST = 1 / 20  # share of the pairs in the first rung
-_LEAST = 48  # fewest pairs of the first rung: with fewer a correlation is too uncertain
+_FEWEST_PAIRS = 48  # fewest pairs of the first rung: with fewer a correlation is too uncertain
 _GROWTH = 2.0  # growth in pairs from one rung to the next
 _CUT = 2.5  # reduction in candidates from one rung to the next
 
@@ -143,7 +143,7 @@ class Rung(NamedTuple):
 def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
     """Return the rungs before the final; none if there are few candidates or pairs."""
     rungs = []
-    scored = float(max(_LEAST, pairs * _FIRST))
+    scored = float(max(_FEWEST_PAIRS, pairs * _FIRST))
     while candidates > finalists and round(scored) < pairs:
         rungs.append(Rung(candidates, round(scored)))
         candidates = max(finalists, math.ceil(candidates / _CUT))

@@ -149,11 +149,11 @@ def differences_from_paper(
         return []
     published = backbone if backbone in method.paper else method.base
     paper = vars(method.paper[published])
-    program = vars(method.published(published))
+    published_code = vars(method.published(published))
     return [
         {"setting": field, "value": value, "paper": paper[field]}
         for field, value in vars(settings).items()
-        if field not in _COMPUTING and value not in (paper[field], program[field])
+        if field not in _COMPUTING and value not in (paper[field], published_code[field])
     ]
 
 

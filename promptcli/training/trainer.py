@@ -67,8 +67,8 @@ class Trainer:
         if not self.settings.drop_last:
             processes.check(len(examples), self.settings.batch_size)
         self.step = TrainingStep(encoder, processes)
-        self.log = folder / "log.jsonl"
-        self.state = folder / "state.safetensors"
+        self.log_path = folder / "log.jsonl"
+        self.state_path = folder / "state.safetensors"
         self.best_weights = folder / "best.safetensors"
         self.start_again = f"delete {folder} and start again"
         self.position = Position()  #: after the last complete step
@@ -141,7 +141,7 @@ class Trainer:
     def _save(self) -> None:
         """Write the state of the last complete step, from which a run is resumed."""
         if self.processes.is_main:
-            save_state(self.state, self.step.parameters, self.step.optimizer, self.position)
+            save_state(self.state_path, self.step.parameters, self.step.optimizer, self.position)
 
     @contextlib.contextmanager
     def _kept_if_interrupted(self, figures: LateFigures) -> Iterator[None]:
@@ -159,18 +159,18 @@ class Trainer:
 
     def _begin_or_resume(self) -> None:
         """Set the position to start from; a new run may first score the start."""
-        begun = self.state.exists()
+        begun = self.state_path.exists()
         self.processes.wait()  # before the main process writes anything
         if begun:
-            self.position = load_state(self.state, self.step.parameters, self.step.optimizer)
-            self.dev_scores = read_log(self.log, DevScore, until=self.position.step)
+            self.position = load_state(self.state_path, self.step.parameters, self.step.optimizer)
+            self.dev_scores = read_log(self.log_path, DevScore, until=self.position.step)
             if any(score.best for score in self.dev_scores):
                 self._sealed_best()  # report a damaged file now, not after the last step
             note(f"resumed after step {self.position.step} of {self.steps}")
         self.processes.wait()  # until all processes have read the state
         step = self.position.step
         if self.processes.is_main:
-            truncate_log(self.log, step if begun else -1)
+            truncate_log(self.log_path, step if begun else -1)
         is_due = self.settings.scored == "also-ends"  # then a new run scores the start
         if begun:  # the run may have stopped between a step and its score
             is_due = self._is_scored(step) and step not in {score.step for score in self.dev_scores}
@@ -246,7 +246,7 @@ class Trainer:
         if score.best:
             with atomic_path(self.best_weights) as temporary:
                 save_tensors(encoder.tensors(), temporary, sealed=True)
-        with self.log.open("a", encoding="utf-8") as lines:
+        with self.log_path.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")
         note(self._score_line(score))
         for watcher in self.watchers:

@@ -204,8 +204,8 @@ def search_templates(
     else:
         print_templates(search)
     note(
-        "the score on the pairs that chose a template is too high; score it on other pairs with"
-        " `promptcli eval`"
+        "the score on the pairs that selected the template is optimistic; score it on other pairs"
+        " with `promptcli eval`"
     )
 
 

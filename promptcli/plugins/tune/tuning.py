@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from promptcli.data.csv_options import stored_options
 from promptcli.errors import UsageError, require
 from promptcli.notes import without_network
 from promptcli.settings import list_of_names
@@ -69,6 +70,7 @@ def tune(
     of_config = {field: arguments.pop(field) for field in fields & arguments.keys()}
     for field in {"tests", "report_to"} & of_config.keys():
         of_config[field] = tuple(list_of_names(of_config[field]))
+    of_config["csv"] = stored_options(of_config.get("csv"))
     with without_network(offline):
         config = TrainConfig(
             method=method,
