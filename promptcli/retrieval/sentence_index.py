@@ -210,14 +210,14 @@ class SentenceIndex:
             documents = encoder.in_role("document")
             if origin is not None and documents.fingerprint != origin.fingerprint:
                 documents = encoder
-            given = Origin.of(encoder, documents, model)
+            named = Origin.of(encoder, documents, model)
             if origin is not None:
-                origin.check_same(given, str(path))
+                origin.check_same(named, str(path))
             if width != encoder.width:
                 raise UsageError(
                     f"{path}: the vectors have width {width}, the model's have {encoder.width}"
                 )
-            self._model, self._encoder, origin = model, encoder, given
+            self._model, self._encoder, origin = model, encoder, named
         if origin is None:
             raise UsageError(
                 f"{path} has no manifest, so its encoder is unknown; name it", parameter="model"
@@ -261,7 +261,7 @@ class SentenceIndex:
 
     @property
     def synced(self) -> dict[str, Any] | None:
-        """The files of an index of files, and how they were found."""
+        """The files that the index mirrors, and how they were found; None for another index."""
         with self.store.reading():
             return self.store.settings.synced
 
@@ -559,10 +559,10 @@ class SentenceIndex:
         texts = check_texts(query)
         if not all(map(str.strip, texts)):
             raise UsageError("is empty; give a sentence", parameter="query")
-        found = list(
+        answers = list(
             self.answer(texts, k, where=where, by=by, min_score=min_score, explain=explain)
         )
-        return found[0] if isinstance(query, str) else found
+        return answers[0] if isinstance(query, str) else answers
 
     def way(self, by: str | None = None) -> Way:
         """Return the ranking to use; refuse words if the index has none."""
@@ -598,7 +598,7 @@ class SentenceIndex:
         explain: bool = False,
         check_cancelled: CancelCheck = lambda: None,
     ) -> Iterator[list[Hit]]:
-        """Yield the k best rows for each of q queries, see ``search``; none for a blank query.
+        """Yield the k best rows for each of q queries, see ``search``; a blank query has no hits.
 
         Args:
             texts: The queries.
@@ -650,12 +650,17 @@ class SentenceIndex:
 
     def _explained(self, query: str, hits: list[Hit], way: Way) -> list[Hit]:
         """Return hits with their explanations."""
-        found = {name: row(self, query, hits, way) for name, row in EXPLAINERS.items()}
+        by_explainer = {
+            name: explain(self, query, hits, way) for name, explain in EXPLAINERS.items()
+        }
         explained = []
         for number, hit in enumerate(hits):
-            parts = {name: of_hits[number] for name, of_hits in found.items()}
-            kept = {name: part for name, part in parts.items() if part is not None}
-            explained.append(hit._replace(explanation=kept))
+            explanation = {
+                name: of_hits[number]
+                for name, of_hits in by_explainer.items()
+                if of_hits[number] is not None
+            }
+            explained.append(hit._replace(explanation=explanation))
         return explained
 
     def snapshot(self) -> Snapshot:

@@ -178,7 +178,7 @@ def sync(
             settings["lexical"] = lexical
         if is_new:
             changes.write(settings)
-        elif not changes.are_none(settings):
+        elif not changes.is_empty(settings):
             with index.store.changing():
                 changes.check_generation(folder)
                 changes.write(settings)
@@ -241,18 +241,20 @@ class _Changes:
         with self.store.reading():
             self._generation = self.store.generation  # that the files are compared with
             records = self.store.sql.execute("SELECT * FROM files").fetchall()
-        self._before = {name: _FileState(*state) for name, *state in records}
-        self._now: dict[str, _FileState] = {}
+        self._old_files = {name: _FileState(*state) for name, *state in records}
+        self._new_files: dict[str, _FileState] = {}
         self._blocks: dict[str, list[NewRows]] = {}  # the rows of new and changed files
-        self._new: list[NewRows] = []  # rows to encode
-        self._moved: list[tuple[int, NewRows]] = []  # old keys, each with its new row
+        self._new_rows: list[NewRows] = []  # rows to encode
+        self._updates: list[
+            tuple[int, NewRows]
+        ] = []  # keys of rows to update in place, each with its new values
         self._removed: dict[int, tuple[str, str]] = {}  # keys, with their ids and texts
 
-    def are_none(self, settings: Mapping[str, Any]) -> bool:
-        """Return whether rows, files and settings stay the same."""
+    def is_empty(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether there is nothing to write: rows, files and settings stay the same."""
         lexical = self.store.settings.lexical
         has_same_words = settings.get("lexical", lexical) == lexical
-        return self._now == self._before and not self._read_all and has_same_words
+        return self._new_files == self._old_files and not self._read_all and has_same_words
 
     def check_generation(self, folder: Path) -> None:
         """Refuse to write if another process has changed the index; call inside ``changing``."""
@@ -268,9 +270,9 @@ class _Changes:
         """Read the changed files."""
         for file in found.files:
             with found.reading(file):
-                self._read_one(file)
+                self._read_file(file)
         self.result.left_out = found.left_out
-        before, now = self._before, self._now
+        before, now = self._old_files, self._new_files
         removed = Counter(before[name].sha256 for name in before.keys() - now)
         added = Counter(now[name].sha256 for name in now.keys() - before)
         counts = self.result.files
@@ -279,15 +281,15 @@ class _Changes:
         counts.added = added.total() - counts.renamed
         counts.unchanged = len(now) - added.total() - counts.changed
 
-    def _read_one(self, file: str) -> None:
+    def _read_file(self, file: str) -> None:
         if not is_unicode(file):  # ids must be text
             raise UsageError(f"{escape_name(file)}: its name is not UTF-8; rename it")
         path = Path(split_columns(file)[0])
         state = path.stat()
         size, changed = state.st_size, state.st_mtime_ns
-        before = None if self._read_all else self._before.get(file)
+        before = None if self._read_all else self._old_files.get(file)
         if before is not None and (size, changed) == (before.size, before.changed):
-            self._now[file] = before
+            self._new_files[file] = before
             return
         if time.time_ns() - changed < _SETTLED_NS:
             changed = 0
@@ -301,14 +303,14 @@ class _Changes:
             if self._reading.split:
                 blocks = [split_rows(rows, documents) for rows in blocks]
             self._blocks[file] = blocks
-            self.result.files.changed += file in self._before
-        self._now[file] = now
+            self.result.files.changed += file in self._old_files
+        self._new_files[file] = now
 
     def _old_rows(self) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
         """Yield key, id, text and columns of the rows of new, changed or removed files."""
         query = "SELECT key, id, part, text FROM rows WHERE source=? ORDER BY key"
-        for file in self._before:
-            if file in self._now and file not in self._blocks:
+        for file in self._old_files:
+            if file in self._new_files and file not in self._blocks:
                 continue
             rows = self.store.sql.execute(query, (file,)).fetchall()
             columns = self.store.columns([key for key, *_ in rows])
@@ -316,12 +318,12 @@ class _Changes:
                 yield key, str(row_name(name, part)), text, cells
 
     def compare(self) -> None:
-        """Sort the rows of changed files into unchanged, moved, new and removed."""
+        """Sort the rows of changed files into unchanged, updated, new and removed ones."""
         with self.store.reading():
             old = list(self._old_rows())
             kept = len(self.store) - len(old)
         by_id = {(name, text): (key, cells) for key, name, text, cells in old}
-        left = self._removed = {key: (name, text) for key, name, text, _ in old}
+        removed = self._removed = {key: (name, text) for key, name, text, _ in old}
         counts = self.result.rows
         counts.unchanged = kept
         unknown: list[NewRows] = []  # rows that the index does not have under their ids
@@ -332,34 +334,34 @@ class _Changes:
                 if key is None:
                     places.append(place)
                     continue
-                del left[key]
+                del removed[key]
                 if rows.cells(place) == cells:
                     counts.unchanged += 1
                 else:
-                    self._moved.append((key, rows.take([place])))
+                    self._updates.append((key, rows.take([place])))
             unknown.append(rows.take(places))
         by_text: dict[str, list[int]] = defaultdict(list)
-        for key in reversed(left):
-            by_text[left[key][1]].append(key)
+        for key in reversed(removed):
+            by_text[removed[key][1]].append(key)
         added = self.result.added
         for rows in unknown:
             places = []
             for place, text in enumerate(rows.texts):
                 if by_text[text]:
                     key = by_text[text].pop()
-                    del left[key]
-                    self._moved.append((key, rows.take([place])))
+                    del removed[key]
+                    self._updates.append((key, rows.take([place])))
                 else:
                     places.append(place)
             new = rows.take(places)
-            self._new.append(new)
+            self._new_rows.append(new)
             added += zip(new.names, new.texts, strict=True)
-        old_names = {name for name, _ in left.values()}
-        counts.renamed = len(self._moved)
+        old_names = {name for name, _ in removed.values()}
+        counts.renamed = len(self._updates)
         counts.changed = sum(name in old_names for name, _ in added)
         counts.added = len(added) - counts.changed
-        counts.removed = len(left) - counts.changed
-        self.result.removed = list(left.values())
+        counts.removed = len(removed) - counts.changed
+        self.result.removed = list(removed.values())
 
     def note_counts(self) -> None:
         """Note the number of changed rows."""
@@ -393,17 +395,17 @@ class _Changes:
         store = self.store
         store.write_settings(**settings)
         store.remove(self._removed)
-        keys = [(key,) for key, _ in self._moved]
+        keys = [(key,) for key, _ in self._updates]
         store.sql.executemany("UPDATE rows SET id=NULL WHERE key=?", keys)
-        for key, row in self._moved:
+        for key, row in self._updates:
             values = (row.ids[0], row.parts[0], row.source, key)
             store.sql.execute("UPDATE rows SET id=?, part=?, source=? WHERE key=?", values)
             store.write_columns([key], row)
         if self.result.added:
             documents = self._documents()
-            blocks = prepare_rows(documents, self._new, split=False)
+            blocks = prepare_rows(documents, self._new_rows, split=False)
             for rows in encode_rows(documents, blocks):
                 store.append(rows)
         store.sql.execute("DELETE FROM files")
-        records = [(name, *state) for name, state in self._now.items()]
+        records = [(name, *state) for name, state in self._new_files.items()]
         store.sql.executemany("INSERT INTO files VALUES(?, ?, ?, ?)", records)
