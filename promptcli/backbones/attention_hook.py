@@ -6,8 +6,8 @@ diagonals). Layers are numbered by counting calls, because ALBERT shares one mod
 and DistilBERT's modules carry no number. ``hook_fault`` compares it with transformers' eager path.
 """
 
+import copy
 import functools
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -414,7 +414,6 @@ def with_prefix(
 _TOLERANCE = {torch.float32: 1e-3}
 _TOLERANCE_ELSE = 5e-2
 _LENGTHS = (24, 17)  # tokens of the probe's two rows, so that one is padded
-_lock = threading.Lock()  # the model's own path is switched on for a moment
 
 
 def hook_fault(model: Any, n_layers: int) -> str | None:
@@ -434,33 +433,29 @@ def hook_fault(model: Any, n_layers: int) -> str | None:
         1
     )
 
+    # a copy with the same weights: other threads may be computing with the model
+    weights = [*model.parameters(), *model.buffers()]
+    probed = copy.deepcopy(model, {id(tensor): tensor for tensor in weights}).eval()
+
     def run(*hooks: AttentionHook) -> Tensor:
         """Return the states of padded and of unpadded inputs, with one hook each, or without
         hooks.
         """
         first, second = ({"hook": hook} for hook in hooks) if hooks else ({}, {})
-        padded = model(input_ids=ids, attention_mask=real.long(), **first).last_hidden_state[real]
-        # a mask that is not needed is left out: causal shows
-        unmasked = model(input_ids=ids, **second).last_hidden_state
+        padded = probed(input_ids=ids, attention_mask=real.long(), **first).last_hidden_state[real]
+        # without a mask, the model's own causality is compared too
+        unmasked = probed(input_ids=ids, **second).last_hidden_state
         return torch.cat([padded, unmasked.flatten(0, 1)])
 
     hook = AttentionHook()
-    training = model.training
-    with _lock, torch.inference_mode():
-        model.eval()
-        try:
+    try:
+        with torch.inference_mode():
             ours = run(hook, AttentionHook())
-            model.set_attn_implementation("eager")
+            probed.set_attn_implementation("eager")
             own = run()
-        except (
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ) as error:  # shapes that do not fit: grouped queries
-            return f"transformers' own attention fails ({str(error).splitlines()[0][:80]})"
-        finally:
-            model.set_attn_implementation(NAME)
-            model.train(training)
+    except (RuntimeError, TypeError, ValueError) as error:
+        # shapes that do not fit: grouped queries
+        return f"transformers' own attention fails ({str(error).splitlines()[0][:80]})"
     if hook.calls != n_layers:
         return "its layers do not call it"
     difference = float((ours - own).abs().max() / own.abs().max())

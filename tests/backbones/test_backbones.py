@@ -312,5 +312,10 @@ def test_a_model_that_the_hook_would_compute_wrongly_is_refused(tiny_backbone, m
 @pytest.mark.parametrize("family", [name for name in SEAM if ROWS[name].plan is None])
 def test_the_hook_computes_what_the_model_computes(family, tiny_backbone):
     backbone = tiny_backbone(family)
+    attentions = []  # that another thread would compute with
+    backbone.model.register_forward_hook(
+        lambda *_: attentions.append(backbone.model.config._attn_implementation)
+    )
     assert hook_fault(backbone.model, backbone.n_layers) is None
+    assert set(attentions) == {NAME}
     assert hook_fault(backbone.model, backbone.n_layers + 1) == "its layers do not call it"
