@@ -38,12 +38,11 @@ import torch
 import promptcli as pc
 from promptcli.backbones import by_name
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import Fetch, begin_fetch
 from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.embedding import writing
-from promptcli.encoder import batching
 from promptcli.encoder import encoder as engine
-from promptcli.encoder.batching import begin_fetch
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder
 from promptcli.training import trainable_encoder
@@ -100,7 +99,7 @@ class Card:
         self.busy = 0.0  #: seconds in which it has computed
         self._free_at = 0.0
 
-    def begin_fetch(self, tensors: Mapping[int, torch.Tensor]) -> batching.Fetch[Any]:
+    def begin_fetch(self, tensors: Mapping[int, torch.Tensor]) -> Fetch[Any]:
         """Return what waits until the card has computed the tensors."""
         fetch = begin_fetch(tensors)
         seconds = len(next(iter(tensors.values()))) / self.rate

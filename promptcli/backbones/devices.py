@@ -1,9 +1,10 @@
-"""Choice of device and precision: the meaning of ``auto`` on this machine."""
+"""Devices: the meaning of ``auto`` on this machine, copies to and from a device, fast products."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +13,8 @@ from promptcli.errors import UsageError, unknown
 
 #: Float32 whose matrix products, on a GPU, round their operands to 10 bits of mantissa.
 TF32 = "tf32"
+Key = TypeVar("Key")
+Fetch = Callable[[], dict[Key, np.ndarray]]  #: waits for arrays from a device
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -79,6 +82,41 @@ def computes(dtype: torch.dtype, device: str) -> bool:
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device == "cpu" and kernels.cpu_computes_bfloat16()
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Return an array as a tensor on a device; the copy to a GPU is asynchronous."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cpu":
+        return tensor
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def begin_fetch(tensors: Mapping[Key, Tensor]) -> Fetch[Key]:
+    """Begin to copy tensors to host memory, asynchronously from a GPU.
+
+    The function returned waits for them.
+    """
+    device = next(iter(tensors.values())).device
+    if device.type != "cuda":
+        arrays = {key: tensor.cpu().numpy() for key, tensor in tensors.items()}
+        return lambda: arrays
+    copies = {
+        key: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        for key, tensor in tensors.items()
+    }
+    for key, tensor in tensors.items():
+        copies[key].copy_(tensor, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(device))
+
+    def fetched() -> dict[Key, np.ndarray]:
+        copied.synchronize()
+        return {key: copy.numpy() for key, copy in copies.items()}
+
+    return fetched
 
 
 Network = TypeVar("Network", bound=nn.Module)

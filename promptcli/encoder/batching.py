@@ -1,29 +1,25 @@
 """Batches of model inputs: sorted by length, under a token budget, with little padding.
 
-A CPU computes several batches at a time, with a few threads each: few threads wait less for each
-other.
+A batch that does not fit into memory is split. A CPU computes several batches at a time, with a few
+threads each, because few threads wait less for each other.
 """
 
 import contextvars
 import math
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 
-from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import to_device
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch
-from promptcli.encoder.template import Template
-from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, is_out_of_memory
+from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
 from promptcli.notes import note
-from promptcli.recipe import SLOT
 
 TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a CPU: more do not fit its caches
 #: the same on a GPU with memory to spare: less leaves it waiting for the next batch
@@ -43,15 +39,13 @@ PARALLEL_TOKENS = 1024  #: padded tokens of such a batch: its states stay in a c
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Key = TypeVar("Key")
-Fetch = Callable[[], dict[Key, np.ndarray]]  #: waits for arrays from a device
 
 
 def plan_batches(
     lengths: np.ndarray, token_budget: int = TOKEN_BUDGET, *, batch_size: int | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the indices of each batch of n inputs of these lengths (n,), longest first (so that
-    memory is asked for once).
+    """Yield the indices of each batch of n inputs of these lengths (n,), longest first, so that
+    memory is allocated only once.
 
     Every batch, of at most ``batch_size`` inputs, is filled to the budget, so that a length has one
     shape: the matrix library keeps compiled code and scratch memory per shape, and with batches of
@@ -119,62 +113,6 @@ class BatchSplitter:
         return [*self.run(compute, first), *self.run(compute, second)]
 
 
-def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Return an array as a tensor on a device; the copy to a GPU is asynchronous."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
-
-
-def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Fetch[Key]:
-    """Begin to copy tensors to host memory, asynchronously from a GPU.
-
-    The function returned waits for them.
-    """
-    device = next(iter(tensors.values())).device
-    if device.type != "cuda":
-        arrays = {key: tensor.cpu().numpy() for key, tensor in tensors.items()}
-        return lambda: arrays
-    copies = {
-        key: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        for key, tensor in tensors.items()
-    }
-    for key, tensor in tensors.items():
-        copies[key].copy_(tensor, non_blocking=True)
-    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record(torch.cuda.current_stream(device))
-
-    def fetched() -> dict[Key, np.ndarray]:
-        copied.synchronize()
-        return {key: copy.numpy() for key, copy in copies.items()}
-
-    return fetched
-
-
-class LateFigures:
-    """A queue of the figures of training steps: each is handed to ``take`` with its context, one
-    step late from a GPU, at once from a CPU.
-    """
-
-    def __init__(self, take: Callable[..., None]) -> None:
-        self._take = take
-        self._unread = deque[tuple[Fetch[str], tuple[Any, ...]]]()
-
-    def add(self, figures: torch.Tensor, *context: Any) -> None:
-        """Queue a step's figures; hand over those that are no longer late."""
-        self._unread.append((begin_fetch({"figures": figures}), context))
-        self.read(leave=1 if figures.device.type == "cuda" else 0)
-
-    def read(self, leave: int = 0) -> None:
-        """Hand over all except the last ``leave``."""
-        while len(self._unread) > leave:
-            fetch, context = self._unread.popleft()
-            self._take(fetch()["figures"], *context)
-
-
 def padded_length(longest: int) -> int:
     """Return the length that a batch is padded to: the longest input's, a multiple of 8 for long
     ones.
@@ -209,44 +147,6 @@ def make_batch(
     return Batch(sent[0], sent[1], masks, lengths_on_host=ragged.lengths, ids_on_host=ids)
 
 
-def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
-    """Return the template with k times [PAD], attended to, in place of a sentence, one input for
-    each k (CoT-BERT).
-    """
-    pad = backbone.tokenizer.pad
-    ids = RaggedIds.of([*template.left, *[pad] * length, *template.right] for length in lengths)
-    masks = template.mask_positions(ids.lengths)
-    return make_batch(ids, masks, pad, backbone.device, backbone.max_tokens)
-
-
-def bias_batch(
-    template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool
-) -> Batch:
-    """Return the bias inputs for sentence lengths k, one each, (K, t) with t the template's length
-    (PromptBERT, section 4.3).
-
-    They are the template with the sentence removed; its tokens after [X] keep the positions they
-    would have after a sentence of k tokens.
-    """
-    if template.text == SLOT or template.has_blocks or template.copies > 1:
-        raise UsageError(
-            f"denoising needs a template with words around one {SLOT}, not {template.text!r}"
-            f"{' in blocks' if template.has_blocks else ''}"
-        )
-    batch = make_batch(
-        [[*template.left, *template.right]] * len(lengths),
-        template.mask_positions(np.full(len(lengths), template.length)),
-        backbone.tokenizer.pad,
-        backbone.device,
-        template.length,
-    )
-    places = np.arange(template.length)
-    shift = np.asarray(lengths, dtype=np.int64)[:, None] * (places >= len(template.left))
-    return replace(
-        batch, position_ids=to_device(places + shift, backbone.device), raw_positions=raw_positions
-    )
-
-
 #: Processes that have computed in several threads; a forked process finds its parent here.
 _THREADED: set[int] = set()
 #: Held while torch would give a new thread the number of threads of a worker.
@@ -264,7 +164,7 @@ def check_not_forked() -> None:
             " does not survive: start it by multiprocessing.get_context('spawn'), or call"
             " torch.set_num_threads(1) before the first encode"
         )
-    with _SETTING_THREADS:  # at its first call a thread gets its number
+    with _SETTING_THREADS:  # torch fixes a thread's thread count at its first call
         threads = torch.get_num_threads()
     if threads > 1:
         _THREADED.add(process)
@@ -276,7 +176,7 @@ def _set_threads(own: int, of_new_threads: int) -> None:
     torch gives a new thread the number that was set last, so a short-lived one sets it back.
     """
     with _SETTING_THREADS:
-        torch.get_num_threads()  # else its first operation would set its number again
+        torch.get_num_threads()  # otherwise its first operation would reset the thread count
         torch.set_num_threads(own)
         setting = threading.Thread(target=torch.set_num_threads, args=[of_new_threads])
         setting.start()

@@ -18,7 +18,14 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.devices import TF32, choose_device, weights_dtype
+from promptcli.backbones.devices import (
+    TF32,
+    Fetch,
+    begin_fetch,
+    choose_device,
+    to_device,
+    weights_dtype,
+)
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.names import words_only
 from promptcli.backbones.provenance import TABLE
@@ -31,14 +38,10 @@ from promptcli.encoder.batching import (
     PARALLEL_TOKENS,
     TOKEN_BUDGET,
     BatchSplitter,
-    Fetch,
-    begin_fetch,
-    bias_batch,
     check_not_forked,
     make_batch,
     map_in_threads,
     plan_batches,
-    to_device,
     token_budget,
 )
 from promptcli.encoder.embeddings import (
@@ -53,7 +56,7 @@ from promptcli.encoder.prompts import build_prompt
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import average_embeddings, check_words_only
-from promptcli.encoder.template import ModelInputs
+from promptcli.encoder.template import ModelInputs, Template
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage
@@ -425,6 +428,34 @@ def _encoders_of_mean(
         graph = graphs[number : number + 1]
         encoders.append(TorchEncoder(single, backbone, tensors, graphs=graph))
     return encoders
+
+
+def bias_batch(
+    template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool
+) -> Batch:
+    """Return the bias inputs for sentence lengths k, one each, (K, t) with t the template's length
+    (PromptBERT, section 4.3).
+
+    They are the template with the sentence removed; its tokens after [X] keep the positions they
+    would have after a sentence of k tokens.
+    """
+    if template.text == SLOT or template.has_blocks or template.copies > 1:
+        raise UsageError(
+            f"denoising needs a template with words around one {SLOT}, not {template.text!r}"
+            f"{' in blocks' if template.has_blocks else ''}"
+        )
+    batch = make_batch(
+        [[*template.left, *template.right]] * len(lengths),
+        template.mask_positions(np.full(len(lengths), template.length)),
+        backbone.tokenizer.pad,
+        backbone.device,
+        template.length,
+    )
+    places = np.arange(template.length)
+    shift = np.asarray(lengths, dtype=np.int64)[:, None] * (places >= len(template.left))
+    return replace(
+        batch, position_ids=to_device(places + shift, backbone.device), raw_positions=raw_positions
+    )
 
 
 def build_encoder(

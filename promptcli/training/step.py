@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from promptcli.backbones.devices import choose_device, choose_dtype
+from promptcli.backbones.devices import Fetch, begin_fetch, choose_device, choose_dtype
 from promptcli.errors import (
     OutOfMemoryError,
     PromptcliError,
@@ -371,3 +372,24 @@ def _seed_generators(seed: int, device: torch.device) -> None:
         torch.cuda.manual_seed_all(seed)
     elif device.type == "mps":
         torch.mps.manual_seed(seed)
+
+
+class DeferredMetrics:
+    """Passes each step's metrics to a callback: at once on a CPU, one step later on a GPU, so that
+    the host does not wait.
+    """
+
+    def __init__(self, record: Callable[[np.ndarray, Any], None]) -> None:
+        self._record = record
+        self._unread = deque[tuple[Fetch[str], Any]]()
+
+    def add(self, metrics: Tensor, step: Any) -> None:
+        """Queue a step's metrics; pass on those that need not wait."""
+        self._unread.append((begin_fetch({"metrics": metrics}), step))
+        self.read(leave=1 if metrics.device.type == "cuda" else 0)
+
+    def read(self, leave: int = 0) -> None:
+        """Pass on all except the last ``leave``."""
+        while len(self._unread) > leave:
+            fetch, step = self._unread.popleft()
+            self._record(fetch()["metrics"], step)

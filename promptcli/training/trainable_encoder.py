@@ -16,13 +16,14 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import to_device
 from promptcli.backbones.head import MLMHead
 from promptcli.backbones.lora import ALPHA, add_lora
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.training_data import TrainingExamples
-from promptcli.encoder.batching import make_batch, to_device
+from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import initial_weights

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.data.training_data import TrainingExamples
-from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.embeddings import prefetch
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.evaluator import value_on
@@ -30,7 +29,7 @@ from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.methods.method import TrainingSettings
-from promptcli.training.step import Processes, TrainingStep
+from promptcli.training.step import DeferredMetrics, Processes, TrainingStep
 from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
@@ -88,15 +87,15 @@ class Trainer:
         self._begin_or_resume()
         with stage(f"train {self.encoder.method.name}", self.steps) as advance:
             advance(self.position.step)
-            # a GPU's figures are read one step late, so the CPU does not wait for it
-            figures = LateFigures(lambda pair, step: self._record_step(pair, step, advance))
-            with self._kept_if_interrupted(figures):
-                self._take_steps(figures)
-                figures.read()
+            # a GPU's metrics are read one step late, so the CPU does not wait for it
+            metrics = DeferredMetrics(lambda pair, step: self._record_step(pair, step, advance))
+            with self._kept_if_interrupted(metrics):
+                self._take_steps(metrics)
+                metrics.read()
         self.processes.wait()
         return load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
 
-    def _take_steps(self, figures: LateFigures) -> None:
+    def _take_steps(self, metrics: DeferredMetrics) -> None:
         began = saved = time.perf_counter()
         # another thread tokenises the next step's examples while this one computes
         for (number, rows), (columns, sides) in prefetch(self._tokenize, self._batches()):
@@ -110,7 +109,7 @@ class Trainer:
             loss = self.step.gradients(number, columns, sides)
             with delay_interrupts():  # weights and position belong to the same step
                 norm = self.step.apply_gradients()
-                figures.add(torch.stack([loss, norm]), number)
+                metrics.add(torch.stack([loss, norm]), number)
                 now = time.perf_counter()
                 self.position = dataclasses.replace(
                     self.position,
@@ -121,7 +120,7 @@ class Trainer:
             began = now
             is_scored = self._is_scored(number + 1)
             if is_scored or now - saved > _SECONDS_TO_SAVE:
-                figures.read()
+                metrics.read()
                 if is_scored:
                     if not any(score.step for score in self.dev_scores):
                         self._note_cut()
@@ -144,7 +143,7 @@ class Trainer:
             save_state(self.state_path, self.step.parameters, self.step.optimizer, self.position)
 
     @contextlib.contextmanager
-    def _kept_if_interrupted(self, figures: LateFigures) -> Iterator[None]:
+    def _kept_if_interrupted(self, metrics: DeferredMetrics) -> Iterator[None]:
         """Write the state of the last complete step if Ctrl-C or SIGTERM ends the block."""
         begun_at = self.position.step
         try:
@@ -152,7 +151,7 @@ class Trainer:
         except KeyboardInterrupt:
             with delay_interrupts():
                 if self.position.step > begun_at:
-                    figures.read()
+                    metrics.read()
                     self._save()
                     note(f"the state after step {self.position.step} of {self.steps} is kept")
             raise

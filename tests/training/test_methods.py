@@ -13,14 +13,17 @@ import torch
 from promptcli.backbones.states import Batch, Needs
 from promptcli.data.layouts import GRADED_PAIRS
 from promptcli.data.training_data import TrainingExamples
-from promptcli.encoder.batching import padded_bias_batch
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import Template
 from promptcli.recipe import Recipe
 from promptcli.training.methods import consert, find_method, forms
 from promptcli.training.methods.sbert import REGRESSION
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
-from promptcli.training.objectives.contrastive import Similarity, negative_view_loss
+from promptcli.training.objectives.contrastive import (
+    Similarity,
+    negative_view_loss,
+    padded_bias_batch,
+)
 from promptcli.training.objectives.mutual_information import jensen_shannon
 from promptcli.training.objectives.pairs import CLASSES, PairCosine
 from tests import training_steps

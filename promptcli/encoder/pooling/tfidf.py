@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import to_device
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.encoder.batching import to_device
 from promptcli.encoder.context import BuildContext, by_fit
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from promptcli.backbones.devices import to_device
 from promptcli.backbones.published_backbones import published_name
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import (
@@ -27,7 +28,7 @@ from promptcli.backbones.states import (
     SharedTokens,
     SoftTokens,
 )
-from promptcli.encoder.batching import make_batch, to_device
+from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.template import OF_BLOCK, BlockTemplate, Template

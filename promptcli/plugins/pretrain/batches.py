@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from promptcli.backbones import devices
 from promptcli.backbones.language_models import MaskedInputs
 from promptcli.data.training_data import stream_sentences
-from promptcli.encoder import batching
 from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import MASK, Corpus, Template, Vocabulary
 from promptcli.plugins.pretrain.plan import BAGS, Plan
@@ -75,13 +75,13 @@ class MaskedBatch:
     def on(self, device: str | torch.device) -> MaskedInputs:
         """Return the batch on a device."""
         tensors = {
-            name: batching.to_device(array, torch.device(device))
+            name: devices.to_device(array, torch.device(device))
             for name, array in vars(self).items()
             if name != "real"
         }
         real = None
         if not self.real.all():
-            real = batching.to_device(self.real, torch.device(device))
+            real = devices.to_device(self.real, torch.device(device))
         return MaskedInputs(real=real, **tensors)
 
 

@@ -19,7 +19,6 @@ from promptcli import errors, notes
 from promptcli.backbones import devices
 from promptcli.backbones.language_models import ContinuedMaskedLM
 from promptcli.data.training_data import stream_sentences
-from promptcli.encoder import batching
 from promptcli.encoder.embeddings import prefetch
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import evaluator
@@ -40,7 +39,7 @@ from promptcli.storage import files as storage
 from promptcli.storage import runs
 from promptcli.storage.cache import library_versions
 from promptcli.storage.typed_documents import to_json
-from promptcli.training.step import PRIME
+from promptcli.training.step import PRIME, DeferredMetrics
 
 _CLIP = 1.0  #: norm to which gradients are clipped
 _LOG_EVERY = 20  # steps; their mean is logged
@@ -239,13 +238,13 @@ class Pretrainer:
         advance(position.seen)
         reported = position
         saved = began = time.perf_counter()
-        figures = batching.LateFigures(self._record)
+        metrics = DeferredMetrics(self._record)
         remaining = itertools.islice(steps(self.plan, corpus), position.step, None)
         # another thread prepares the next step's batch while this one computes
         for step, batch in prefetch(lambda step: batch_of_step(step, self.plan, corpus), remaining):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.plan.learning_rate_at(step.seen + step.tokens)
-            figures.add(self.gradients(step, batch), step)
+            metrics.add(self.gradients(step, batch), step)
             self.apply_gradients()
             now = time.perf_counter()
             position = runs.Position(
@@ -253,14 +252,14 @@ class Pretrainer:
             )
             began = now
             if position.step % _LOG_EVERY == 0:
-                figures.read()
+                metrics.read()
                 self._report(reported, position, log, advance)
                 reported = position
                 if now - saved > _SAVE_SECONDS:
                     saved = now
                     self.save(state, position)
                 began = time.perf_counter()
-        figures.read()
+        metrics.read()
         self.save(state, position)
         return position
 
@@ -292,11 +291,11 @@ class Pretrainer:
         nn.utils.clip_grad_norm_(self.parameters.values(), _CLIP)
         self.optimizer.step()
 
-    def _record(self, figures: np.ndarray, step: Step) -> None:
-        """Add the figures of a step to the next report; the run ends if the loss is infinite or
+    def _record(self, metrics: np.ndarray, step: Step) -> None:
+        """Add the metrics of a step to the next report; the run ends if the loss is infinite or
         NaN.
         """
-        loss, right, predictions = figures.tolist()
+        loss, right, predictions = metrics.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
                 f"the loss at step {step.number + 1} is not a number; try a lower one",

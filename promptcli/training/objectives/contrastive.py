@@ -17,11 +17,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import to_device
+from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.negation import negate
 from promptcli.data.training_data import TrainingExamples
-from promptcli.encoder.batching import bias_batch, padded_bias_batch, to_device
+from promptcli.encoder.batching import make_batch
+from promptcli.encoder.encoder import bias_batch
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
@@ -277,6 +280,16 @@ def false_negative_mask(
     np.fill_diagonal(same, val=False)
     masks = [equal(first, hard) | equal(second, hard) for hard in ids[2:]]
     return to_device(np.concatenate([same, *masks], axis=1), device)
+
+
+def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
+    """Return the template with k times [PAD], attended to, in place of a sentence, one input for
+    each k (CoT-BERT).
+    """
+    pad = backbone.tokenizer.pad
+    ids = RaggedIds.of([*template.left, *[pad] * length, *template.right] for length in lengths)
+    masks = template.mask_positions(ids.lengths)
+    return make_batch(ids, masks, pad, backbone.device, backbone.max_tokens)
 
 
 class NegativeView(InfoNCE[CoTBERTSettings]):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from promptcli.backbones.devices import to_device
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.encoder.batching import to_device
 from promptcli.encoder.pooling.weights import state_at
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings

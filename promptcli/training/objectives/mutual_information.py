@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from promptcli.backbones.devices import to_device
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.layouts import SENTENCES
-from promptcli.encoder.batching import to_device
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.trainable_encoder import (

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import to_device
 from promptcli.data.layouts import GRADED_PAIRS, LABELLED_PAIRS
 from promptcli.data.training_data import TrainingExamples
-from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.training.methods.sbert import GradedSettings

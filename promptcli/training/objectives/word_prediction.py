@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import to_device
 from promptcli.data.layouts import DEFINITIONS
 from promptcli.data.training_data import TrainingExamples
-from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.trainable_encoder import Columns, Objective, TrainableEncoder, Views
