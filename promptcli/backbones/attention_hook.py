@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from promptcli.backbones import dropout as quick
+from promptcli.backbones import dropout as fast_dropout
 from promptcli.backbones import kernels
 from promptcli.backbones.sliding_masks import (
     LONG,
@@ -43,7 +43,7 @@ class Injected:
     contrast: Contrast | None = None
     rerouting: Rerouting | None = None
     #: (n,) positions of the last tokens, for ``contrast`` and ``rerouting``
-    lasts: Tensor | None = None
+    last_positions: Tensor | None = None
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Recorded:
     #: layer (0-based) after whose attention the pass ends with ``Stopped``; before its attention if
     #: only its values are wanted
     stop: int | None = None
-    keeps_all: bool = False  #: whether keys and values are kept
+    keeps_keys_values: bool = False  #: whether keys and values are kept
     #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries;
     #: filled.
     kept: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -115,7 +115,7 @@ class AttentionHook:
 
         ``layer`` -1 is the last one.
         """
-        if self.recorded.keeps_all:
+        if self.recorded.keeps_keys_values:
             self.recorded.kept.append((key, value))
         if self.injected.rerouting is not None:
             key, value, mask = self._reroute(layer, self.injected.rerouting, key, value, mask)
@@ -131,11 +131,11 @@ class AttentionHook:
         Keep this layer's last token for the next layer. The mask gets a column for it, with the
         bias.
         """
-        assert self.injected.lasts is not None
+        assert self.injected.last_positions is not None
         rows = torch.arange(key.size(0), device=key.device)
         before = self._rerouted
-        last_key = key[rows, :, self.injected.lasts].unsqueeze(2)
-        last_value = value[rows, :, self.injected.lasts].unsqueeze(2)
+        last_key = key[rows, :, self.injected.last_positions].unsqueeze(2)
+        last_value = value[rows, :, self.injected.last_positions].unsqueeze(2)
         self._rerouted = last_key, last_value
         if layer not in rerouting.layers:
             return key, value, mask
@@ -168,11 +168,11 @@ class AttentionHook:
             rows = torch.arange(value.size(0), device=value.device)
             values = values[rows, recorded.slots].unsqueeze(1)
         recorded.values[layer] = values.flatten(2)
-        attends = recorded.reads_scores(layer) or layer in recorded.needs.attended
+        attends = recorded.reads_scores(layer) or layer in recorded.needs.attention_outputs
         if layer == recorded.stop and not attends:
             raise Stopped
 
-    def pass_on(self, layer: int, mixed: Tensor) -> Tensor:
+    def process_head_outputs(self, layer: int, mixed: Tensor) -> Tensor:
         """Return the heads' mixtures (n, t, h, d/h) that a layer continues with.
 
         Record the wanted mixtures.
@@ -181,11 +181,11 @@ class AttentionHook:
         recorded = self.recorded
         rows = torch.arange(mixed.size(0), device=mixed.device)
         if contrast is not None and layer == contrast.layer:
-            lasts = self.injected.lasts
-            assert lasts is not None
-            changed = contrast(mixed[rows, lasts].flatten(1))
-            mixed = mixed.index_put((rows, lasts), changed.view(-1, *mixed.shape[2:]))
-        if layer in recorded.needs.attended:
+            last_positions = self.injected.last_positions
+            assert last_positions is not None
+            changed = contrast(mixed[rows, last_positions].flatten(1))
+            mixed = mixed.index_put((rows, last_positions), changed.view(-1, *mixed.shape[2:]))
+        if layer in recorded.needs.attention_outputs:
             wanted = mixed
             if recorded.slots is not None:
                 wanted = mixed[rows, recorded.slots].unsqueeze(1)
@@ -331,7 +331,7 @@ def attention(
         )
         output = attend_in_blocks(dropped, query, key, value, attention_mask)
     mixed = output.transpose(1, 2).contiguous()
-    return hook.pass_on(layer, mixed), None
+    return hook.process_head_outputs(layer, mixed), None
 
 
 def _own_scores(
@@ -388,12 +388,12 @@ def attend(
 ) -> Tensor:
     """Return the attention's output (n, h, t, d/h), with dropout of that probability."""
     # with dropout the kernel of a CPU would draw its numbers slowly
-    if softcap is None and not (probability and quick.is_quick(query)):
+    if softcap is None and not (probability and fast_dropout.is_quick(query)):
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=probability, scale=scale, is_causal=causal
         )
     weights = kernels.scores(query, key, mask, scale, softcap).softmax(-1).to(value.dtype)
-    return quick.dropout(weights, probability) @ value
+    return fast_dropout.dropout(weights, probability) @ value
 
 
 def with_prefix(

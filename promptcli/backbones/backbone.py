@@ -193,21 +193,23 @@ class Backbone:
         earlier layers come without a norm.
         """
         batch = without_shared(batch)
-        static = decoder = None
+        static = output_embeddings = None
         if needs.static:
             static = self.embeddings(batch).float()
-        if needs.decoder:
-            decoder = self.head.output_embeddings[batch.ids].float()
-        attention = needs.diagonals | needs.matrices | needs.attended | needs.values
+        if needs.output_embeddings:
+            output_embeddings = self.head.output_embeddings[batch.ids].float()
+        attention = needs.diagonals | needs.matrices | needs.attention_outputs | needs.values
         attention |= {layer for layer, _ in needs.attention_rows}
         if not needs.layers and not attention:
-            return HiddenStates(static=static, decoder=decoder)
-        places = lasts = None
+            return HiddenStates(static=static, output_embeddings=output_embeddings)
+        places = last_positions = None
         if needs.slot is not None and _reads_slot_only(needs):
             places = slot_positions(batch, needs.slot)
         if batch.contrast or batch.rerouting:
-            lasts = slot_positions(batch, LAST)
-        injected = Injected(batch.prefix, batch.prepending, batch.contrast, batch.rerouting, lasts)
+            last_positions = slot_positions(batch, LAST)
+        injected = Injected(
+            batch.prefix, batch.prepending, batch.contrast, batch.rerouting, last_positions
+        )
         recorded = Recorded(
             needs,
             {slot: slot_positions(batch, slot) for _, slot in needs.attention_rows},
@@ -218,18 +220,18 @@ class Backbone:
         if attention - recorded.layers:
             self.require_hook("Ditto" if needs.diagonals else "an attention matrix")
 
-        attended = {
+        attention_outputs = {
             layer: self.projection(layer)(mixed).float()
             for layer, mixed in recorded.mixtures.items()
         }
         return HiddenStates(
             {layer: self._read_layer(output, layer, places) for layer in needs.layers},
             static,
-            decoder,
+            output_embeddings,
             recorded.diagonals,
             recorded.matrices,
             recorded.attention_rows,
-            attended,
+            attention_outputs,
             {layer: values.float() for layer, values in recorded.values.items()},
             slot=needs.slot if places is not None else None,
         )
@@ -250,10 +252,10 @@ class Backbone:
         layer runs.
         """
         batch = without_shared(batch)
-        lasts = slot_positions(batch, LAST)
+        last_positions = slot_positions(batch, LAST)
         injected = Injected(batch.prefix, batch.prepending)
-        wanted = Needs(attended=frozenset({layer}))
-        recorded = Recorded(wanted, slots=lasts, stop=layer)
+        wanted = Needs(attention_outputs=frozenset({layer}))
+        recorded = Recorded(wanted, slots=last_positions, stop=layer)
         self._pass(batch, injected, recorded)
         return recorded.mixtures[layer].squeeze(1)
 
@@ -263,7 +265,7 @@ class Backbone:
         options: dict[str, Any] = {}
         if self._takes_hook:
             options["hook"] = AttentionHook(injected, recorded)
-        attention_too = needs.attended or needs.values
+        attention_too = needs.attention_outputs or needs.values
         last_only = needs.layers == {self.n_layers} and not attention_too
         if last_only and self._ours:
             options["slots"] = recorded.slots
@@ -299,8 +301,8 @@ class Backbone:
             # Gemma's own look-up multiplies by it
             scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)
             words = {"inputs_embeds": embedded if scale is None else embedded * scale.to(embedded)}
-        # Causal models take positions with gaps for several texts in a row, unless there is a mask;
-        # on a GPU the search for gaps would wait for the device.
+        # Without an attention mask, transformers treats gaps in the positions of a causal model as
+        # packed sequences; on a GPU the search for gaps would wait for the device.
         on_gpu = batch.ids.device.type == "cuda"
         has_gaps = self.causal and (batch.position_ids is not None or on_gpu)
         mask = batch.real().long() if batch.padded or has_gaps else None
@@ -316,7 +318,7 @@ class Backbone:
         return rows.index_put((lines, batch.soft.positions), vectors)
 
     def _positions(self, batch: Batch) -> Tensor:
-        before = 0  # keys of a deep prefix: the code of DCPCSE, and peft, count from them
+        before = 0  # token positions start after the prefix, as in DCPCSE's code and peft
         if batch.prefix is not None:
             before = batch.prefix[0][0].size(-2)
         positions = batch.position_ids
@@ -358,7 +360,7 @@ class Backbone:
         last_only = self.causal and needs.slot == LAST and _reads_slot_only(needs)
         if not ids or not last_only or not self.sees_all(longest):
             return None
-        recorded = Recorded(keeps_all=True)
+        recorded = Recorded(keeps_keys_values=True)
         hook = AttentionHook(recorded=recorded)
         self.model(input_ids=torch.tensor([ids], device=self.device), hook=hook)
         return SharedTokens(len(ids), tuple(recorded.kept))
@@ -383,7 +385,9 @@ class Backbone:
         self._embedding_layer.requires_grad_(False)
 
     def require_hook(self, wanted: str) -> None:
-        """Prove, at first use, that the attention hook computes the same as the model."""
+        """Raise UsageError unless the attention hook reproduces the model's own attention; checked
+        once.
+        """
         if not self._takes_hook or self._hook_fault:
             reason = f": {self._hook_fault}" if self._takes_hook else ""
             others = ", ".join(name for name, family in FAMILIES.items() if family.opens)
@@ -434,6 +438,6 @@ class Backbone:
 
 def _reads_slot_only(needs: Needs) -> bool:
     attention = needs.diagonals or needs.matrices or needs.attention_rows
-    others_too = needs.static or needs.decoder or attention
-    of_tokens = needs.layers or needs.attended or needs.values
+    others_too = needs.static or needs.output_embeddings or attention
+    of_tokens = needs.layers or needs.attention_outputs or needs.values
     return needs.slot is not None and bool(of_tokens) and not others_too

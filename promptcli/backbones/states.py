@@ -172,11 +172,11 @@ class Needs:
     #: layers (0-based) and slots whose row of the attention matrix is wanted
     attention_rows: frozenset[tuple[int, int]] = frozenset()
     #: layers (0-based) whose attention block's output is wanted
-    attended: frozenset[int] = frozenset()
+    attention_outputs: frozenset[int] = frozenset()
     #: layers (0-based) whose values are wanted
     values: frozenset[int] = frozenset()
     static: bool = False  #: the raw word-embedding rows are wanted
-    decoder: bool = False  #: the masked-LM head's output rows are wanted
+    output_embeddings: bool = False  #: the masked-LM head's output rows are wanted
     slot: int | None = None  #: only position read: 0 for [CLS], k for the k-th mask, ``LAST``
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -185,10 +185,10 @@ class Needs:
             self.diagonals | other.diagonals,
             self.matrices | other.matrices,
             self.attention_rows | other.attention_rows,
-            self.attended | other.attended,
+            self.attention_outputs | other.attention_outputs,
             self.values | other.values,
             self.static or other.static,
-            self.decoder or other.decoder,
+            self.output_embeddings or other.output_embeddings,
             self.slot if self.slot == other.slot else None,
         )
 
@@ -202,7 +202,7 @@ class HiddenStates:
     layers: dict[int, Tensor] = field(default_factory=dict)
     static: Tensor | None = None  #: (n, t, d) raw word-embedding rows: not ``layers[0]``
     #: (n, t, d) rows of the masked-LM head's output matrix; the static ones if tied
-    decoder: Tensor | None = None
+    output_embeddings: Tensor | None = None
     #: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.
@@ -211,8 +211,8 @@ class HiddenStates:
     attention_rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, t, d) float32, the attention block's output after its projection,
     #: before the residual.
-    attended: dict[int, Tensor] = field(default_factory=dict)
+    attention_outputs: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, t, h' d/h) float32, what its attention reads of every token.
     values: dict[int, Tensor] = field(default_factory=dict)
-    #: if set, layers, ``attended`` and ``values`` hold only that position: (n, 1, d)
+    #: if set, layers, ``attention_outputs`` and ``values`` hold only that position: (n, 1, d)
     slot: int | None = None

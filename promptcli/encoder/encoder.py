@@ -132,7 +132,7 @@ class TorchEncoder(Encoder):
             backbone.provenance,
             leading=leading,
             name=name,
-            room=backbone.max_tokens - self.prompt.length,
+            max_input_tokens=backbone.max_tokens - self.prompt.length,
             device_name=str(backbone.device),
         )
         #: Names and functions that are applied in order to the pooled vector. With ``denoise``
@@ -302,7 +302,7 @@ class TorchEncoder(Encoder):
         if averages and not self.prompt.tensors() and not self.template.has_blocks:
             if self.pooling.needs == Needs(static=True):
                 return self.backbone.word_embeddings
-            if self.pooling.needs == Needs(decoder=True):
+            if self.pooling.needs == Needs(output_embeddings=True):
                 return self.backbone.head.output_embeddings
         return None
 
@@ -663,11 +663,11 @@ def _averages(encoder: TorchEncoder, ids: RaggedIds, matrix: Tensor) -> np.ndarr
     """Return the vectors (n, d) float32 of an encoder that averages rows of a matrix, without
     batches or padding.
     """
-    counted = encoder.pooling.weights.averaged or slice(None)
+    averaged_tokens = encoder.pooling.weights.averaged or slice(None)
 
     def embeddings_of(tokens: np.ndarray) -> np.ndarray:
         return matrix[to_device(tokens, matrix.device)].float().cpu().numpy()
 
-    means = average_embeddings(ids.within(counted), embeddings_of, len(matrix))
+    means = average_embeddings(ids.within(averaged_tokens), embeddings_of, len(matrix))
     vectors = encoder.apply_transforms(to_device(means, matrix.device), ids.lengths)
     return vectors.cpu().numpy()

@@ -87,7 +87,7 @@ class Encoder(abc.ABC):
         *,
         leading: LeadingTexts,
         name: str,
-        room: int,
+        max_input_tokens: int,
         device_name: str = "cpu",
     ) -> None:
         self.name = name  #: of the model that it was opened as, for messages and manifests
@@ -98,11 +98,11 @@ class Encoder(abc.ABC):
         self.backbone_provenance = provenance  #: where its backbone came from
         self.leading = leading  #: texts in front of a sentence, by name
         self._device_name = device_name
-        #: longest input in tokens, template included; at most ``room``
-        self.max_length = room if recipe.max_length is None else recipe.max_length
-        if not 1 <= self.max_length <= room:
+        #: longest input in tokens, template included; at most ``max_input_tokens``
+        self.max_length = max_input_tokens if recipe.max_length is None else recipe.max_length
+        if not 1 <= self.max_length <= max_input_tokens:
             wanted = f"max_length {self.max_length} is not allowed"
-            raise UsageError(f"{wanted}; {provenance.backbone!r} takes 1 to {room}")
+            raise UsageError(f"{wanted}; {provenance.backbone!r} takes 1 to {max_input_tokens}")
         template.check_room(self.max_length)
         self._text_rule = text_rule(recipe.text_rule)
 

@@ -42,7 +42,7 @@ def static_encoder(
     dtype: str,
     leading: LeadingTexts,
     name: str,
-    on_torch: Callable[[], Any],
+    on_torch: Callable[[], Encoder],
 ) -> "StaticEncoder | None":
     """Return the encoder of a recipe that averages word vectors on the CPU; None for other recipes.
 
@@ -129,7 +129,7 @@ class StaticEncoder(Encoder):
         dtype: str,
         leading: LeadingTexts,
         name: str,
-        on_torch: Callable[[], Any],
+        on_torch: Callable[[], Encoder],
     ) -> None:
         tokenizer = table.tokenizer
         super().__init__(
@@ -139,7 +139,7 @@ class StaticEncoder(Encoder):
             table.provenance,
             leading=leading,
             name=name,
-            room=table.max_tokens,
+            max_input_tokens=table.max_tokens,
         )
         self._table = table
         self._tensors = tensors
@@ -147,10 +147,9 @@ class StaticEncoder(Encoder):
         #: Returns the same encoder on torch, made at the first call.
         self.on_torch = functools.cache(on_torch)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickle the equal encoder on torch instead."""
-        reduced: tuple[Any, ...] = self.on_torch().__reduce__()
-        return reduced
+        return self.on_torch().__reduce__()
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -163,13 +162,11 @@ class StaticEncoder(Encoder):
         """Return the encoder itself for the CPU, else one on torch."""
         if str(device) == "cpu":
             return self
-        moved: Encoder = self.on_torch().to(device)
-        return moved
+        return self.on_torch().to(device)
 
     def with_leading_text(self, text: str) -> Encoder:
         if not self.leading.counted:  # the weights leave the text out
-            on_torch: Encoder = self.on_torch().with_leading_text(text)
-            return on_torch
+            return self.on_torch().with_leading_text(text)
         text, recipe = self._with_text(text)
         return StaticEncoder(
             recipe,

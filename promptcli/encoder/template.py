@@ -40,9 +40,10 @@ class ModelInputs:
 class Template:
     """A prompt of words (PromptBERT 4.2); ``[X]`` alone is the empty template.
 
-    Where the tokenizer may join a template's character and a sentence's (``."`` is one item of
-    byte-level vocabularies), the characters that touch [X] are tokenised with the sentence: the
-    ids of both are the sentence's piece. ``placeholder``: a meaningless token precedes the piece.
+    The tokenizer may merge a template character with a neighbouring sentence character (``."`` is
+    one item of byte-level vocabularies). The characters next to [X] are therefore tokenised
+    together with the sentence; we call the result the piece. With ``placeholder`` a meaningless
+    token precedes it.
 
     A text with two [X] has the sentence in both (Echo embeddings), cut to the same length: in a
     causal model a token of the second copy has seen the whole sentence. Poolings that read the
@@ -59,7 +60,7 @@ class Template:
         before, *between, after = text.split(SLOT)
         self.copies = 1 + len(between)  #: how often it contains the sentence
         after = after.rstrip()
-        words, self._added, start, self._after = self._frame(before, after)
+        words, self._added, start, self._after = self._split_touching(before, after)
         self._before = self._added + start
         #: Ids before the sentence's piece, first special token included.
         self.prefix = [
@@ -98,7 +99,7 @@ class Template:
                 f"template {text!r} has {own}, the tokenizer's own mask; write {MASK} in its place"
             )
 
-    def _frame(self, before: str, after: str) -> tuple[str, str, str, str]:
+    def _split_touching(self, before: str, after: str) -> tuple[str, str, str, str]:
         """Return the words before a sentence's piece, the space that the tokenizer adds to a piece
         without one, and the characters of the piece before and after the sentence.
         """
@@ -124,8 +125,8 @@ class Template:
                 f"template {self.text!r} has a {MASK} between its two {SLOT}; put it before or"
                 " after them"
             )
-        _, added, start, end = self._frame(between, after)
-        first_end = self._frame(before, between)[3]
+        _, added, start, end = self._split_touching(between, after)
+        first_end = self._split_touching(before, between)[3]
         own, *others = self._tokenizer.encode(
             [
                 f"{self._before}{_PROBE}{self._after}",
@@ -141,14 +142,16 @@ class Template:
         return self._side(between.removeprefix(first_end).rstrip().removesuffix(start.lstrip()))
 
     @property
-    def outside(self) -> int:
+    def tokens_outside_pieces(self) -> int:
         """Tokens of an input that are in no piece."""
         return len(self.prefix) + len(self.between) + len(self.suffix)
 
     @property
     def length(self) -> int:
         """Tokens of the template and the specials, without any sentence."""
-        return self.outside + self.copies * (len(self._before_ids) + len(self._after_ids))
+        return self.tokens_outside_pieces + self.copies * (
+            len(self._before_ids) + len(self._after_ids)
+        )
 
     def most_tokens(self, size: int) -> int:
         """Return the largest length of an input with a sentence of this many tokens."""
@@ -156,14 +159,14 @@ class Template:
 
     def pieces(self, length: int) -> list[slice]:
         """Return the places of the sentence's pieces in an input of that many tokens."""
-        piece = self.room(length)
+        piece = self.piece_capacity(length)
         step = piece + len(self.between)
         starts = [len(self.prefix) + copy * step for copy in range(self.copies)]
         return [slice(start, start + piece) for start in starts]
 
-    def room(self, max_length: int) -> int:
+    def piece_capacity(self, max_length: int) -> int:
         """Return the most tokens that a piece may have."""
-        return (max_length - self.outside) // self.copies
+        return (max_length - self.tokens_outside_pieces) // self.copies
 
     @property
     def touching(self) -> tuple[str, str]:
@@ -190,11 +193,10 @@ class Template:
 
     def check_room(self, max_length: int) -> None:
         if self.length >= max_length:
-            room = (
-                f"leaves no room for a sentence in {max_length}; give a shorter one or a larger"
-                " max_length"
+            raise UsageError(
+                f"template {self.text!r} takes {self.length} tokens, which leaves no room for a"
+                f" sentence in {max_length}; give a shorter one or a larger max_length"
             )
-            raise UsageError(f"template {self.text!r} takes {self.length} tokens, which {room}")
 
     def inputs(
         self,
@@ -210,7 +212,7 @@ class Template:
         """
         self.check_room(max_length)
         pieces = tokenize(texts)
-        room = self.room(max_length)
+        room = self.piece_capacity(max_length)
         cut = pieces.lengths > room
         if cut.any():
             pieces = self._shortened(pieces, cut, room)
@@ -341,7 +343,7 @@ class BlockTemplate(Template):
 
         The characters that touch [X] are kept.
         """
-        room = self.room(max_length)
+        room = self.piece_capacity(max_length)
         if sum(len(block) + 2 for block in blocks) <= room:
             return blocks, False
         touching = self._after_ids

@@ -62,7 +62,7 @@ def _attention(spec: Spec, backbone: Backbone) -> Needs:
     layers = _layers(spec, backbone, Pair(1, backbone.n_layers))
     backbone.require_hook("the states 'attention'")
     backbone.projection(0)
-    return Needs(attended=layers)
+    return Needs(attention_outputs=layers)
 
 
 def _values(spec: Spec, backbone: Backbone) -> Needs:
@@ -96,7 +96,7 @@ STATES: dict[str, Callable[[Spec, Backbone], Needs]] = {
     # raw word embeddings, no position, no LayerNorm (PromptBERT's static embeddings)
     "static": lambda spec, backbone: Needs(static=True),
     # output embeddings of the masked-LM head (PromptBERT's appendix A.2, table 12)
-    "mlm-head": lambda spec, backbone: Needs(decoder=True),
+    "mlm-head": lambda spec, backbone: Needs(output_embeddings=True),
     "last": lambda spec, backbone: Needs(frozenset({backbone.n_layers})),
     "first-last": _first_last,
     # mean of the last two (ConSERT's at test)
@@ -117,14 +117,14 @@ def build_states(spec: Spec, backbone: Backbone) -> Needs:
 
 def read_states(needs: Needs, hidden: HiddenStates) -> Tensor:
     """Return the states (n, t, d) of a pooling: embeddings, the mean of layers, or their sum."""
-    embeddings = hidden.static if needs.static else hidden.decoder
-    if needs.static or needs.decoder:
+    embeddings = hidden.static if needs.static else hidden.output_embeddings
+    if needs.static or needs.output_embeddings:
         assert embeddings is not None
         return embeddings
     if needs.layers:
         total = _sum_of(hidden.layers, needs.layers)
         return total if len(needs.layers) == 1 else total / len(needs.layers)
-    return _sum_of(hidden.attended | hidden.values, needs.attended | needs.values)
+    return _sum_of(hidden.attention_outputs | hidden.values, needs.attention_outputs | needs.values)
 
 
 def _sum_of(states: Mapping[int, Tensor], layers: frozenset[int]) -> Tensor:

@@ -54,7 +54,7 @@ class ContentTokens:
     """
 
     def __init__(self, template: Template, tokenizer: PieceTokenizer) -> None:
-        self._outside = template.outside
+        self._outside = template.tokens_outside_pieces
         self._copies = template.copies
         self._has_blocks = template.has_blocks
         self._after = len(template.suffix)

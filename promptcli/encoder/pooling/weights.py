@@ -24,7 +24,7 @@ class Weights(ABC):
 
     spec: str  #: name and argument in full, as a recipe writes them
     needs = Needs()  #: backbone outputs that the weights read (diagonals, or one slot)
-    #: name of the rule by which ``token_ids`` leaves out or changes tokens, if it does
+    #: name of the rule that ``token_ids`` applies to tokens; None if it changes nothing
     rewriting: str | None = None
     #: whether only the sentence's own tokens are read, without the template's
     of_content = False

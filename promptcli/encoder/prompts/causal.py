@@ -209,11 +209,11 @@ class Contrastive(Prompt):
         backbone = self._backbone
         own = self.template
         other = self._auxiliary.template
-        limit = backbone.max_tokens - other.outside
+        limit = backbone.max_tokens - other.tokens_outside_pieces
         ids, lengths = batch.host_ids(), batch.host_lengths()
         own_inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
         begins = own_inputs.starts + len(own.prefix)
-        pieces = own_inputs.ranges(begins, (lengths - own.outside).clip(0, limit))
+        pieces = own_inputs.ranges(begins, (lengths - own.tokens_outside_pieces).clip(0, limit))
         inputs = pieces.between(other.prefix, other.suffix)
         made = make_batch(
             inputs, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens
@@ -224,7 +224,7 @@ class Contrastive(Prompt):
 
     @functools.cached_property
     def _shared_tokens(self) -> SharedTokens | None:
-        needs = Needs(attended=frozenset({self.layer}), slot=LAST)
+        needs = Needs(attention_outputs=frozenset({self.layer}), slot=LAST)
         return self._backbone.shared_tokens(self._auxiliary.shared, needs, 0)
 
 

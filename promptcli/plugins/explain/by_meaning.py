@@ -50,7 +50,7 @@ def shares_of_cosine(
     asking = open_model(index.query_encoder)
     answering = open_model(index.origin.documents(index.encoder))
     needs = answering.pooling.needs
-    if needs.static or needs.decoder:
+    if needs.static or needs.output_embeddings:
         asked = unit(asking.encode([query]))[0].astype(np.float64)
         shared = [_shares(answering, hit, asked) for hit in hits]
         if None in shared:

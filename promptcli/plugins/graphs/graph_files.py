@@ -84,7 +84,7 @@ class EncoderGraph(nn.Module):
         needs = encoder.pooling.needs
         matrices = needs.matrices | needs.diagonals
         layers = needs.layers
-        if not layers and (matrices or needs.attended or needs.values):
+        if not layers and (matrices or needs.attention_outputs or needs.values):
             # a pass that stops early would leave the exporter inside a layer
             layers = frozenset({encoder.backbone.n_layers})
         self.needs = replace(
