@@ -159,11 +159,8 @@ def training_settings(
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
-    from promptcli.data.training_data import is_fetched, source_name
-    from promptcli.training.config import TrainConfig, family_of_name
-    from promptcli.training.inputs import read_examples
-    from promptcli.training.methods import find_method
-    from promptcli.training.objectives import find_objective
+    from promptcli.training.config import TrainConfig
+    from promptcli.training.inputs import plan_training
 
     config = TrainConfig(
         method=method,
@@ -179,38 +176,7 @@ def training_settings(
         skip_bad=skip_bad,
         settings=settings,
     )
-    form = config.provisional_method
-    examples = None
-    if data is not None and not is_fetched(data):
-        examples = read_examples(config)
-        form = find_method(method, supervised=examples.supervised)
-    preset = config.preset(form)
-    in_force = preset.override(settings)
-    samples = {}
-    if examples is not None:
-        in_force.total_steps(len(examples))  # refuses too few
-        samples = find_objective(form).samples(examples)
-    name = config.choose_backbone()
-    configured = config.configure(form, in_force, name, family_of_name(name, form))
-    head = configured.head
-    use = "kept" if in_force.keep_head else "in training only"
-    return {
-        "method": form.name,
-        "source": form.source,
-        "backbone": name,
-        "data": source_name(config.training_data),
-        "chosen_by": str(config.development),
-        "views": list(configured.prompts()),
-        "pooling": configured.pooling,
-        "objective": form.objective,
-        "learns": [*form.learns, *(["head"] if head else [])],
-        "head": f"{head}, {use}" if head else None,
-        "recipe": configured.recipe.to_dict(),
-        "dtype": config.dtype or "auto",
-        "preset": preset.source,
-        **dataclasses.asdict(in_force),
-        **samples,
-    }
+    return plan_training(config)
 
 
 def fit(

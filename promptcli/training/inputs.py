@@ -3,6 +3,7 @@ from.
 """
 
 import contextlib
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, load_named
 from promptcli.data.training_data import (
     TrainingExamples,
     checkpoint_task,
+    is_fetched,
     source_name,
     training_examples,
 )
@@ -21,7 +23,7 @@ from promptcli.evaluation.evaluator import EvalSettings
 from promptcli.extensions import Extension, used_extensions
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
-from promptcli.training.config import TrainConfig
+from promptcli.training.config import TrainConfig, family_of_name
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.objectives import find_objective
@@ -92,6 +94,45 @@ def read_examples(config: TrainConfig) -> TrainingExamples:
             parameter="supervised",
         )
     return examples
+
+
+def plan_training(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings, the recipe and the data of a training before it begins, JSON-ready.
+
+    Local data are read; weights and the network are not.
+    """
+    method = config.provisional_method
+    examples = None
+    if config.data is not None and not is_fetched(config.data):
+        examples = read_examples(config)
+        method = find_method(config.method, supervised=examples.supervised)
+    preset = config.preset(method)
+    settings = preset.override(config.settings)
+    samples = {}
+    if examples is not None:
+        settings.total_steps(len(examples))  # refuses too few
+        samples = find_objective(method).samples(examples)
+    backbone = config.choose_backbone()
+    configured = config.configure(method, settings, backbone, family_of_name(backbone, method))
+    head = configured.head
+    use = "kept" if settings.keep_head else "in training only"
+    return {
+        "method": method.name,
+        "source": method.source,
+        "backbone": backbone,
+        "data": source_name(config.training_data),
+        "chosen_by": str(config.development),
+        "views": list(configured.prompts()),
+        "pooling": configured.pooling,
+        "objective": method.objective,
+        "learns": [*method.learns, *(["head"] if head else [])],
+        "head": f"{head}, {use}" if head else None,
+        "recipe": configured.recipe.to_dict(),
+        "dtype": config.dtype or "auto",
+        "preset": preset.source,
+        **dataclasses.asdict(settings),
+        **samples,
+    }
 
 
 def _read_tests(config: TrainConfig) -> list[AnyTask]:
