@@ -245,9 +245,8 @@ class _Changes:
         self._new_files: dict[str, _FileState] = {}
         self._blocks: dict[str, list[NewRows]] = {}  # the rows of new and changed files
         self._new_rows: list[NewRows] = []  # rows to encode
-        self._updates: list[
-            tuple[int, NewRows]
-        ] = []  # keys of rows to update in place, each with its new values
+        # keys of rows to update in place, each with its new values
+        self._updates: list[tuple[int, NewRows]] = []
         self._removed: dict[int, tuple[str, str]] = {}  # keys, with their ids and texts
 
     def is_empty(self, settings: Mapping[str, Any]) -> bool:

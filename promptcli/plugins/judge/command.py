@@ -82,9 +82,9 @@ def judge(
     )
     if template is not None:
         if template.exists():
-            judging.judged.read_template(template, judging.pairs)
+            judging.judgements.read_template(template, judging.pairs)
             judging.write()
-        if new := judging.judged.write_template(template, judging.open_pairs):
+        if new := judging.judgements.write_template(template, judging.open_pairs):
             console.say(
                 f"write {', '.join(GRADES)} into the first column of {template}"
                 f" ({with_count(new, 'new row')}), and type the same command again"
@@ -113,14 +113,14 @@ def _ask(judging: "Judging") -> None:
         if key == "s":
             break
         if key == "u":
-            judging.judged.undo()
+            judging.judgements.undo()
             continue
-        judging.judged.add((query, text), _KEYS[key])
+        judging.judgements.add((query, text), _KEYS[key])
         if open_hits == 1:
             judging.write()
             best, *others = judging.standings()
             for other in others:
-                console.say(_so_far(best, other, len(judging.done)))
+                console.say(_so_far(best, other, len(judging.judged_queries)))
     judging.write()
 
 
@@ -158,7 +158,7 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
     """Print the ways, best first."""
     standings = judging.standings()
     if as_json:
-        about = {"queries": len(judging.done), "left": len(judging.open_pairs)}
+        about = {"queries": len(judging.judged_queries), "left": len(judging.open_pairs)}
         console.result_json({**about, "ways": list(map(vars, standings))})
         return
     rows = []
@@ -178,4 +178,4 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
     if rows:
         console.result_table(("way", f"nDCG@{judging.k}", "", "to the best", "", "verdict"), rows)
     left = with_count(len(judging.open_pairs), "hit")
-    console.note(f"{with_count(len(judging.done), 'question')} judged, {left} left")
+    console.note(f"{with_count(len(judging.judged_queries), 'question')} judged, {left} left")

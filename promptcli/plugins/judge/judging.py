@@ -55,7 +55,7 @@ class Judging:
     documents: dict[str, str]  #: text -> id
     ranked: Mapping[str, RankedDocuments]  #: by ranking
     pools: Mapping[str, Sequence[str]]  #: query -> documents as they are shown
-    judged: Judgements
+    judgements: Judgements
     k: int  #: documents per ranking
 
     @property
@@ -66,20 +66,20 @@ class Judging:
     @property
     def open_pairs(self) -> list[Pair]:
         """The pairs that are not judged yet."""
-        return [pair for pair in self.pairs if pair not in self.judged.grades]
+        return [pair for pair in self.pairs if pair not in self.judgements.grades]
 
     @property
-    def done(self) -> list[str]:
+    def judged_queries(self) -> list[str]:
         """The queries whose documents are all judged."""
         left = {query for query, _ in self.open_pairs}
         return [query for query in self.queries if query not in left]
 
     def standings(self) -> list[Standing]:
         """Return the rankings, best first; none before a query is judged."""
-        done = self.done
-        if not done:
+        queries = self.judged_queries
+        if not queries:
             return []
-        values = {way: 100 * self._ndcg(way, done) for way in self.ranked}
+        values = {way: 100 * self._ndcg(way, queries) for way in self.ranked}
         best, *others = sorted(values, key=lambda way: -values[way].mean())
         standings = [Standing(best, float(values[best].mean()), mean_interval(values[best]))]
         for way in others:
@@ -89,8 +89,8 @@ class Judging:
             more = None
             if mean:
                 # an interval shrinks with the square root of the number of queries
-                needed = len(done) * ((high - low) / 2 / mean) ** 2
-                more = max(0, math.ceil(needed) - len(done), FEWEST - len(done))
+                needed = len(queries) * ((high - low) / 2 / mean) ** 2
+                more = max(0, math.ceil(needed) - len(queries), FEWEST - len(queries))
                 if low <= 0 <= high:
                     more = max(more, 1)
             own = float(values[way].mean()), mean_interval(values[way])
@@ -113,7 +113,7 @@ class Judging:
 
     def _graded(self, query: str) -> dict[str, int]:
         """Return all judged documents of a query, also from earlier comparisons."""
-        graded = self.judged.grades.items()
+        graded = self.judgements.grades.items()
         return {
             text: grade
             for (asked, text), grade in graded
@@ -123,7 +123,7 @@ class Judging:
     def write(self) -> None:
         """Write the judgements of completed queries."""
         lines = ["query-id\tcorpus-id\tscore\n"]
-        for query in self.done:
+        for query in self.judged_queries:
             for text, grade in self._graded(query).items():
                 lines.append(f"{self.queries[query]}\t{self.documents[text]}\t{grade}\n")
         (self.folder / "qrels").mkdir(exist_ok=True)
@@ -167,8 +167,8 @@ def open_judging(
     for query in query_ids:
         pools[query] = sorted({text for ranking in ranked.values() for text in ranking[query]})
         random.Random(f"{seed} {query}").shuffle(pools[query])
-    judged = Judgements(folder / "judgements.jsonl")
-    judging = Judging(folder, query_ids, documents, ranked, pools, judged, k)
+    judgements = Judgements(folder / "judgements.jsonl")
+    judging = Judging(folder, query_ids, documents, ranked, pools, judgements, k)
     judging.write_texts()
     judging.write()
     return judging

@@ -111,8 +111,8 @@ def test_keys_are_kept_taken_back_and_gone_on_with(folder):
     grades = [json.loads(line)[2] for line in log.read_text().splitlines()]
     assert grades == [2, 0, 2, None, 1]
     kept = judging()
-    first = [text for _, text in kept.pairs if (kept.pairs[0][0], text) in kept.judged.grades]
-    assert len(kept.judged.grades) == 3 and first
+    first = [text for _, text in kept.pairs if (kept.pairs[0][0], text) in kept.judgements.grades]
+    assert len(kept.judgements.grades) == 3 and first
     with at_a_terminal() as (program, until, type_keys):
         shown = until("s stop: ")
         assert f"hit 4 of {len(kept.pools[kept.pairs[0][0]])}" in shown
@@ -144,7 +144,7 @@ def test_a_kill_loses_at_most_the_last_key(folder):
 
 def grade_all(kept, good):
     for query, text in kept.open_pairs:
-        kept.judged.add((query, text), good(query, text))
+        kept.judgements.add((query, text), good(query, text))
     kept.write()
 
 
@@ -178,12 +178,12 @@ def test_another_model_ranks_as_its_own_index_and_only_new_hits_are_asked(folder
     kept = judging(k=3)
     grade_all(kept, in_common)
     more = judging(("words", "meaning"), ["mini-multi", "mini-static"], k=3)
-    assert set(kept.judged.grades) == set(more.judged.grades)
+    assert set(kept.judgements.grades) == set(more.judgements.grades)
     assert not set(more.open_pairs) & set(kept.pairs)
     grade_all(more, in_common)
     assert judging(k=1).standings()[0].ndcg <= 100  # and what was judged before counts
     lines = (folder / "judged" / "qrels" / "test.tsv").read_text().splitlines()
-    assert len(lines) == 1 + len(more.judged.grades) > 1 + len(judging(k=1).pairs)
+    assert len(lines) == 1 + len(more.judgements.grades) > 1 + len(judging(k=1).pairs)
     judging(("words", "meaning"), ["mini-multi", "mini-static"], k=3)
     own = SentenceIndex.build(TEXTS, "mini-multi")
     for query, found in more.ranked["mini-multi"].items():
@@ -212,7 +212,9 @@ def test_how_many_more_questions_would_decide(folder, monkeypatch):
     grade_all(kept, in_common)
     values = {"words": np.array([40.0, 60, 50, 70, 30, 50]), "meaning": np.full(6, 45.0)}
     monkeypatch.setattr(Judging, "_ndcg", lambda self, way, done: values[way] / 100)
-    monkeypatch.setattr(Judging, "done", property(lambda self: ["q"] * len(values["words"])))
+    monkeypatch.setattr(
+        Judging, "judged_queries", property(lambda self: ["q"] * len(values["words"]))
+    )
     [best, other] = kept.standings()
     low, high = other.to_best_ci95
     assert (best.way, best.more, other.to_best) == ("words", None, pytest.approx(-5))
@@ -242,7 +244,7 @@ def test_a_table_is_filled_instead_of_keys(folder, run):
     assert {way["way"] for way in ran.json["ways"]} == {"words", "meaning"}
     shown = run(*words, "--template", "fill.tsv")
     assert re.search(r"way +nDCG@5 +to the best +verdict\n", shown.out) and "best\n" in shown.out
-    assert len(judging().judged.grades) == len(rows) - 1
+    assert len(judging().judgements.grades) == len(rows) - 1
     for text, said in (
         (f"{head}\ngood{rows[0]}\n", "row 2: grade 'good'; write right, partly, wrong"),
         (f"{head}\nright\tqu\xe9\t\n", "fill.tsv cannot be read: 'utf-8' codec"),
@@ -267,7 +269,7 @@ def test_texts_that_read_the_same_in_a_table_are_judged_by_one_row(folder, run):
     (folder / "fill.tsv").write_text("\n".join([head, *(f"right{row}" for row in rows)]))
     ran = run(*words, "--json")
     assert (ran.json["queries"], ran.json["left"]) == (2, 0)
-    assert set(judging().judged.grades.values()) == {2}
+    assert set(judging().judgements.grades.values()) == {2}
 
 
 def test_hits_that_a_filled_table_lacks_are_added_to_it(folder, run):
@@ -287,7 +289,7 @@ def test_hits_that_a_filled_table_lacks_are_added_to_it(folder, run):
     content = (folder / "fill.tsv").read_bytes().decode()
     added = content.removeprefix(filled + "\n").splitlines()
     assert added == [f"\t{query}\t\t{document}" for query, document in kept.open_pairs] != []
-    assert set(kept.judged.grades.values()) == {2}
+    assert set(kept.judgements.grades.values()) == {2}
     assert "new row" not in run(*words, "-k", 3).err  # they are there, and open
     assert (folder / "fill.tsv").read_bytes().decode() == content
     (folder / "fill.tsv").write_text(content.replace("\t\t", "\twrong\t"))
