@@ -153,7 +153,10 @@ def published_name(backbone: "Backbone") -> str | None:
         if backbone.provenance.weights_sha256 == shipped_digest(folder):
             return name
     for name, known in PUBLISHED.items():
-        if known.sha256 is not None and known.fits(backbone) and _has_weights(backbone, known):
+        if known.sha256 is None or backbone.merged or not known.fits(backbone):
+            continue
+        file = backbone.folder / WEIGHTS
+        if file.is_file() and sha256(file) == known.sha256:
             return name
     name = "GloVe" if backbone.words_only else last_part(backbone.name)
     published = PUBLISHED.get(name)
@@ -163,8 +166,3 @@ def published_name(backbone: "Backbone") -> str | None:
         return name if published.sha256 is None else None
     owner = backbone.name.partition("@")[0].rpartition("/")[0]
     return name if owner in published.owners else None
-
-
-def _has_weights(backbone: "Backbone", known: PublishedBackbone) -> bool:
-    file = backbone.folder / WEIGHTS
-    return not backbone.merged and file.is_file() and sha256(file) == known.sha256

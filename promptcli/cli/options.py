@@ -189,9 +189,7 @@ _OPTIONS = {
 }
 
 
-def parse_recipe_fields(
-    pairs: Sequence[str], further: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def parse_recipe_fields(pairs: Sequence[str], further: Mapping[str, Any] = {}) -> dict[str, Any]:
     """Return the values that ``--set`` gives to fields of a recipe, or to ``further`` fields."""
     for name in map(field_of, pairs):
         if name in _OPTIONS:
@@ -199,7 +197,7 @@ def parse_recipe_fields(
     kinds = kinds_of(Recipe)
     for name in _OPTIONS:
         del kinds[name]
-    return parse_pairs({**(further or {}), **kinds}, pairs)
+    return parse_pairs({**further, **kinds}, pairs)
 
 
 def takes_options(

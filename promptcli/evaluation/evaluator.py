@@ -448,10 +448,10 @@ def _compare_averages(kind: type[Score], rows: Iterable[Sequence[Score]]) -> Ite
         averaged = scores_of_average(row, kind)
         if averaged:
             distinct.setdefault(averaged[0].fingerprint, averaged)
-    best_first = sorted(distinct.values(), key=_mean, reverse=True)
+    best_first = sorted(
+        distinct.values(),
+        key=lambda scores: float(np.mean([score.value for score in scores])),
+        reverse=True,
+    )
     for first, second in itertools.combinations(best_first, 2):
         yield compare(first, second)
-
-
-def _mean(scores: Sequence[Score]) -> float:
-    return float(np.mean([score.value for score in scores]))

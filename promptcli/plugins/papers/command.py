@@ -136,14 +136,12 @@ def reproduce(
 
 
 def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
-    if not pairs:
-        return {}
     from promptcli.training.methods import setting_types
 
     kinds = setting_types()
     for name in ("seed", "template"):  # ``seeds`` decides, and the row
         del kinds[name]
-    return options.parse_pairs(kinds, pairs)
+    return options.parse_pairs(kinds, pairs or ())
 
 
 #: Formats with all tables in one document; in others each table is printed when it is measured.

@@ -7,7 +7,7 @@ from typing import Any
 from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
 from promptcli.plugins.papers.pictures import can_draw
-from promptcli.plugins.papers.report import file_stem, heads
+from promptcli.plugins.papers.report import column_headers, file_stem
 
 
 def draw_numbers(folder: Path, document: Mapping[str, Any], plot: Path | None = None) -> list[Path]:
@@ -31,12 +31,12 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
 
     rows = document["rows"]
     values: dict[str, list[tuple[Any, Any]]] = {}
-    for column, head in zip(document["columns"], heads(document), strict=True):
+    for column, header in zip(document["columns"], column_headers(document), strict=True):
         cells = [
             (row["figures"].get(column), published_value(row["published"], column)) for row in rows
         ]
         if COLUMNS[column].decimals is not None and any(map(any, cells)):
-            values[head] = cells
+            values[header] = cells
     if not values:
         return False
     measured = f"measured, {document['backbone']['name']}"
@@ -44,7 +44,7 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
     red = {"color": pictures.COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
     with pictures.drawing(path, 4.0 + 3.0 * len(values), 1.9 + 0.34 * len(rows)) as figure:
         panels = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
-        for panel, (head, cells) in zip(panels, values.items(), strict=True):
+        for panel, (header, cells) in zip(panels, values.items(), strict=True):
             for place, (cell, published) in enumerate(cells):
                 if cell and cell["ci95"]:
                     panel.plot(cell["ci95"], [place, place], linewidth=2, **blue)
@@ -54,7 +54,7 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
                     label = f"published, {rows[place]['published']['backbone']}"
                     panel.plot(published, place, "D", label=label, **red)
             panel.set_yticks(range(len(rows)), [row["method"] for row in rows])
-            panel.set(xlabel=head, ylim=(len(rows) - 0.5, -0.5))
+            panel.set(xlabel=header, ylim=(len(rows) - 0.5, -0.5))
             panel.grid(axis="x", alpha=0.3)
         handles, names = panels[0].get_legend_handles_labels()
         kinds = dict(zip(names, handles, strict=True))

@@ -255,7 +255,7 @@ def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str])
 class ColumnFormat:
     """The format of a column."""
 
-    head: str
+    header: str
     decimals: int | None = 2  #: decimals of a number; None: printed unchanged
     mean_of: tuple[str, ...] = ()  #: the columns averaged; those without data are skipped
     is_score: bool = True  #: whether higher is better

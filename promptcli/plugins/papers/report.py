@@ -27,13 +27,13 @@ class TableLine(NamedTuple):
     cells: list[str]  #: one per column
 
 
-def heads(document: Document) -> list[str]:
-    """Return the column heads; an average's head has its number of tasks."""
+def column_headers(document: Document) -> list[str]:
+    """Return the column headers; an average names its number of tasks."""
     names = []
     for name in document["columns"]:
         tasks = _count_of_tasks(document, name)
         of_tasks = f" ({tasks} of {len(COLUMNS[name].mean_of)})" if tasks else ""
-        names.append(COLUMNS[name].head + of_tasks)
+        names.append(COLUMNS[name].header + of_tasks)
     return names
 
 
@@ -65,7 +65,7 @@ def records(document: Document) -> list[dict[str, Any]]:
                     "backbone": backbone["name"] if backbone else "",
                     "method": row["method"],
                     "setting": row["setting"],
-                    "column": COLUMNS[name].head,
+                    "column": COLUMNS[name].header,
                     "measured": _plain(cell.get("value")),
                     "tasks": len(cell.get("on", ())) if all_tasks and cell else "",
                     "ci95_low": low,
@@ -194,7 +194,7 @@ def _by_text(remarks: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def table_of(document: Document, *, intervals: bool = True) -> Grid:
-    """Return all lines of a table, under the heads of its columns."""
+    """Return all lines of a table, under the column headers."""
     cells: list[list[str]] = []
     measured = []
     for row in document["rows"]:
@@ -206,7 +206,7 @@ def table_of(document: Document, *, intervals: bool = True) -> Grid:
                 cells.append([f"{indent}{line.label}", *line.cells])
     columns = enumerate(document["columns"], 1)
     scores = [number for number, name in columns if COLUMNS[name].is_score]
-    return Grid(["", *heads(document)], cells, best_cells(cells, scores, measured))
+    return Grid(["", *column_headers(document)], cells, best_cells(cells, scores, measured))
 
 
 def caption(document: Document) -> list[str]:

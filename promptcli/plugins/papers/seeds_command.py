@@ -45,9 +45,9 @@ def compare(
 
 
 def _print_table(table: SeedTable) -> None:
-    heads = ["", "runs"]
+    headers = ["", "runs"]
     for task in table.tasks:
-        heads += [task, ""]
+        headers += [task, ""]
     rows = []
     for group in table.groups:
         row = [group.name, str(len(group.runs))]
@@ -60,15 +60,15 @@ def _print_table(table: SeedTable) -> None:
                 row += ["-", ""]
         rows.append(row)
     result("mean over seeds, ± standard deviation (n - 1)")
-    result_table(heads, rows)
+    result_table(headers, rows)
     tested = sum(comparison.p_value is not None for comparison in table.comparisons)
     result("")
     result(
         f"differences of the means; p over seeds: two-sided t test, Holm over {tested}, *"
         " beyond what seeds make; p over pairs: paired bootstrap of the best runs alone"
     )
-    heads = ["", "task", "points", "test", "n", "p over seeds", "p over pairs"]
-    result_table(heads, list(map(_line, table.comparisons)))
+    headers = ["", "task", "points", "test", "n", "p over seeds", "p over pairs"]
+    result_table(headers, list(map(_line, table.comparisons)))
     if tested < len(table.comparisons):
         result("no p over seeds: every seed gave the same difference, or there are too few runs")
     result("")

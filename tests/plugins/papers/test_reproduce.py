@@ -27,7 +27,7 @@ from promptcli.plugins.papers.measures import MEASURE_OF
 from promptcli.plugins.papers.published import Texts, find_tables, published_tables
 from promptcli.plugins.papers.report import (
     caption,
-    heads,
+    column_headers,
     read_results,
     results_page,
     row_lines,
@@ -186,7 +186,7 @@ def test_a_gain_is_the_paired_difference_to_the_plain_mean(context):
     expected = average(of_recipe["values-avg"]) - average(of_recipe["last-avg"])
     assert cell["value"] == pytest.approx(expected, abs=0.011)  # averages have two decimals
     assert cell["ci95"] == pytest.approx([100 * low, 100 * high], abs=1e-3)
-    assert heads(document)[-1] == "- last-avg (5 of 7)"
+    assert column_headers(document)[-1] == "- last-avg (5 of 7)"
     again = measure_table(table("line/masked"), context(head="1-2"))
     assert again["rows"] == document["rows"]
 
@@ -245,7 +245,7 @@ def test_another_backbone_has_no_difference_and_every_row_stays(context):
     assert measured["not_measured"] == {"STS15": "no data: STS15", "STS16": "no data: STS16"}
     lines = list(row_lines(measured, document["columns"]))
     assert [line.kind for line in lines] == ["measured", "interval", "published"]
-    assert heads(document)[-1] == "Avg (5 of 7)"
+    assert column_headers(document)[-1] == "Avg (5 of 7)"
     assert lines[2].label == "published for bert-base-uncased"
     assert any("other backbones" in line for line in caption(document))
 
@@ -416,7 +416,8 @@ def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_bac
     assert first["figures"]["transfer"]["value"] == pytest.approx(np.mean(found[:2]), abs=1e-4)
     assert first["not_measured"] == {name: f"no data: {name}" for name in NOT_THERE}
     assert (
-        document["missing"] == list(first["not_measured"]) and heads(document)[-1] == "Avg (2 of 7)"
+        document["missing"] == list(first["not_measured"])
+        and column_headers(document)[-1] == "Avg (2 of 7)"
     )
     # the published average, shown and compared with, is that of the two tasks
     assert (
