@@ -54,7 +54,7 @@ def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
     )
     split = CollectionSplit.of(collection, seed)
     start = loading.entry_of("mini")
-    trainings = Trainings("adapted", start, Choice("mini"), split, seed)
+    trainings = Trainings("adapted", start, Choice("mini"), split, seed, ATTEMPTS)
     schedule = Schedule(dict.fromkeys(ATTEMPTS, steps), dict.fromkeys(ATTEMPTS, 0.0), tokens)
     tasks: list[RetrievalTask | STSTask] = [split.test_task, real, *tasks_elsewhere()]
     opened = loading.open_model(start, dtype="float32")
