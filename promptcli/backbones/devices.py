@@ -87,8 +87,6 @@ def computes(dtype: torch.dtype, device: str) -> bool:
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     """Return an array as a tensor on a device; the copy to a GPU is asynchronous."""
     tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -85,9 +85,8 @@ def embed_source(
             model, device=device, dtype=dtype, rows=count, calibration=calibration
         )
         if target is not None and earlier is not None:
-            same_encoder = earlier.fingerprint == encoder.fingerprint
-            same_precision = earlier.model == encoder.provenance
-            if same_encoder and same_precision and earlier.versions == _versions():
+            made_by = earlier.fingerprint, earlier.model, earlier.versions
+            if made_by == (encoder.fingerprint, encoder.provenance, _versions()):
                 return EmbedResult(target, encoder, earlier.report, None)
             check_output(target, force=False)  # another encoder, or another release, made it
         start = time.perf_counter()

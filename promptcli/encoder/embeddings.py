@@ -100,11 +100,11 @@ def _begin_chunks(
     windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Progress
 ) -> Iterator[tuple["_Chunk", list[PendingEmbeddings]]]:
     """Yield each chunk when its passes have begun, with their embeddings."""
-
-    def tokenize(chunk: _Chunk) -> list[ModelInputs]:
-        return [forward.inputs(chunk.sentences) for forward in passes]
-
-    for chunk, inputs in prefetch(tokenize, _chunks(windows, progress, len(passes))):
+    chunks = _chunks(windows, progress, len(passes))
+    tokenized = prefetch(
+        lambda chunk: [forward.inputs(chunk.sentences) for forward in passes], chunks
+    )
+    for chunk, inputs in tokenized:
         begun = zip(passes, inputs, strict=True)
         yield chunk, [forward.begin(of_pass, chunk.progress) for forward, of_pass in begun]
 
@@ -155,7 +155,8 @@ def prefetch(
     remaining = iter(items)
     first = list(itertools.islice(remaining, 2))
     if len(first) < 2:  # nothing to overlap with
-        yield from ((item, work(item)) for item in first)
+        for item in first:
+            yield item, work(item)
         return
     with ThreadPoolExecutor(1) as pool:
         try:

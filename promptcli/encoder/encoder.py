@@ -188,8 +188,9 @@ class TorchEncoder(Encoder):
     def one_prompt(self) -> "TorchEncoder":
         """Return the encoder itself; refuse the mean of several prompts."""
         if self._several:
-            several = len(self._several)
-            raise UsageError(f"this works with one template, not with the mean of {several}")
+            raise UsageError(
+                f"this works with one template, not with the mean of {len(self._several)}"
+            )
         return self
 
     # -- the path of a sentence

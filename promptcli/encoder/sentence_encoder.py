@@ -101,8 +101,10 @@ class Encoder(abc.ABC):
         #: longest input in tokens, template included; at most ``max_input_tokens``
         self.max_length = max_input_tokens if recipe.max_length is None else recipe.max_length
         if not 1 <= self.max_length <= max_input_tokens:
-            wanted = f"max_length {self.max_length} is not allowed"
-            raise UsageError(f"{wanted}; {provenance.backbone!r} takes 1 to {max_input_tokens}")
+            raise UsageError(
+                f"max_length {self.max_length} is not allowed; {provenance.backbone!r} takes 1 to"
+                f" {max_input_tokens}"
+            )
         template.check_room(self.max_length)
         self._text_rule = text_rule(recipe.text_rule)
 

@@ -386,7 +386,7 @@ class DeferredMetrics:
     def add(self, metrics: Tensor, step: Any) -> None:
         """Queue a step's metrics; pass on those that need not wait."""
         self._unread.append((begin_fetch({"metrics": metrics}), step))
-        self.read(leave=1 if metrics.device.type == "cuda" else 0)
+        self.read(leave=int(metrics.is_cuda))
 
     def read(self, leave: int = 0) -> None:
         """Pass on all except the last ``leave``."""
