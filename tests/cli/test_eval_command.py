@@ -213,7 +213,7 @@ def test_names_in_a_table_are_short_and_no_two_are_equal(labels, names):
         (
             ("cls", "whitening", "nowhere"),
             ["cls", "whitening", "nowhere"],
-            {"whitening": "fit", "": "no model"},
+            {"whitening": "fit", "": "no local model"},
         ),
     ],
 )
