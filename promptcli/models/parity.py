@@ -44,6 +44,11 @@ def row_cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return np.where(both_zero, 1.0, np.sum(unit(ours).astype(np.float64) * unit(theirs), axis=1))
 
 
+def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the lowest of the rows' cosines."""
+    return float(row_cosines(ours, theirs).min())
+
+
 def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
     """Return the lowest cosine, at least ``LEAST_COSINE``.
 
@@ -52,7 +57,7 @@ def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
     theirs = np.asarray(theirs, dtype=np.float32)
     nonzero = theirs.any(axis=1)
     if ours.shape == theirs.shape:
-        lowest = float(row_cosines(ours[nonzero], theirs[nonzero]).min())
+        lowest = lowest_cosine(ours[nonzero], theirs[nonzero])
     else:
         lowest = float("nan")
     if not lowest >= LEAST_COSINE:
