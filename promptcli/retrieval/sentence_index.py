@@ -305,7 +305,7 @@ class SentenceIndex:
                 origin.recipe,
                 None if origin.prompt is None else origin.text,
                 settings.created,
-                self.store.generation,
+                settings.generation,
             )
 
     @property

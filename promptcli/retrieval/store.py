@@ -186,7 +186,7 @@ class Store:
             self._begin("IMMEDIATE")
             before = self.file
             try:
-                self.write_settings(generation=self.generation + 1)
+                self.write_settings(generation=self.settings.generation + 1)
                 yield
                 self.file.sync()
                 self.sql.execute("COMMIT")
@@ -229,14 +229,9 @@ class Store:
         return self.places - int(self.scalar("SELECT count(*) FROM gone"))
 
     @property
-    def generation(self) -> int:
-        """The number of changes to the index."""
-        return self.settings.generation
-
-    @property
     def state(self) -> tuple[str, int]:
         """The vector file's name, and the generation of the index."""
-        return self.settings.vectors, self.generation
+        return self.settings.vectors, self.settings.generation
 
     @property
     def types(self) -> dict[str, str]:

@@ -239,7 +239,7 @@ class _Changes:
         self.result = SyncResult(index)
         self._reading, self._read_all, self._skip_bad = reading, read_all, skip_bad
         with self.store.reading():
-            self._generation = self.store.generation  # that the files are compared with
+            self._generation = self.store.settings.generation  # that the files are compared with
             records = self.store.sql.execute("SELECT * FROM files").fetchall()
         self._old_files = {name: _FileState(*state) for name, *state in records}
         self._new_files: dict[str, _FileState] = {}
@@ -257,7 +257,7 @@ class _Changes:
 
     def check_generation(self, folder: Path) -> None:
         """Refuse to write if another process has changed the index; call inside ``changing``."""
-        if self.store.generation != self._generation + 1:  # this change adds 1
+        if self.store.settings.generation != self._generation + 1:  # this change adds 1
             raise PromptcliError(
                 f"{folder}: another process changed it while it ran; sync it again"
             )

@@ -129,13 +129,6 @@ class Judging:
         (self.folder / "qrels").mkdir(exist_ok=True)
         write_text(self.folder / "qrels" / "test.tsv", "".join(lines))
 
-    def write_texts(self) -> None:
-        """Write the queries and documents."""
-        write_text(self.folder / ".ignore", "*\n")  # keeps it out of searches in a parent folder
-        for name, texts in (("corpus.jsonl", self.documents), ("queries.jsonl", self.queries)):
-            rows = [json.dumps({"_id": number, "text": text}) for text, number in texts.items()]
-            write_text(self.folder / name, "\n".join(rows) + "\n")
-
 
 def open_judging(
     queries: str,
@@ -169,7 +162,10 @@ def open_judging(
         random.Random(f"{seed} {query}").shuffle(pools[query])
     judgements = Judgements(folder / "judgements.jsonl")
     judging = Judging(folder, query_ids, documents, ranked, pools, judgements, k)
-    judging.write_texts()
+    write_text(folder / ".ignore", "*\n")  # keeps it out of searches in a parent folder
+    for name, texts in (("corpus.jsonl", documents), ("queries.jsonl", query_ids)):
+        rows = [json.dumps({"_id": number, "text": text}) for text, number in texts.items()]
+        write_text(folder / name, "\n".join(rows) + "\n")
     judging.write()
     return judging
 

@@ -145,11 +145,11 @@ class Tools:
         """List the indexes, with their columns for conditions."""
 
         def describe(check_cancelled: Callable[[], None]) -> list[ServedIndex]:
-            infos = {name: index.info() for name, index in self._indexes.items()}
-            return [
-                ServedIndex(name, info.rows, list(info.columns), info.lexical)
-                for name, info in infos.items()
-            ]
+            served = []
+            for name, index in self._indexes.items():
+                info = index.info()
+                served.append(ServedIndex(name, info.rows, list(info.columns), info.lexical))
+            return served
 
         return await self._answer(describe)
 
