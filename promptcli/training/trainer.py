@@ -92,6 +92,7 @@ class Trainer:
             with self._kept_if_interrupted(metrics):
                 self._take_steps(metrics)
                 metrics.read()
+                self._note_cut()
         self.processes.wait()
         return load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
 
@@ -122,14 +123,15 @@ class Trainer:
             if is_scored or now - saved > _SECONDS_TO_SAVE:
                 metrics.read()
                 if is_scored:
-                    if not any(score.step for score in self.dev_scores):
-                        self._note_cut()
+                    self._note_cut()
                     self._score()
                 self._save()
                 began = saved = time.perf_counter()  # scoring and saving are not timed
 
     def _note_cut(self) -> None:
-        """Note how many sentences of this process's steps were too long and were cut."""
+        """Note how many sentences of this process's steps were too long and were cut, once."""
+        if any(score.step for score in self.dev_scores):
+            return
         limit = f"{self.settings.max_length} tokens (max-length)"
         note_counts(self.sentences, blank=0, truncated=self.cut, limit=limit)
 
