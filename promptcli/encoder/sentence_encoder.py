@@ -287,30 +287,32 @@ class Encoder(abc.ABC):
     def encode_query(
         self, sentences: str | Sequence[str], **options: Option
     ) -> "np.ndarray | Tensor":
-        """Return the vectors of queries, with the prompt ``query`` or ``search_query`` if the model
-        has one.
+        """Return the vectors of queries, with the prompt ``query`` if the model has one.
 
         See ``encode``.
         """
-        return self._encode_as(sentences, options, "query")
+        return self._encode_as(sentences, options, ("query",))
 
     def encode_document(
         self, sentences: str | Sequence[str], **options: Option
     ) -> "np.ndarray | Tensor":
-        """Return the vectors of documents, with the prompt ``document``, or the one that the model
-        has instead of it, such as ``passage``.
+        """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus``
+        if the model has it.
 
         A model of sentence-transformers always has ``query`` and ``document``, empty unless its
-        folder says otherwise, as in that library.
+        folder says otherwise, as in that library; a search also takes prompts of other names
+        (``in_role``).
         """
-        return self._encode_as(sentences, options, "document")
+        return self._encode_as(sentences, options, ("document", "passage", "corpus"))
 
     def _encode_as(
-        self, sentences: str | Sequence[str], options: dict[str, Any], role: str
+        self, sentences: str | Sequence[str], options: dict[str, Any], names: Sequence[str]
     ) -> "np.ndarray | Tensor":
-        """Encode with the prompt of a role, unless the options give one."""
+        """Encode with the first prompt of these names that the model has, unless the options give
+        one.
+        """
         if options.get("prompt") is None and options.get("prompt_name") is None:
-            options["prompt_name"] = self.leading.name_for(role)
+            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
         vectors: np.ndarray | Tensor = self.encode(sentences, **options)
         return vectors
 
