@@ -156,7 +156,7 @@ def test_texts_are_kept_and_all_else_refused(given):
         (lambda encoder: encoder.encode(["a"], batch_size=0), "at least 1"),
         (lambda encoder: encoder.encode(["a"], truncate_dim=0), "truncate_dim: must be at least 1"),
         (lambda encoder: pc.embed(["a"], model=encoder, device="cpu"), "encoder.to"),
-        (lambda _: pc.Encoder("mini"), "call promptcli.load"),
+        (lambda _: pc.Encoder("mini"), "open a model with promptcli.load"),
         (lambda _: pc.load("mini", device=4.5), "unknown device '4.5'"),
         (lambda _: pc.load("mini", dtype=3), "unknown dtype '3'"),
         (lambda _: pc.evaluate(None), "None is not a model"),

@@ -97,8 +97,18 @@ class RaggedIds:
     def without(self, token: int) -> "RaggedIds":
         """Return the rows without an id."""
         stays = self.ids != token
-        until = np.concatenate([[0], stays.cumsum(dtype=np.int64)])
-        return RaggedIds(self.ids[stays], until[self.starts + self.lengths] - until[self.starts])
+        return RaggedIds(self.ids[stays], self._sums(stays))
+
+    def replaced(self, table: "RaggedIds") -> "RaggedIds":
+        """Return the rows with each id replaced by that row of a table."""
+        replacements = table.take(self.ids)
+        return RaggedIds(replacements.ids, self._sums(replacements.lengths))
+
+    def _sums(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the sum over each row, (n,), of one number for each id."""
+        until = np.concatenate([[0], numbers.cumsum(dtype=np.int64)])
+        sums: np.ndarray = until[self.starts + self.lengths] - until[self.starts]
+        return sums
 
     def filled(self, token: int) -> "RaggedIds":
         """Return the rows with an id in those that are empty."""

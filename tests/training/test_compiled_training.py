@@ -44,7 +44,7 @@ class Counted:
 
 
 @pytest.fixture
-def with_count(monkeypatch):
+def counted(monkeypatch):
     counted = Counted()
     monkeypatch.setattr(torch, "compile", counted)
     return counted

@@ -88,6 +88,7 @@ class Unbiased(Mean):
         self._drops = [drops[switch] for switch in active if switch in drops]
         self.averaged = slice(len(tokens.start), -len(tokens.end) or None)
         self.spec = self.rewriting = f"unbiased:{last}"
+        self._rewritten: RaggedIds | None = None
 
     def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         places = torch.arange(batch.ids.size(1), device=batch.ids.device)
@@ -98,14 +99,29 @@ class Unbiased(Mean):
     def token_ids(self, texts: Sequence[str], backbone: Backbone) -> RaggedIds:
         """Return the ids that remain of each sentence; never empty."""
         tokens = backbone.tokenizer
+        if tokens.splits_at_blanks:
+            if self._rewritten is None:
+                self._rewritten = self._rewrite_vocabulary(tokens)
+            return tokens.encode_ragged(texts).replaced(self._rewritten).filled(tokens.pad)
         led = [self._convention.lead + text.lstrip() for text in texts]
-        filtered = [self._filter(of_text, tokens) for of_text in tokens.encode(led)]
+        filtered = [self._filter(sentence, tokens) for sentence in tokens.encode(led)]
         if self._lowers:
-            kept = [[tokens.text(token) for token in of_text] for of_text in filtered]
+            kept = [[tokens.text(token) for token in sentence] for sentence in filtered]
             ids = tokens.encode_ragged([self._convention.join(words) for words in kept])
         else:
             ids = RaggedIds.of(filtered)
         return ids.filled(tokens.pad)
+
+    def _rewrite_vocabulary(self, tokens: PieceTokenizer) -> RaggedIds:
+        """Return the rewriting of each token, by id: words between spaces are independent."""
+        remaining = self._filter(list(tokens.items()), tokens)
+        rewritten = [[token] for token in remaining]
+        if self._lowers:
+            rewritten = tokens.encode([tokens.text(token).lower() for token in remaining])
+        rows: list[list[int]] = [[] for _ in range(tokens.highest + 1)]
+        for token, ids in zip(remaining, rewritten, strict=True):
+            rows[token] = ids
+        return RaggedIds.of(rows)
 
     def _filter(self, ids: list[int], tokens: PieceTokenizer) -> list[int]:
         return [token for token in ids if not any(drop(tokens.text(token)) for drop in self._drops)]
