@@ -202,8 +202,9 @@ def text_of(role: str, value: Any, *, blank: bool = False) -> str:
     With ``blank`` a missing sentence is blank. A missing hard negative is always blank, also if it
     is written as NaN by pandas.
     """
-    if is_optional(role) and (value is MISSING or str(value).strip().lower() in _NONE):
-        return ""
+    if role != TEXT and is_optional(role):
+        if value is MISSING or str(value).strip().lower() in _NONE:
+            return ""
     if type(value) is not str:
         if blank and role == TEXT and is_missing(value):
             return ""

@@ -219,17 +219,23 @@ class _Column:
         """
         parts = list[list[Any]]()
         for name in self.names:
-            values = list[Any]()
-            for place, cell in enumerate(cells[name]):
-                try:
-                    values.append(self.read(cell))
-                except ValueError as problem:
-                    wrong.setdefault(place, f"{name!r} {problem}")
-                    values.append("")
-            parts.append(values)
+            try:
+                parts.append(list(map(self.read, cells[name])))  # faster than one after the other
+            except ValueError:
+                parts.append(self._readable(name, cells[name], wrong))
         if len(parts) == 1:
             return parts[0]
         return [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
+
+    def _readable(self, name: str, cells: Sequence[Any], wrong: dict[int, str]) -> list[Any]:
+        values = list[Any]()
+        for place, cell in enumerate(cells):
+            try:
+                values.append(self.read(cell))
+            except ValueError as problem:
+                wrong.setdefault(place, f"{name!r} {problem}")
+                values.append("")
+        return values
 
 
 def rows_of(
@@ -329,7 +335,7 @@ def _blocks(
     for number, row in rows:
         numbers.append(number)
         block.append(row)
-        size += sum(len(cell) for cell in row if type(cell) is str)
+        size += sum([len(cell) for cell in row if type(cell) is str])  # faster than a generator
         if len(block) == most or size >= characters:
             yield numbers, block
             numbers, block, size = [], [], 0
