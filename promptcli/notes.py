@@ -18,6 +18,12 @@ Value = TypeVar("Value")
 LOG = logging.getLogger("promptcli")
 #: called with the number of new steps, which may be a fraction
 Advance = Callable[[float], None]
+
+
+def no_progress(done: float) -> None:
+    """Ignore progress."""
+
+
 #: Shows a stage of the work, with its name and number of steps (None: unknown), while its block
 #: runs.
 StageDisplay = Callable[[str, int | None], AbstractContextManager[Advance]]
@@ -78,7 +84,7 @@ def stage(name: str, steps: int | None) -> AbstractContextManager[Advance]:
     """Begin a stage of the work; yield the function that takes the number of new steps."""
     display = _display()
     if display is None:
-        return nullcontext(lambda done: None)
+        return nullcontext(no_progress)
     return display(name, steps)
 
 

@@ -36,7 +36,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError
 from promptcli.models import loading
-from promptcli.notes import Advance, is_offline, without_network
+from promptcli.notes import Advance, is_offline, no_progress, without_network
 from promptcli.recipe import Choice
 from promptcli.storage.files import atomic_path, remove_leftovers
 
@@ -73,7 +73,7 @@ class PartJob:
     encoder: TorchEncoder | None = None
     offline: bool = False
 
-    def make(self, shard: int, progress: Advance = lambda done: None) -> int:
+    def make(self, shard: int, progress: Advance = no_progress) -> int:
         """Encode the rows of a shard into its part, and return their number.
 
         The part takes its name when it is complete.

@@ -37,7 +37,7 @@ from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
 from promptcli.models import loading
 from promptcli.models.language import note_unread
-from promptcli.notes import Advance, stage
+from promptcli.notes import Advance, no_progress, stage
 from promptcli.storage.files import atomic_path, check_output, sha256, sync
 from promptcli.storage.typed_documents import to_json
 
@@ -123,7 +123,7 @@ def embed_file(
     *,
     batch_size: int | None = None,
     force: bool = True,
-    progress: Advance = lambda done: None,
+    progress: Advance = no_progress,
 ) -> EmbedReport:
     """Encode a source into a vector file with a manifest, or into a stream as JSONL.
 
@@ -193,7 +193,7 @@ def embed_rows(
     *,
     batch_size: int | None = None,
     first: int = 0,
-    progress: Advance = lambda done: None,
+    progress: Advance = no_progress,
 ) -> EmbedReport:
     """Encode batches of sentences window by window into a sink.
 

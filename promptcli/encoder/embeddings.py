@@ -15,21 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from promptcli.encoder.template import ModelInputs
+from promptcli.notes import Advance
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Progress = Callable[[int], None]
 #: Vectors supplied by the caller: one or several.
 VectorsLike: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
 
 _SENTENCES_A_CHUNK = 32_768  # distinct ones
-
-
-def no_progress(done: int) -> None:
-    """Ignore progress."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +65,12 @@ class ForwardPass(Protocol):
     def inputs(self, sentences: Sequence[str]) -> ModelInputs:
         """Return the model inputs of n sentences."""
 
-    def begin(self, inputs: ModelInputs, progress: Progress) -> PendingEmbeddings:
+    def begin(self, inputs: ModelInputs, progress: Advance) -> PendingEmbeddings:
         """Begin to encode n inputs; ``progress`` takes the number of inputs begun."""
 
 
 def encode_stream(
-    windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Progress
+    windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Advance
 ) -> Iterator[dict[Any, Embeddings]]:
     """Yield the embeddings of one window of sentences after the other, by the encoders of the
     passes.
@@ -97,7 +93,7 @@ def encode_stream(
 
 
 def _begin_chunks(
-    windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Progress
+    windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Advance
 ) -> Iterator[tuple["_Chunk", list[PendingEmbeddings]]]:
     """Yield each chunk when its passes have begun, with their embeddings."""
     chunks = _chunks(windows, progress, len(passes))
@@ -113,13 +109,13 @@ class _Chunk(NamedTuple):
     """Distinct sentences of a window, all or some of them."""
 
     sentences: list[str]
-    progress: Progress  #: takes the number of new inputs of all passes
+    progress: Advance  #: takes the number of new inputs of all passes
     #: (n,) the index of each of the window's sentences among its distinct ones; None before the
     #: window's last chunk
     places: np.ndarray | None
 
 
-def _chunks(windows: Iterable[Sequence[str]], progress: Progress, passes: int) -> Iterator[_Chunk]:
+def _chunks(windows: Iterable[Sequence[str]], progress: Advance, passes: int) -> Iterator[_Chunk]:
     for window in windows:
         place_of: dict[str, int] = {}
         places = [place_of.setdefault(sentence, len(place_of)) for sentence in window]
@@ -131,13 +127,13 @@ def _chunks(windows: Iterable[Sequence[str]], progress: Progress, passes: int) -
             yield _Chunk(sentences, share, np.array(places, np.int64) if is_last else None)
 
 
-def _share(progress: Progress, sentences: int, inputs: int) -> Progress:
+def _share(progress: Advance, sentences: int, inputs: int) -> Advance:
     """Return a function that converts progress in inputs of a window to progress in its
     sentences.
     """
-    done = 0
+    done: float = 0
 
-    def advance(new: int) -> None:
+    def advance(new: float) -> None:
         nonlocal done
         before = done * sentences // inputs
         done += new

@@ -44,13 +44,7 @@ from promptcli.encoder.batching import (
     plan_batches,
     token_budget,
 )
-from promptcli.encoder.embeddings import (
-    Embeddings,
-    PendingEmbeddings,
-    Progress,
-    encode_stream,
-    no_progress,
-)
+from promptcli.encoder.embeddings import Embeddings, PendingEmbeddings, encode_stream
 from promptcli.encoder.pooling import build_pooling
 from promptcli.encoder.prompts import build_prompt
 from promptcli.encoder.prompts.prompt import Prompt
@@ -62,7 +56,7 @@ from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.extensions import used_extensions
-from promptcli.notes import note
+from promptcli.notes import Advance, no_progress, note
 from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe
 
 
@@ -313,7 +307,7 @@ class TorchEncoder(Encoder):
         self,
         windows: Iterable[Sequence[str]],
         *,
-        progress: Progress = no_progress,
+        progress: Advance = no_progress,
         batch_size: int | None = None,
     ) -> Iterator[Embeddings]:
         encoded = encode_windows_together([self], windows, progress=progress, batch_size=batch_size)
@@ -504,7 +498,7 @@ def encode_together(
     encoders: Sequence[TorchEncoder],
     sentences: Sequence[str],
     *,
-    progress: Progress = no_progress,
+    progress: Advance = no_progress,
 ) -> list[Embeddings]:
     """Return each encoder's vectors of n sentences, see ``encode_windows_together``."""
     windows = [check_texts(sentences)]
@@ -516,7 +510,7 @@ def encode_windows_together(
     encoders: Sequence[TorchEncoder],
     windows: Iterable[Sequence[str]],
     *,
-    progress: Progress = no_progress,
+    progress: Advance = no_progress,
     batch_size: int | None = None,
 ) -> Iterator[list[Embeddings]]:
     """Yield each encoder's vectors of one window of sentences after the other.
@@ -560,7 +554,7 @@ class _SharedPass:
         """Return the model inputs of n sentences."""
         return self._first.inputs(sentences)
 
-    def begin(self, inputs: ModelInputs, progress: Progress) -> PendingEmbeddings:
+    def begin(self, inputs: ModelInputs, progress: Advance) -> PendingEmbeddings:
         ids = inputs.ids
         pending = _PendingVectors(inputs)
         remaining = len(ids)

@@ -22,12 +22,12 @@ from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.arguments import check_texts
 from promptcli.data.vectors.precision import check_finite, unit
-from promptcli.encoder.embeddings import Embeddings, Progress, VectorsLike, no_progress
+from promptcli.encoder.embeddings import Embeddings, VectorsLike
 from promptcli.encoder.template import ModelInputs, Template
 from promptcli.encoder.text_rules import lower, text_rule
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Extension
-from promptcli.notes import note
+from promptcli.notes import Advance, no_progress, note
 from promptcli.recipe import MASK, ROLES, SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import arrays_of
 
@@ -42,7 +42,7 @@ LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 
 Texts = str | Sequence[str]  #: a sentence, or n
-Option = str | int | bool | Progress | None  #: value of an argument of ``encode``
+Option = str | int | bool | Advance | None  #: value of an argument of ``encode``
 
 
 class Encoder(abc.ABC):
@@ -151,7 +151,7 @@ class Encoder(abc.ABC):
         self,
         windows: Iterable[Sequence[str]],
         *,
-        progress: Progress = no_progress,
+        progress: Advance = no_progress,
         batch_size: int | None = None,
     ) -> Iterator[Embeddings]:
         """Yield ``encode_report`` of each window of sentences.
@@ -163,7 +163,7 @@ class Encoder(abc.ABC):
         self,
         sentences: Sequence[str],
         *,
-        progress: Progress = no_progress,
+        progress: Advance = no_progress,
         batch_size: int | None = None,
     ) -> Embeddings:
         """Return the vectors of n sentences and which of them were cut.
@@ -213,7 +213,7 @@ class Encoder(abc.ABC):
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
         device: "str | torch.device | None" = None,
-        progress: Progress = no_progress,
+        progress: Advance = no_progress,
         **others: None,
     ) -> "np.ndarray | Tensor":
         """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).
@@ -265,7 +265,7 @@ class Encoder(abc.ABC):
             prompt = self.prompts[prompt_name]
         if prompt is not None:
             encoder = encoder.with_leading_text(prompt)
-        advancing: AbstractContextManager[Progress] = contextlib.nullcontext(progress)
+        advancing: AbstractContextManager[Advance] = contextlib.nullcontext(progress)
         if show_progress_bar:
             advancing = _progress_bar(len(texts), progress)
         with advancing as advance:
@@ -573,13 +573,13 @@ def _are_texts(given: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _progress_bar(total: int, progress: Progress) -> Iterator[Progress]:
+def _progress_bar(total: int, progress: Advance) -> Iterator[Advance]:
     """Draw a bar of sentences; the yielded function advances it and calls ``progress``."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     with tqdm(total=total, desc="Sentences", unit="") as bar:
 
-        def advance(done: int) -> None:
+        def advance(done: float) -> None:
             bar.update(done)
             progress(done)
 

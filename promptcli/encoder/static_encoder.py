@@ -11,18 +11,13 @@ from promptcli.backbones.provenance import TABLE
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.embeddings import (
-    Embeddings,
-    PendingEmbeddings,
-    Progress,
-    encode_stream,
-    no_progress,
-)
+from promptcli.encoder.embeddings import Embeddings, PendingEmbeddings, encode_stream
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.template import ModelInputs, Template
 from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
 from promptcli.grammar import Spec
+from promptcli.notes import Advance, no_progress
 from promptcli.recipe import SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import StoredTensors, arrays_of
 
@@ -182,12 +177,12 @@ class StaticEncoder(Encoder):
         self,
         windows: Iterable[Sequence[str]],
         *,
-        progress: Progress = no_progress,
+        progress: Advance = no_progress,
         batch_size: int | None = None,
     ) -> Iterator[Embeddings]:
         return (window[self] for window in encode_stream(windows, [self], progress))
 
-    def begin(self, inputs: ModelInputs, progress: Progress) -> PendingEmbeddings:
+    def begin(self, inputs: ModelInputs, progress: Advance) -> PendingEmbeddings:
         """Encode n inputs; see ``ForwardPass``."""
         vectors = average_embeddings(inputs.ids, self._word_vectors, len(self._table.rows))
         for transform in self.recipe.parts.transforms:

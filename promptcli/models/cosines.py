@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.embeddings import Progress, no_progress
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.models.loading import Model, open_encoder, or_search_model
-from promptcli.notes import note
+from promptcli.notes import Advance, no_progress, note
 
 
 @overload  # a text is a sequence of texts, too
@@ -50,7 +49,7 @@ def cosines_of_pairs(
     encoder: Encoder,
     first: Sequence[str],
     second: Sequence[str],
-    progress: Progress = no_progress,
+    progress: Advance = no_progress,
 ) -> NDArray[np.float32]:
     """Return the cosines (n,) of n sentences with n others.
 

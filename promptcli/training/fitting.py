@@ -14,7 +14,6 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.embeddings import Progress
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.transforms import build_transforms
@@ -28,7 +27,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, row_of_sentences
 from promptcli.grammar import parse_transform
-from promptcli.notes import stage
+from promptcli.notes import Advance, stage
 from promptcli.recipe import Recipe
 
 #: numbers of axes to remove at the top, at most a quarter of all
@@ -42,7 +41,7 @@ _CLIP = 1.0  # largest global norm of the gradient
 _SEED = 42  # seeds a flow's initial weights and the order; our choice
 #: It takes the encoder of all earlier steps, n sentences and a progress callback, and returns the
 #: fitted tensors.
-Fit = Callable[[TorchEncoder, Sequence[str], Progress], dict[str, Tensor]]
+Fit = Callable[[TorchEncoder, Sequence[str], Advance], dict[str, Tensor]]
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
 
 
@@ -217,7 +216,7 @@ def _of_vectors(fit_tensors: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
 
 def _of_tokens(fit_tensors: Callable[[RaggedIds, Backbone], dict[str, Tensor]]) -> Fit:
     def fit(
-        encoder: TorchEncoder, sentences: Sequence[str], progress: Progress
+        encoder: TorchEncoder, sentences: Sequence[str], progress: Advance
     ) -> dict[str, Tensor]:
         progress(len(sentences))
         return fit_tensors(encoder.inputs(sentences).ids, encoder.backbone)

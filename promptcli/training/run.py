@@ -17,22 +17,11 @@ from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data.task_table import TASKS
 from promptcli.data.tasks import AnyTask, DevelopmentTask
-from promptcli.data.training_data import (
-    TrainingExamples,
-    source_name,
-)
+from promptcli.data.training_data import TrainingExamples, source_name
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, tuned_weights
-from promptcli.errors import (
-    UsageError,
-    if_stopped,
-    with_count,
-)
+from promptcli.errors import UsageError, if_stopped, with_count
 from promptcli.evaluation.candidates import is_for_transfer
-from promptcli.evaluation.evaluator import (
-    keep_random_states,
-    score_encoders,
-    value_on,
-)
+from promptcli.evaluation.evaluator import keep_random_states, score_encoders, value_on
 from promptcli.evaluation.scores import Label, Score
 from promptcli.extensions import used_extensions
 from promptcli.models.entries import Entry, portable

@@ -240,7 +240,7 @@ def compare_with_tfidf(
     with notes.stage("impact", len(rows)) as advance:
         for row in rows:
             ids = torch.tensor(row, device=backbone.device)
-            means.append(_impact(backbone, ids, lambda done: None).mean(0).cpu().numpy())
+            means.append(_impact(backbone, ids, notes.no_progress).mean(0).cpu().numpy())
             weights.append(tfidf_correlation.tfidf_weights(row, idf)[1:-1])
             advance(1)
     of_sentences = []

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import EvalSettings
-from promptcli.notes import Advance, stage
+from promptcli.notes import Advance, no_progress, stage
 
 SENTEVAL_SEED = 1111  #: SentEval's seed of folds, first weights and order of examples
 DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  #: candidate weight decays
@@ -121,7 +121,7 @@ class Classifiers:
         return ClassifierFit(rows, held_out, decays, generator)
 
     def train(
-        self, fits: Sequence[ClassifierFit], advance: Advance = lambda done: None
+        self, fits: Sequence[ClassifierFit], advance: Advance = no_progress
     ) -> tuple[Tensor, Tensor]:
         """Train the classifiers of f fits of similar length with r weight decays each, side by
         side.

@@ -12,9 +12,9 @@ from promptcli.training.objectives.consert import JointNTXent, NTXent
 from promptcli.training.objectives.contrastive import (
     InfoNCE,
     NegativeView,
-    Ranking,
     SinglePass,
     SoftNegative,
+    TeacherRanking,
 )
 from promptcli.training.objectives.denoising_decoder import DenoisingDecoder
 from promptcli.training.objectives.distillation import Distillation
@@ -35,7 +35,7 @@ OBJECTIVES: Table[type[Objective[Any]]] = Table(
         "word-prediction": WordPrediction,
         "negative-view": NegativeView,
         "distillation": Distillation,
-        "ranking": Ranking,
+        "ranking": TeacherRanking,
         "soft-negative": SoftNegative,
         "single-pass": SinglePass,
         "denoising-decoder": DenoisingDecoder,

@@ -360,7 +360,7 @@ def negative_view_loss(
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
 
-class Ranking(InfoNCE[RankCSESettings]):
+class TeacherRanking(InfoNCE[RankCSESettings]):
     """A sentence's first view ranks the second views of the batch as a teacher does (RankCSE).
 
     The loss is InfoNCE + consistency_weight * consistency + ranking_weight * (ListNet or ListMLE).
