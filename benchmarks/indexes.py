@@ -129,7 +129,7 @@ def truth(arguments: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
     """Return the exact 10 nearest rows (q, 10) and keep them for the next run."""
     kept = arguments.folder / "truth.npy"
     if not kept.exists():
-        from promptcli.data.vectors.formats import ParquetRows
+        from promptcli.data.vectors.parquet import ParquetRows
         from promptcli.retrieval.vectors import faiss
 
         scores, rows, start = (

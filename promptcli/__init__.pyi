@@ -1,6 +1,6 @@
 """The public names and their modules, for type checkers and for ``__init__.py``."""
 
-from .data.vectors import read_vectors as read_vectors
+from .data.vectors.formats import read_vectors as read_vectors
 from .data.vectors.precision import quantize as quantize
 from .embedding import embed as embed
 from .embedding import embed_dataset as embed_dataset

@@ -14,7 +14,7 @@ import torch
 
 import promptcli as pc
 from promptcli.data.training_data import examples_of
-from promptcli.data.vectors import read_vectors
+from promptcli.data.vectors.formats import read_vectors
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder import batching
 from tests.comparing import refusal

@@ -17,7 +17,7 @@ import pytest
 from promptcli.data import input_files
 from promptcli.data.layouts import PAIRS, ColumnChoice
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors import read_vectors
+from promptcli.data.vectors.formats import read_vectors
 from promptcli.errors import CheckFailedError, UsageError
 from tests.comparing import refusal
 from tests.source_files import texts

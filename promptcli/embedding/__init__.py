@@ -19,7 +19,6 @@ from promptcli.data.input_files import (
     split_text_column,
 )
 from promptcli.data.layouts import TEXT, ColumnChoice
-from promptcli.embedding.engines import ENGINES
 from promptcli.errors import UsageError, if_stopped, look_up, with_count
 from promptcli.notes import is_offline, note, stage
 from promptcli.settings import list_of_names
@@ -127,7 +126,7 @@ def embed(
     """
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"must be at least 1, got {batch_size}", parameter="batch_size")
-    from promptcli.data.vectors import EmbedSettings
+    from promptcli.data.vectors.formats import EmbedSettings
     from promptcli.embedding.writing import embed_source
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models import loading
@@ -138,32 +137,32 @@ def embed(
         )
     device = device or "auto"
     dtype = dtype or "auto"
-    if isinstance(source, str | Path) or hasattr(source, "read"):
-        if isinstance(source, str | Path):
-            (name,), text_field = split_text_column([str(source)], text_field)
-            source = Path(name)
-        settings = EmbedSettings(
-            text_field, id_field, normalize, precision, split, stored_options(csv), skip_bad
-        )
-        return embed_source(
-            source,
-            output,
-            model,
-            settings,
-            device=device,
-            dtype=dtype,
-            batch_size=batch_size,
-            force=force,
-        )
-    of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
-    if of_files != (None, None, None, None, False, False, False, "float32"):
-        raise UsageError("a list of texts gives an array; leave out the options for files")
-    texts = check_texts(source)
-    encoder = loading.open_encoder(model, device=device, dtype=dtype, rows=len(texts))
-    with stage("embed", len(texts)) as advance:
-        return encoder.encode(
-            texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
-        )
+    if not isinstance(source, str | Path) and not hasattr(source, "read"):
+        options_of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
+        if options_of_files != (None, None, None, None, False, False, False, "float32"):
+            raise UsageError("a list of texts gives an array; leave out the options for files")
+        texts = check_texts(source)
+        encoder = loading.open_encoder(model, device=device, dtype=dtype, rows=len(texts))
+        with stage("embed", len(texts)) as advance:
+            return encoder.encode(
+                texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
+            )
+    if isinstance(source, str | Path):
+        (name,), text_field = split_text_column([str(source)], text_field)
+        source = Path(name)
+    settings = EmbedSettings(
+        text_field, id_field, normalize, precision, split, stored_options(csv), skip_bad
+    )
+    return embed_source(
+        source,
+        output,
+        model,
+        settings,
+        device=device,
+        dtype=dtype,
+        batch_size=batch_size,
+        force=force,
+    )
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,9 @@ def embed_parts(
         UsageError: Options that do not go together, or a folder that was begun with other options.
         PromptcliError: A part could not be made; finished parts stay.
     """
-    from promptcli.data.vectors import EmbedSettings, part_folder
+    from promptcli.data.vectors import part_folder
+    from promptcli.data.vectors.formats import EmbedSettings
+    from promptcli.embedding.engines import ENGINES
     from promptcli.embedding.writing import make_manifest
     from promptcli.models import loading
 

@@ -22,7 +22,8 @@ from promptcli.backbones.devices import choose_device
 from promptcli.backbones.names import portable_name
 from promptcli.children import safe_path
 from promptcli.data.input_files import is_remote
-from promptcli.data.vectors.formats import ParquetSink, closing_sink
+from promptcli.data.vectors.formats import closing_sink
+from promptcli.data.vectors.parquet import ParquetSink
 from promptcli.data.vectors.part_folder import (
     InputFile,
     PartsManifest,

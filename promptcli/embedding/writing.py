@@ -18,19 +18,21 @@ import promptcli
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import RowBatch, Rows, open_rows, windows
-from promptcli.data.vectors import (
+from promptcli.data.vectors.formats import (
+    VECTOR_FORMATS,
     EmbedReport,
     EmbedSettings,
     HashedFile,
     Manifest,
+    Sink,
     VectorManifest,
     choose_output,
+    closing_sink,
     escape_name,
     format_of,
     manifest_path,
     reusable_manifest,
 )
-from promptcli.data.vectors.formats import VECTOR_FORMATS, Sink, closing_sink
 from promptcli.data.vectors.precision import PRECISIONS, Quantizer, unit
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.sentence_encoder import Encoder

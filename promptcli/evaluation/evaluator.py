@@ -21,7 +21,7 @@ from promptcli.data.tasks import (
     RetrievalTask,
     STSTask,
 )
-from promptcli.data.vectors import read_vectors
+from promptcli.data.vectors.formats import read_vectors
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csc_array, vstack
 
-from promptcli.data.vectors.formats import Floats
+from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError
 from promptcli.models.language import main_language
 from promptcli.retrieval.derived import Source, read_derived, write_derived

@@ -19,10 +19,10 @@ from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import ROW, Rows, open_rows
-from promptcli.data.vectors import Manifest, escape_name, holds_vectors, read_vectors
-from promptcli.data.vectors.formats import BLOCK, Block, ParquetRows, as_floats
+from promptcli.data.vectors.formats import Manifest, escape_name, holds_vectors, read_vectors
+from promptcli.data.vectors.parquet import BLOCK, Block, ParquetRows
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
-from promptcli.data.vectors.precision import PRECISIONS, unit
+from promptcli.data.vectors.precision import PRECISIONS, as_floats, unit
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
 from promptcli.embedding.splitting import check_whole
 from promptcli.errors import UsageError, unknown, with_count

@@ -16,7 +16,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from promptcli.data.input_files import check_file, split_columns
-from promptcli.data.vectors import MANIFEST_ENDING, escape_name, manifest_path
+from promptcli.data.vectors.formats import MANIFEST_ENDING, escape_name, manifest_path
 from promptcli.data.vectors.part_folder import is_part_folder
 from promptcli.errors import NotFoundError, UsageError, one_line, with_count
 from promptcli.notes import note

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.vectors import Manifest, tell_apart
+from promptcli.data.vectors.formats import Manifest, tell_apart
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry, portable

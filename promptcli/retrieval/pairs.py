@@ -29,7 +29,7 @@ from promptcli.data.layouts import (
     name_key,
 )
 from promptcli.data.rows import open_rows, sentences_of
-from promptcli.data.vectors.formats import Floats
+from promptcli.data.vectors.precision import Floats
 from promptcli.errors import UsageError, unknown
 from promptcli.models import loading
 from promptcli.notes import stage

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.vectors.formats import Floats
+from promptcli.data.vectors.precision import Floats
 from promptcli.errors import UsageError
 from promptcli.extensions import Table
 from promptcli.retrieval.store import Keys

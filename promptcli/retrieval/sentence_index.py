@@ -41,7 +41,7 @@ from promptcli.retrieval.snapshot import Derived, Snapshot
 from promptcli.retrieval.store import NewRows, Store, creating, row_name
 
 if TYPE_CHECKING:
-    from promptcli.data.vectors import Manifest
+    from promptcli.data.vectors.formats import Manifest
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
     from promptcli.retrieval.pairs import DuplicateGroup, Leaks

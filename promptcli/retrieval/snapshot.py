@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from promptcli.data.vectors.formats import Floats
+from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError
 from promptcli.notes import note
 from promptcli.retrieval.bm25 import Bm25, WordCounts

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.vectors.formats import Floats
+from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.retrieval.vector_file import NAME, VectorFile, damaged
 from promptcli.storage.files import check_name, is_writable, sync, temporary_folder

@@ -16,7 +16,7 @@ from promptcli.data.arguments import is_unicode
 from promptcli.data.csv_options import stored_options
 from promptcli.data.input_files import split_columns
 from promptcli.data.layouts import NONE
-from promptcli.data.vectors import escape_name
+from promptcli.data.vectors.formats import escape_name
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, with_count
 from promptcli.models import loading
 from promptcli.notes import note

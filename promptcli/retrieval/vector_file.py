@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from promptcli.data.vectors.formats import Floats
+from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError
 from promptcli.storage.files import sync
 

@@ -16,7 +16,7 @@ import faiss as _faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.vectors.formats import Floats
+from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 from promptcli.notes import note, stage
 from promptcli.retrieval.derived import EXACT, Source, read_derived, write_derived

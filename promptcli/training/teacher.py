@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from promptcli.data.input_files import check_file
 from promptcli.data.layouts import PAIRS, TRIPLETS
 from promptcli.data.training_data import TrainingExamples
-from promptcli.data.vectors import read_manifest
-from promptcli.data.vectors.formats import Floats, read_array
-from promptcli.data.vectors.precision import unit
+from promptcli.data.vectors.formats import read_array, read_manifest
+from promptcli.data.vectors.precision import Floats, unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model

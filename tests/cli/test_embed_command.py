@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.vectors import read_vectors
+from promptcli.data.vectors.formats import read_vectors
 from promptcli.data.vectors.part_folder import part_name
 from tests.comparing import refused
 from tests.fake_commands import ROWS, TEXT, contents, fake_encoder, names  # noqa: F401

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import promptcli as pc
-from promptcli.data.vectors import read_vectors
+from promptcli.data.vectors.formats import read_vectors
 from promptcli.models.entries import Registry
 from tests.comparing import refusal
 from tests.tiny import SENTENCES

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import promptcli
 from promptcli.cli.command_line import command as program
 from promptcli.cli.options import RUNTIME, chosen_model, kinds_of, parse_pairs
-from promptcli.data.vectors import VECTOR_FORMATS
+from promptcli.data.vectors.formats import VECTOR_FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS

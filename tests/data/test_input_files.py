@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from promptcli.data.input_files import find_inputs, needs_network
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors import EmbedSettings
+from promptcli.data.vectors.formats import EmbedSettings
 from promptcli.data.vectors.part_folder import check_ids, check_same_files, count_input, read_range
 from promptcli.errors import NotFoundError, UsageError
 from tests.comparing import refusal

@@ -15,8 +15,14 @@ from hypothesis.extra import numpy as st_numpy
 
 import promptcli as pc
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors import VECTOR_FORMATS, holds_vectors, manifest_path, read_vectors
-from promptcli.data.vectors.formats import ParquetRows, closing_sink
+from promptcli.data.vectors.formats import (
+    VECTOR_FORMATS,
+    closing_sink,
+    holds_vectors,
+    manifest_path,
+    read_vectors,
+)
+from promptcli.data.vectors.parquet import ParquetRows
 from promptcli.embedding.writing import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from tests.comparing import refusal

@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors import VECTOR_FORMATS, EmbedSettings, manifest_path, read_vectors
-from promptcli.data.vectors.formats import closing_sink
+from promptcli.data.vectors.formats import (
+    VECTOR_FORMATS,
+    EmbedSettings,
+    closing_sink,
+    manifest_path,
+    read_vectors,
+)
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding import writing
 from promptcli.embedding.writing import embed_file, embed_rows

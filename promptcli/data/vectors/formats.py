@@ -1,52 +1,172 @@
-"""The formats of vector files: a reader of the complete file, and a writer that holds one window at
-a time.
+"""Vector files: their formats, and the manifests beside them.
 
-``.npy`` holds only the matrix. ``.parquet`` and ``.jsonl`` (write-only) also hold ids and texts.
+``.npy`` holds only the matrix. ``.parquet`` (see ``parquet``) and ``.jsonl`` (write-only) also hold
+ids and texts. Nothing here depends on encoders.
 """
 
 import contextlib
-import functools
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.cells import text_of
-from promptcli.data.input_files import read_lines
-from promptcli.data.parquet_files import open_parquet, read_batches, values_of
+from promptcli.data.input_files import STANDARD, check_file, read_lines
+from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import RowBatch
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.data.vectors.parquet import (
+    COLUMN,
+    Content,
+    ParquetSink,
+    parquet_columns,
+    read_parquet,
+)
+from promptcli.data.vectors.precision import PRECISIONS, Floats, Loss, as_floats
+from promptcli.errors import CheckFailedError, UsageError, look_up
 from promptcli.extensions import Table
+from promptcli.recipe import LeadingTexts
+from promptcli.storage.files import sha256
+from promptcli.storage.typed_documents import read_document
 
-Floats = NDArray[np.float32]
-#: Ids (row numbers, or text), texts or None, and the matrix (n, d) as the file stores it.
-Content = tuple[Sequence[int | str], list[str] | None, NDArray[Any]]
-
-#: The column of the vectors in .parquet and .jsonl.
-COLUMN = "embedding"
-#: The metadata key under which a part of a folder describes itself.
-ABOUT = b"promptcli"
-#: Rows of a Parquet file held at once; rows formatted as JSON at once.
-BLOCK = 16_384
+#: The end of the name of a vector file's manifest.
+MANIFEST_ENDING = ".manifest.json"
+#: Rows that are formatted as JSON at once.
 _JSON_ROWS = 512
+#: Characters of column names that file names should not have.
+_NOT_IN_FILE_NAMES = re.compile(r"[^\w-]+")
 
 
-class Sink:
+# Manifests
+
+
+@dataclass(frozen=True)
+class EmbedSettings:
+    """The options of ``embed`` that determine its output, apart from the encoder."""
+
+    text_field: str | None = None
+    id_field: str | None = None
+    normalize: bool = False
+    precision: str = "float32"  #: a key of ``PRECISIONS``
+    split: bool = False
+    csv: dict[str, str] | None = None  #: how a table is written
+    skip_bad: bool = False
+
+    @property
+    def fields(self) -> ColumnChoice:
+        """The columns that are read."""
+        return ColumnChoice(self.text_field, self.id_field)
+
+
+@dataclass(frozen=True)
+class EmbedReport:
+    """Counts of the encoded sentences, and the loss of a precision below float32."""
+
+    rows: int
+    blank: int
+    zero: int  #: rows with text whose vector is zero: all their tokens are unknown
+    truncated: int  #: rows cut to the maximum length
+    loss: Loss | None = None
+    #: (2, d): minimum and maximum of each dimension; int8 is read by them
+    ranges: list[list[float]] | None = None
+    #: runs (start, stop) of blank rows; None: unknown
+    blank_rows: list[list[int]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The encoder and the settings that made some vectors."""
+
+    dim: int
+    settings: EmbedSettings
+    recipe: dict[str, Any]
+    fingerprint: str
+    model: dict[str, Any]  #: the origin of the backbone, and the dtype in which it computed
+    name: str = ""  #: the name by which the model was opened
+    #: the prompts of the model, for the queries of an index
+    prompts: LeadingTexts = field(default_factory=LeadingTexts)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HashedFile:
+    """A file that a manifest names."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorManifest(Manifest):
+    """The content of ``FILE.manifest.json``."""
+
+    report: EmbedReport
+    input: HashedFile
+    output: HashedFile
+
+    def __post_init__(self) -> None:
+        if self.settings.precision not in PRECISIONS:
+            raise ValueError(
+                f"precision {self.settings.precision!r} is none of {', '.join(PRECISIONS)}"
+            )
+        ranges = self.report.ranges or ()
+        is_ranged = PRECISIONS[self.settings.precision].ranged
+        if is_ranged and list(map(len, ranges)) != [self.dim] * 2:
+            raise ValueError(f"its ranges are not those of {self.dim} dimensions")
+
+
+def manifest_path(path: Path) -> Path:
+    """Return the path of a vector file's manifest."""
+    return path.with_name(path.name + MANIFEST_ENDING)
+
+
+def read_manifest(path: Path) -> VectorManifest | None:
+    """Return the manifest of a vector file, or None if the file has none."""
+    file = manifest_path(path)
+    if file.is_file():
+        return read_document(file, VectorManifest, hint="delete it, or embed again")
+    return None
+
+
+def reusable_manifest(path: Path, file: Path, settings: EmbedSettings) -> VectorManifest | None:
+    """Return the manifest of the vector file ``path`` if ``embed`` made it with these settings from
+    the present bytes of ``file``; else None.
+    """
+    if not (path.is_file() and file.is_file()):
+        return None
+    with contextlib.suppress(CheckFailedError):
+        manifest = read_manifest(path)
+        if manifest is not None and manifest.settings == settings:
+            hashes = manifest.output.sha256, manifest.input.sha256
+            return manifest if hashes == (sha256(path), sha256(file)) else None
+    return None
+
+
+def tell_apart(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
+    """Return the names of two models in a message, given name and fingerprint of each."""
+    (name, fingerprint), (other_name, other_fingerprint) = one, other
+    if name and other_name and name != other_name:
+        return name, other_name
+    return (
+        f"{name or 'an encoder'} ({fingerprint[:12]})",
+        f"{other_name or 'an encoder'} ({other_fingerprint[:12]})",
+    )
+
+
+# Formats
+
+
+class Sink(Protocol):
     """Takes the rows of a vector file in order."""
 
-    def write(self, batch: RowBatch, vectors: NDArray[Any]) -> None:
-        """Append one window: ``vectors`` (n, d), of the rows of ``batch``, float32 unless
-        quantized.
-        """
-        raise NotImplementedError
+    def write(self, batch: RowBatch, vectors: NDArray[Any]) -> object:
+        """Append the rows of ``batch`` and their vectors (n, d), float32 unless quantized."""
 
-    def close(self) -> None:
+    def close(self) -> object:
         """Complete the file."""
 
 
@@ -55,33 +175,13 @@ AnySink = TypeVar("AnySink", bound=Sink)
 
 @dataclass(frozen=True)
 class VectorFormat:
-    """A row of the table of formats."""
+    """How a format of vector files is read and written."""
 
     read: Callable[[Path], Content] | None  #: None: the format is only written
-    open: Callable[[BinaryIO, int], Sink]  #: file, width d
+    open: Callable[[BinaryIO, int], Sink]  #: takes the file and the width d
     #: The names of a file's columns, if the format stores ids and texts; such a file may also hold
     #: sentences.
     columns: Callable[[Path], Sequence[str]] | None = None
-
-
-def _texts_of(ids: list[Any], first: int, path: Path) -> list[str]:
-    """Return a column of ids, from row ``first`` on, as texts."""
-    texts: list[str] = []
-    for row, value in enumerate(ids, first + 1):
-        try:
-            texts.append(text_of("id", value))
-        except ValueError as problem:
-            raise UsageError(f"{path}: row {row}: 'id' {problem}") from None
-    return texts
-
-
-def as_floats(numbers: NDArray[Any]) -> Floats:
-    """Return numbers as float32; those beyond its range become infinite."""
-    with np.errstate(over="ignore"):
-        return numbers.astype(np.float32, copy=False)
-
-
-# .npy
 
 
 def read_array(path: Path) -> NDArray[Any]:
@@ -89,9 +189,7 @@ def read_array(path: Path) -> NDArray[Any]:
     try:
         with np.errstate(all="ignore"):  # the header may give any size
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (
-        Exception
-    ):  # ValueError, EOFError, OverflowError, MemoryError, ..., depending on the header
+    except Exception:  # a wrong header raises errors of many classes
         raise CheckFailedError(
             f"{path}: not a complete .npy file of numbers; write it again"
         ) from None
@@ -103,42 +201,32 @@ def _read_npy(path: Path) -> Content:
     return range(len(matrix) if matrix.ndim else 0), None, matrix
 
 
-class _NpySink(Sink):
-    """Raw rows after a header. The header is written again at the end, with the number of rows.
+class _NpySink:
+    """Writes rows after a header. ``close`` writes the header again, with the number of rows.
 
-    numpy pads the header so that the first axis can grow: its length is the same for any number of
-    rows.
+    numpy pads the header, so its length is the same for any number of rows.
     """
 
     def __init__(self, file: BinaryIO, width: int) -> None:
         self._file = file
-        self._width = width
-        self._rows = 0
+        self._shape = (0, width)
         self._dtype = np.dtype("<f4")
         self._write_header()
 
     def _write_header(self) -> None:
         header = io.BytesIO()
-        fields = {
-            "descr": self._dtype.str,
-            "fortran_order": False,
-            "shape": (self._rows, self._width),
-        }
+        fields = {"descr": self._dtype.str, "fortran_order": False, "shape": self._shape}
         np.lib.format.write_array_header_1_0(header, fields)
         self._file.write(header.getvalue())
 
     def write(self, batch: RowBatch, vectors: NDArray[Any]) -> None:
         self._dtype = vectors.dtype.newbyteorder("<")
-        self._width = vectors.shape[1]
+        self._shape = (self._shape[0] + len(vectors), vectors.shape[1])
         self._file.write(np.ascontiguousarray(vectors, dtype=self._dtype).data)
-        self._rows += len(vectors)
 
     def close(self) -> None:
         self._file.seek(0)
         self._write_header()
-
-
-# .jsonl
 
 
 def _jsonl_columns(path: Path) -> Sequence[str]:
@@ -148,7 +236,7 @@ def _jsonl_columns(path: Path) -> Sequence[str]:
         return []  # not a vector file; the reader of sentences says what is wrong
 
 
-class _JsonlSink(Sink):
+class _JsonlSink:
     def __init__(self, file: BinaryIO, width: int) -> None:
         self._file = file
 
@@ -158,14 +246,17 @@ class _JsonlSink(Sink):
             lines = list[str]()
             for numbers in _digits(vectors[start : start + _JSON_ROWS]):
                 name, text = next(rows)
-                head = json.dumps({"id": name, "text": text}, ensure_ascii=False)[:-1]
-                lines.append(f'{head}, "{COLUMN}": [{numbers}]}}\n')
+                fields = json.dumps({"id": name, "text": text}, ensure_ascii=False)[:-1]
+                lines.append(f'{fields}, "{COLUMN}": [{numbers}]}}\n')
             self._file.write("".join(lines).encode())
         self._file.flush()
 
+    def close(self) -> None:
+        """Do nothing: every line is complete."""
+
 
 def _digits(vectors: NDArray[Any]) -> list[str]:
-    """Return each row's numbers as text; Arrow is five times as fast as ``json``."""
+    """Return the numbers of each row as text; Arrow is five times as fast as ``json``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -176,189 +267,29 @@ def _digits(vectors: NDArray[Any]) -> list[str]:
     return joined
 
 
-# .parquet
-
-
-def _read_parquet(path: Path) -> Content:
-    rows = ParquetRows([path])
-    matrix = np.empty(rows.shape, np.float32)
-    ids, texts = list[int | str](), list[str]()
-    for block in rows.blocks():
-        matrix[block.row : block.row + len(block.vectors)] = block.vectors
-        ids += block.ids
-        texts += block.texts or ()
-    names = range(len(matrix)) if rows.are_numbered else ids
-    return names, texts if rows.has_texts else None, matrix
-
-
-class Block(NamedTuple):
-    """Consecutive rows."""
-
-    vectors: Floats  #: (m, d)
-    ids: Sequence[int | str]  #: row numbers from 0 over all rows, or in all blocks texts
-    texts: Sequence[str] | None  #: None if the file has none
-    row: int = 0  #: number of the first row
-    #: which rows had a blank text, for a file without texts whose manifest says so
-    blank: NDArray[np.bool_] | None = None
-
-
-class ParquetRows:
-    """The rows of Parquet files, read block by block, any number of times.
-
-    They have the same columns: ``embedding``, and ``id`` and ``text`` if any. Checksums of pages,
-    if any, are compared.
-    """
-
-    def __init__(self, files: Iterable[Path]) -> None:
-        self._files = list(files)
-        self._columns = list[str]()
-        self.shape = (0, 0)  #: (n, d)
-        for path in self._files:
-            with _open(path) as file:
-                if not file.metadata.num_rows:
-                    continue
-                columns = _vector_columns(file, path)
-                first = next(file.iter_batches(1, columns=[COLUMN])).column(COLUMN)
-                width = _vector_rows(first, f"{path}: row 1").shape[1]
-                if self.shape[0] and (columns, width) != (self._columns, self.shape[1]):
-                    raise UsageError(
-                        f"{path} holds {', '.join(columns)} of {width} dimensions; the files before"
-                        f" it {', '.join(self._columns)} of {self.shape[1]}"
-                    )
-                self._columns = columns
-                self.shape = (self.shape[0] + file.metadata.num_rows, width)
-        if not self.shape[0]:
-            names = ", ".join(sorted(map(str, self._files))) or "the folder"
-            raise UsageError(
-                f"{names:.200} holds no rows; give Parquet files with a column {COLUMN!r}"
-            )
-        self.has_texts = "text" in self._columns
-
-    @functools.cached_property
-    def are_numbered(self) -> bool:
-        """Whether the ids of all rows are their numbers from 0."""
-        if "id" not in self._columns:
-            return True
-        return all(
-            values_of(batch, "id", path) == list(range(row, row + len(batch)))
-            for path, row, batch in self._batches(BLOCK, ["id"])
-        )
-
-    def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
-        """Yield all rows in order, at most ``rows`` at once."""
-        for path, row, batch in self._batches(rows, self._columns):
-            where = f"{path}: rows from {row}"
-            vectors = _vector_rows(batch.column(COLUMN), where)
-            if vectors.shape[1] != self.shape[1]:
-                raise UsageError(
-                    f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} dimensions"
-                )
-            texts = values_of(batch, "text", path) if self.has_texts else None
-            if not all(isinstance(text, str) for text in texts or ()):
-                raise UsageError(f"{where}: 'text' is not text in every row")
-            ids: Sequence[int | str] = range(row, row + len(batch))
-            if not self.are_numbered:
-                ids = _texts_of(values_of(batch, "id", path), row, path)
-            yield Block(vectors, ids, texts, row)
-
-    def _batches(self, rows: int, columns: list[str]) -> Iterator[tuple[Path, int, Any]]:
-        """Yield batches of columns, each with its file and the number of its first row."""
-        row = 0
-        for path in self._files:
-            with _open(path) as file:
-                batches = read_batches(file, rows, columns=columns)
-                for batch in batches if file.metadata.num_rows else ():
-                    yield path, row, batch
-                    row += len(batch)
-
-
-def _open(path: Path) -> AbstractContextManager[Any]:
-    return open_parquet(path, path, hint="write it again", sums=True)
-
-
-def _vector_columns(file: Any, path: Path) -> list[str]:
-    """Return which of the columns id, text and embedding an open Parquet file has, sorted."""
-    names = file.schema_arrow.names
-    columns = sorted(name for name in names if name in ("id", "text", COLUMN))
-    if COLUMN not in columns or len(set(columns)) < len(columns):
-        fault = "several columns with one name" if COLUMN in columns else f"no column {COLUMN!r}"
-        raise UsageError(f"{path}: {fault}; columns: {', '.join(names)}")
-    return columns
-
-
-def _vector_rows(column: Any, where: str) -> Floats:
-    """Return a column of lists as a matrix (n, d)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if (is_list or pa.types.is_fixed_size_list(kind)) and (
-        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
-    ):
-        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
-        values = column.flatten()
-        if len(lengths) == 1 and lengths[0] and not values.null_count:
-            numbers = values.to_numpy(zero_copy_only=False)
-            return as_floats(numbers).reshape(len(column), -1)
-    raise UsageError(
-        f"{where}: {COLUMN!r} is not a list of numbers of the same length in every row"
-    )
-
-
-def _parquet_columns(path: Path) -> Sequence[str]:
-    with contextlib.suppress(CheckFailedError), open_parquet(path, path, hint="") as file:
-        names: list[str] = file.schema_arrow.names
-        return names
-    return []  # not a vector file; the reader of sentences says what is wrong
-
-
-class ParquetSink(Sink):
-    """Columns id (int64 row numbers, or text), text, embedding: fixed_size_list."""
-
-    def __init__(self, file: BinaryIO, width: int) -> None:
-        self._file = file
-        self.about: str | None = None  #: metadata of the file; may be set until it is closed
-        self._writer: Any = None
-
-    def write(self, batch: RowBatch, vectors: NDArray[Any]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        numbers = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        columns = {name: pa.array(batch[name]) for name in ("id", "text")}
-        table = pa.table(columns | {COLUMN: numbers})
-        if self._writer is None:  # the first window shows the type of the ids
-            self._writer = pq.ParquetWriter(
-                self._file,
-                table.schema,
-                compression="zstd",
-                use_dictionary=False,
-                write_page_checksum=True,
-            )
-        self._writer.write_table(table)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            if self.about is not None:
-                self._writer.add_key_value_metadata({ABOUT: self.about})
-            self._writer.close()
-
-
-#: The format of each extension.
+#: Extension -> its format.
 VECTOR_FORMATS: Table[VectorFormat] = Table(
     "formats",
     {
         ".npy": VectorFormat(_read_npy, _NpySink),
-        ".parquet": VectorFormat(_read_parquet, ParquetSink, _parquet_columns),
+        ".parquet": VectorFormat(read_parquet, ParquetSink, parquet_columns),
         ".jsonl": VectorFormat(None, _JsonlSink, _jsonl_columns),
     },
 )
 
 
+def format_of(path: Path) -> VectorFormat:
+    """Return the format of a vector file by its extension."""
+    vector_format = VECTOR_FORMATS.get(path.suffix.lower())
+    if vector_format is None:
+        endings = ", ".join(VECTOR_FORMATS)
+        raise UsageError(f"{path}: no format of vectors; end its name with one of: {endings}")
+    return vector_format
+
+
 @contextlib.contextmanager
 def closing_sink(sink: AnySink) -> Iterator[AnySink]:
-    """Yield a sink; its file is complete when the block has ended well."""
+    """Yield a sink; its file is complete when the block has ended without an error."""
     try:
         yield sink
     except BaseException:
@@ -367,3 +298,111 @@ def closing_sink(sink: AnySink) -> Iterator[AnySink]:
             sink.close()
         raise
     sink.close()
+
+
+def choose_output(
+    file: Path, output: str | Path | BinaryIO | None, settings: EmbedSettings
+) -> Path | None:
+    """Return the vector file to write for a file of sentences, or None for a stream.
+
+    Without ``output`` it is FILE.npy, or FILE.COLUMN.npy if the column is named. An output whose
+    format cannot hold the ids or the precision is refused.
+    """
+    ranged = look_up("precision", settings.precision, PRECISIONS).ranged
+    if output is not None and not isinstance(output, str | Path):
+        if ranged:
+            problem = f"{settings.precision} needs a manifest; give a file as output"
+            raise UsageError(problem, parameter="precision")
+        return None
+    if str(output) == str(STANDARD) or (output is None and (file == STANDARD or file.is_fifo())):
+        raise UsageError("is missing: give a file, or a stream", parameter="output")
+    column = (settings.text_field or "").rstrip(":")  # a sheet without columns ends with a colon
+    ending = f".{_NOT_IN_FILE_NAMES.sub('_', column)}" if column else ""
+    target = Path(output or f"{file}{ending}.npy")
+    if format_of(target).columns is None:
+        for option, value in (("id_field", settings.id_field), ("split", settings.split)):
+            if value:
+                with_ids = ", ".join(name for name, row in VECTOR_FORMATS.items() if row.columns)
+                raise UsageError(
+                    f"needs ids, which {target.name} does not store; give an output of: {with_ids}",
+                    parameter=option,
+                )
+    if target.is_file() and file.exists() and target.samefile(file):
+        raise UsageError(f"{target} is the input itself; give another output")
+    return target
+
+
+def escape_name(name: str) -> str:
+    """Return a file name as UTF-8 text, other bytes escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The rows of a vector file."""
+
+    ids: Sequence[int | str]  #: row numbers, or text if the file has a column of ids
+    texts: list[str] | None
+    matrix: Floats  #: (n, d); memory-mapped if the file is .npy in float32
+    manifest: VectorManifest | None
+
+    @property
+    def precision(self) -> str:
+        """The precision that the file stores, a key of ``PRECISIONS``."""
+        return "float32" if self.manifest is None else self.manifest.settings.precision
+
+
+def holds_vectors(path: Path) -> bool:
+    """Return whether a file holds vectors rather than sentences, by its extension and its columns.
+
+    A pipe holds sentences; it is not opened, since it can be read only once.
+    """
+    vector_format = VECTOR_FORMATS.get(path.suffix.lower())
+    if vector_format is None:
+        return False
+    check_file(path)
+    columns_of = vector_format.columns
+    return columns_of is None or (path.is_file() and COLUMN in columns_of(path))
+
+
+def read_vectors(path: Path | str) -> Vectors:
+    """Read a vector file; float16, int8 and packed signs become float32 again by its manifest.
+
+    Args:
+        path: ``.npy`` or ``.parquet``, of ``embed`` or of another program.
+
+    Raises:
+        NotFoundError: The file is missing.
+        UsageError: The file holds no vectors, or an array of another shape than (n, d).
+        CheckFailedError: The file is damaged, or its manifest describes another file.
+    """
+    path = Path(path)
+    check_file(path, regular=True)
+    read = format_of(path).read
+    if read is None:
+        raise UsageError(f"{path}: vectors are read from .npy and .parquet; write one of these")
+    manifest = read_manifest(path)
+    if manifest is not None and manifest.output.sha256 != sha256(path):
+        described = f"not the file that {manifest_path(path).name} describes: its sha256 differs"
+        raise CheckFailedError(f"{path}: {described}; embed again, or delete the manifest")
+    ids, texts, matrix = read(path)
+    if manifest is not None:
+        precision = PRECISIONS[manifest.settings.precision]
+        width = -(-manifest.dim // 8) if precision.packed else manifest.dim
+        if matrix.shape[1:] != (width,):
+            raise CheckFailedError(
+                f"{path}: its manifest says {manifest.dim:,} dimensions, its shape is"
+                f" {matrix.shape}"
+            )
+        ranges = np.array(manifest.report.ranges or np.zeros((2, manifest.dim)))
+        stored = matrix.astype(precision.dtype, copy=False)
+        matrix = precision.restore(stored, as_floats(ranges))
+    if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
+        raise UsageError(
+            f"{path}: holds {matrix.dtype} of shape {matrix.shape}; give floating-point numbers of"
+            " shape (n, d)"
+        )
+    return Vectors(ids, texts, as_floats(matrix), manifest)

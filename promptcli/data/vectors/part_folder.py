@@ -23,8 +23,8 @@ from promptcli.data.input_files import file_sha256, state_of
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.parquet_files import open_parquet
 from promptcli.data.rows import ROW, RowBatch, open_rows
-from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, tell_apart
-from promptcli.data.vectors.formats import ABOUT, ParquetRows
+from promptcli.data.vectors.formats import EmbedReport, EmbedSettings, Manifest, tell_apart
+from promptcli.data.vectors.parquet import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten, with_count
 from promptcli.storage.files import check_name, remove_folder, write_text
 from promptcli.storage.locks import hold, is_in_use

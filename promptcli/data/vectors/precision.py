@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.vectors.formats import Floats
 from promptcli.errors import PromptcliError, UsageError, look_up, shorten
 
+Floats = NDArray[np.float32]
 #: Rows on which a loss is measured.
 SAMPLE = 2000
 #: Neighbours that count, and the difference below which cosines are ties.
 _NEIGHBOURS = 10
 _ROUNDING = 1e-6
+
+
+def as_floats(numbers: NDArray[Any]) -> Floats:
+    """Return numbers as float32; numbers beyond its range become infinite."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32, copy=False)
 
 
 def ranges_of(vectors: Floats) -> Floats:

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from promptcli.backbones.states import Needs
-from promptcli.data.vectors.formats import Floats
-from promptcli.data.vectors.precision import unit
+from promptcli.data.vectors.precision import Floats, unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model

@@ -11,8 +11,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import to_device
 from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.training_data import TrainingExamples
-from promptcli.data.vectors.formats import Floats
-from promptcli.data.vectors.precision import unit
+from promptcli.data.vectors.precision import Floats, unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError, with_count
 from promptcli.training.methods.distill import DistillSettings
