@@ -25,7 +25,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from training import ours
 
-from promptcli.backbones import by_name, devices, dropout, kernels
+from promptcli.backbones import by_name, devices, kernels
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import build_encoder
 from promptcli.models.loading import load
@@ -39,7 +39,7 @@ _PLAIN_WHEN_OPENED = {
 }
 _PLAIN_IN_USE = {
     "words": (PieceTokenizer, "_by_words", PieceTokenizer._whole),
-    "dropout": (dropout, "is_quick", lambda numbers: False),
+    "dropout": (kernels, "has_fast_dropout", lambda numbers: False),
     "logsumexp": (kernels, "_FUSED", {}),
 }
 ALL = "all"

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.backbones.dropout import install_fast_dropout
+from promptcli.backbones.kernels import install_fast_dropout
 from promptcli.plugins.pretrain.batches import Step, batch_of_step, chunks_of_phase
 from promptcli.plugins.pretrain.corpus import SPECIALS, Corpus, Vocabulary
 from promptcli.plugins.pretrain.plan import Plan

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from promptcli.backbones import dropout as fast_dropout
 from promptcli.backbones import kernels
-from promptcli.backbones.sliding_masks import (
-    LONG,
+from promptcli.backbones.kernels import (
+    MIN_BLOCKED_LENGTH,
     AttentionMask,
     SlidingMask,
+    attend,
     attend_in_blocks,
     full_mask,
+    mask_at,
 )
 from promptcli.backbones.states import Contrast, Needs, Prepending, Rerouting
 from promptcli.backbones.transformers_loading import transformers
@@ -226,7 +227,7 @@ def _mask(attention_mask: Tensor | None = None, **options: Any) -> Tensor | Slid
     padding = None
     if attention_mask is not None:
         padding = attention_mask.bool()
-    if one_pass and window is not None and length >= max(LONG, 2 * window):
+    if one_pass and window is not None and length >= max(MIN_BLOCKED_LENGTH, 2 * window):
         rule = options["mask_function"]
         inputs = options["batch_size"]
         return SlidingMask(rule, window, inputs, length, padding, options["device"])
@@ -365,35 +366,6 @@ def _scores_at(
         query = query[inputs, :, places].unsqueeze(2)
         seen = mask_at(seen, places)
     return kernels.scores(query, key, seen, scale, softcap).softmax(-1)
-
-
-def mask_at(mask: Tensor | None, places: Tensor) -> Tensor | None:
-    """Return the row of a mask (n or 1, h or 1, t or 1, t) at one position (n,) of each input."""
-    if mask is None or mask.size(2) == 1:
-        return mask
-    inputs = torch.arange(len(places), device=places.device)
-    return mask.expand(len(places), -1, -1, -1)[inputs, :, places].unsqueeze(2)
-
-
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    probability: float,
-    scale: float,
-    softcap: float | None = None,
-    *,
-    causal: bool = False,
-) -> Tensor:
-    """Return the attention's output (n, h, t, d/h), with dropout of that probability."""
-    # with dropout the kernel of a CPU would draw its numbers slowly
-    if softcap is None and not (probability and fast_dropout.is_quick(query)):
-        return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=probability, scale=scale, is_causal=causal
-        )
-    weights = kernels.scores(query, key, mask, scale, softcap).softmax(-1).to(value.dtype)
-    return fast_dropout.dropout(weights, probability) @ value
 
 
 def with_prefix(

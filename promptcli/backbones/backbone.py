@@ -22,9 +22,9 @@ from promptcli.backbones.attention_hook import (
 )
 from promptcli.backbones.bert import BertModel, at_slots
 from promptcli.backbones.devices import tf32_products
-from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
+from promptcli.backbones.kernels import install_fast_dropout
 from promptcli.backbones.lora import is_lora, merge_lora
 from promptcli.backbones.model_folder import own_tokenizer
 from promptcli.backbones.provenance import Provenance

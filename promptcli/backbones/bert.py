@@ -19,11 +19,9 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.backbones.attention_hook import NO_HOOK, AttentionHook, attend, attention, mask_at
-from promptcli.backbones.dropout import FastDropout
+from promptcli.backbones.attention_hook import NO_HOOK, AttentionHook, attention
 from promptcli.backbones.families import FAMILIES, BertPlan, Family
-from promptcli.backbones.kernels import additive_mask
-from promptcli.backbones.sliding_masks import full_mask
+from promptcli.backbones.kernels import FastDropout, additive_mask, attend, full_mask, mask_at
 from promptcli.storage.typed_documents import convert
 
 _TANH = functools.partial(functional.gelu, approximate="tanh")

@@ -17,8 +17,9 @@ from promptcli.backbones.adapter_files import ADAPTER_WEIGHTS, base_of
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import check_loaded, check_model, check_vocabulary
-from promptcli.backbones.devices import computes, with_fast_products
+from promptcli.backbones.devices import computes
 from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.kernels import install_fast_products
 from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.model_folder import (
     ADAPTER_CONFIG,
@@ -152,8 +153,9 @@ def _open(folder: ModelFolder, device: str, dtype: torch.dtype | None) -> Backbo
         check_loaded(folder, model, info)
         check_vocabulary(folder, tokens, pieces, len(model.get_input_embeddings().weight))
     digest = shipped_digest(folder.path) if folder.is_shipped else weights_digest(folder.path)
+    install_fast_products(model.eval())
     backbone = Backbone(
-        model=with_fast_products(model.eval()),
+        model=model,
         tokenizer=pieces,
         provenance=Provenance(folder.name, name_of_family, folder.revision, digest, pieces.sha256),
         folder=folder.path,

@@ -1,4 +1,4 @@
-"""Devices: the meaning of ``auto`` on this machine, copies to and from a device, fast products."""
+"""Devices: the meaning of ``auto`` on this machine, copies to and from a device."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from promptcli.backbones import kernels
 from promptcli.errors import UsageError, unknown
@@ -115,30 +115,3 @@ def begin_fetch(tensors: Mapping[Key, Tensor]) -> Fetch[Key]:
         return {key: copy.numpy() for key, copy in copies.items()}
 
     return fetched
-
-
-Network = TypeVar("Network", bound=nn.Module)
-
-
-class OneDnnLinear(nn.Linear):
-    """A linear layer that uses oneDNN instead of MKL for float32 products outside training."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Return input (..., d) times the weights (d', d), plus the bias."""
-        if (
-            not torch.compiler.is_compiling()  # a compiler chooses the products itself
-            and torch.is_inference_mode_enabled()
-            and input.dtype is torch.float32
-            and input.device.type == "cpu"
-        ):
-            return kernels.onednn_linear(input, self.weight, self.bias)
-        return super().forward(input)
-
-
-def with_fast_products(model: Network) -> Network:
-    """Let the linear layers of a model use oneDNN where MKL is slow; return the model."""
-    if kernels.mkl_is_slow():
-        for module in model.modules():
-            if type(module) is nn.Linear:
-                module.__class__ = OneDnnLinear
-    return model

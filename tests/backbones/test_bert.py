@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
-from promptcli.backbones import devices, kernels
+from promptcli.backbones import kernels
 from promptcli.backbones.bert import ACTIVATIONS, BertModel
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES
@@ -116,7 +116,8 @@ def test_fast_products_are_torchs_and_learn_as_before(monkeypatch):
         pytest.skip("torch is built without oneDNN")
     monkeypatch.setattr(kernels, "mkl_is_slow", lambda: True)
     plain = torch.nn.Linear(24, 16)
-    fast = devices.with_fast_products(torch.nn.Sequential(copy.deepcopy(plain)))
+    fast = torch.nn.Sequential(copy.deepcopy(plain))
+    kernels.install_fast_products(fast)
     for states in (torch.randn(3, 5, 24), torch.randn(3, 5, 24)[:, 0], torch.randn(0, 24)):
         with torch.inference_mode():
             torch.testing.assert_close(fast(states), plain(states))
@@ -128,7 +129,8 @@ def test_a_compiler_chooses_the_products_of_a_model_itself(monkeypatch):
     if not torch._C._has_mkldnn:
         pytest.skip("torch is built without oneDNN")
     monkeypatch.setattr(kernels, "mkl_is_slow", lambda: True)
-    fast = devices.with_fast_products(torch.nn.Sequential(torch.nn.Linear(24, 16)))
+    fast = torch.nn.Sequential(torch.nn.Linear(24, 16))
+    kernels.install_fast_products(fast)
     compiled = torch.compile(fast, backend="eager", fullgraph=True)
     states = torch.randn(3, 24)
     with torch.inference_mode():

@@ -4,13 +4,18 @@ import pytest
 import torch
 import transformers as hf
 
-from promptcli.backbones import attention_hook, sliding_masks
+from promptcli.backbones import attention_hook, kernels
 from promptcli.backbones.attention_hook import AttentionHook, Injected, Recorded
-from promptcli.backbones.sliding_masks import LONG, SlidingMask
+from promptcli.backbones.kernels import SlidingMask
 from promptcli.backbones.states import Needs
 
+LONG = kernels.MIN_BLOCKED_LENGTH
 _SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 16}
-_SIZES |= {"num_attention_heads": 4, "max_position_embeddings": 4 * LONG, "pad_token_id": 0}
+_SIZES |= {
+    "num_attention_heads": 4,
+    "max_position_embeddings": 4 * LONG,
+    "pad_token_id": 0,
+}
 _SIZES |= {"bos_token_id": 1, "eos_token_id": 2}
 LENGTHS = (LONG + 300, LONG - 100)
 
@@ -85,9 +90,7 @@ def test_no_block_of_a_mask_grows_with_the_square_of_the_length(model, monkeypat
     states(model, ids[:1], None, attention_hook.NAME, hook=AttentionHook())
     window = model.config.sliding_window
     assert cells
-    assert max(cells) <= sliding_masks._QUERIES_AT_ONCE * (
-        sliding_masks._QUERIES_AT_ONCE + 2 * window
-    )
+    assert max(cells) <= kernels._QUERIES_PER_BLOCK * (kernels._QUERIES_PER_BLOCK + 2 * window)
 
 
 def test_the_diagonal_of_a_long_input_is_that_of_the_matrix(model):
@@ -111,7 +114,7 @@ def test_a_prefix_over_a_long_input_is_the_same_under_the_whole_mask(model, monk
     ours = states(
         model, ids, real.long(), attention_hook.NAME, hook=AttentionHook(Injected(prefix=prefix))
     )
-    monkeypatch.setattr(attention_hook, "LONG", 10 * LONG)
+    monkeypatch.setattr(attention_hook, "MIN_BLOCKED_LENGTH", 10 * LONG)
     expected = states(
         model, ids, real.long(), attention_hook.NAME, hook=AttentionHook(Injected(prefix=prefix))
     )

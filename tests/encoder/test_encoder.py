@@ -458,7 +458,7 @@ def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, mon
     ("method", "error", "says"),
     [
         (
-            "backbones.by_name.with_fast_products",
+            "backbones.by_name.install_fast_products",
             "CUDA out of memory. Tried to",
             "'mini-bert' does not fit into the GPU's",
         ),

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.dropout import dropout
+from promptcli.backbones.kernels import dropout
 from promptcli.backbones.states import Batch
 from promptcli.data.layouts import TRIPLETS
 from promptcli.encoder.encoder import TorchEncoder

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from promptcli.backbones.dropout import dropout
+from promptcli.backbones.kernels import dropout
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
