@@ -39,7 +39,7 @@ import promptcli as pc
 from promptcli.backbones import by_name
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import Fetch, begin_fetch
-from promptcli.backbones.names import SHIPPED_BACKBONES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.embedding import writing
 from promptcli.encoder import encoder as engine

@@ -33,7 +33,7 @@ def save_modernbert(folder: Path) -> None:
     import torch
     from transformers import AutoTokenizer, ModernBertConfig, ModernBertForMaskedLM
 
-    from promptcli.backbones.names import SHIPPED_BACKBONES
+    from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED_BACKBONES["mini-bert"])

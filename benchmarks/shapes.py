@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from promptcli.backbones.names import SHIPPED_BACKBONES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 
 
 def random_backbone(name: str, folder: Path) -> Path:

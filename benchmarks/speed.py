@@ -31,7 +31,7 @@ from sentence_transformers.models import Pooling, Transformer
 from shapes import random_backbone
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.backbones.names import SHIPPED_BACKBONES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.encoder.encoder import build_encoder
 from promptcli.models.loading import BACKENDS
 from promptcli.plugins.graphs.backends import GraphBackend

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from promptcli.backbones.names import SHIPPED_BACKBONES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 
 LINES = "".join(
     f"Sentence number {number} says nothing that the others do not say.\n" for number in range(10)

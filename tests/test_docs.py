@@ -26,7 +26,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from promptcli.backbones.names import SHIPPED_BACKBONES, SHIPPED_TABLES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES, SHIPPED_TABLES
 from promptcli.data.demo import SENTENCES_FILE
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe

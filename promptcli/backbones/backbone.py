@@ -26,8 +26,7 @@ from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.kernels import install_fast_dropout
 from promptcli.backbones.lora import is_lora, merge_lora
-from promptcli.backbones.model_folder import own_tokenizer
-from promptcli.backbones.provenance import Provenance
+from promptcli.backbones.model_folder import Provenance, own_tokenizer
 from promptcli.backbones.states import (
     LAST,
     Batch,

@@ -11,8 +11,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.model_folder import CONFIG, WEIGHTS
-from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
+from promptcli.backbones.model_folder import CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
 from promptcli.backbones.transformers_loading import load_tokenizer, opening
 from promptcli.storage.tensors import save_tensors
 from promptcli.storage.typed_documents import to_json

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones import attention_hook
-from promptcli.backbones.adapter_files import ADAPTER_WEIGHTS, base_of
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import check_loaded, check_model, check_vocabulary
@@ -23,14 +22,16 @@ from promptcli.backbones.kernels import install_fast_products
 from promptcli.backbones.lora import merge_lora, read_adapter
 from promptcli.backbones.model_folder import (
     ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
     ModelFolder,
+    Provenance,
+    base_of,
     locate,
     own_tokenizer,
     shipped_digest,
     weights_digest,
+    words_only,
 )
-from promptcli.backbones.names import words_only
-from promptcli.backbones.provenance import Provenance
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.transformers_loading import (

@@ -11,8 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.adapter_files import ADAPTER_WEIGHTS, check_kind, read_adapter_config
-from promptcli.backbones.model_folder import ADAPTER_CONFIG, ModelFolder
+from promptcli.backbones.model_folder import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    ModelFolder,
+    check_kind,
+    read_adapter_config,
+)
 from promptcli.errors import UsageError, require, shorten
 
 ALPHA = "lora_alpha"

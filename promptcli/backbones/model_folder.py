@@ -1,6 +1,6 @@
-"""The folder of a model, found by its name.
+"""From the name of a model to the folder of its files, and what may be read there.
 
-Anybody may have written its files, so every error in them becomes one line.
+Anybody may have written the files, so every error in them becomes one line.
 """
 
 import functools
@@ -8,23 +8,16 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
-
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.names import (
-    MODEL_FILES,
-    SHIPPED_BACKBONES,
-    SHIPPED_TABLES,
-)
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, one_line, shorten
+from promptcli.extensions import Table
 from promptcli.notes import is_offline, note, warn
 from promptcli.storage.files import inside, is_below, real_path, sha256
-from promptcli.storage.tensors import load_tensors
 from promptcli.storage.typed_documents import read_document
 
 if TYPE_CHECKING:
@@ -32,27 +25,43 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 #: The backbone's own tokenizer, if the folder's ``tokenizer.json`` holds a template.
 OWN_TOKENIZER = "backbone_tokenizer"
-#: The matrix of a table of words, under sentence-transformers' name and model2vec's.
+#: Names of the matrix of a table of words, by sentence-transformers and by model2vec.
 TABLE_MATRICES = frozenset(("embedding.weight", "embeddings"))
 #: The tensors of a table in 4 bits.
 PACKED_ROWS = "embedding.packed"
 PACKED_SCALES = "embedding.scales"
 #: Patterns of the files that are read from a folder.
 FOLDER_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for learned keys and values in every layer
+
+SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"  #: of the models inside the package
+SHIPPED_BACKBONES: dict[str, Path] = {"mini-bert": SHIPPED_FOLDER / "mini-bert"}
+SHIPPED_TABLES: dict[str, Path] = {"mini-multi": SHIPPED_FOLDER / "mini-multi"}
+#: Ending of a file of a language model, such as ``.gguf`` -> a function that takes its path and
+#: returns the folder with a configuration and safetensors that it becomes.
+MODEL_FILES: Table[Callable[[str], Path]] = Table("model_files", {})
+#: The word before the colon in the name of a file of word vectors, as in ``glove:FILE`` -> a
+#: function that takes that name and returns the file's ``WordTable``.
+WORD_FILES: Table[Callable[[str], Any]] = Table("word_files", {})
+
+TABLE = "table"  #: family of a table of word vectors in a folder
 
 _ENCODER_TENSORS = "tensors.safetensors"  # of an encoder, beside its backbone
 _SHARDS = "model.safetensors.index.json"  # says which of several files holds a tensor
 #: Every model folder has one of these files: promptcli's, sentence-transformers', an adapter's, a
 #: language model's, or a table of words.
-_MARKS = ("promptcli.json", "modules.json", ADAPTER_CONFIG, CONFIG, "tokenizer.json")
+_IDENTIFYING_FILES = ("promptcli.json", "modules.json", ADAPTER_CONFIG, CONFIG, TOKENIZER)
 _HINT = "fetch the folder again"
-_WAYS = f"give a folder, a hub id, or what is shipped: {', '.join(SHIPPED_BACKBONES)}"
-_MISTYPED = 0.75  # a name this similar to a shipped one counts as mistyped; the hub is not asked
+_ACCEPTED = f"give a folder, a hub id, or what is shipped: {', '.join(SHIPPED_BACKBONES)}"
+_MISTYPED_LIKENESS = 0.75  # the hub is not asked for a name this similar to a shipped one
 #: Extension of weights that are not read -> reason and remedy.
-_OTHER_WEIGHTS = {
+_REFUSED_WEIGHTS = {
     ".bin": "is a pickle and can run code: convert it, `promptcli models import FOLDER --name NAME"
     " --convert`",
     **dict.fromkeys(
@@ -64,6 +73,60 @@ _OTHER_WEIGHTS = {
         "is of another program; take a checkpoint in safetensors",
     ),
 }
+#: peft's kinds of adapters that learn input vectors.
+_INPUT_ADAPTERS = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The origin of a backbone: it distinguishes two backbones, and fetches the same one again."""
+
+    backbone: str
+    family: str
+    revision: str | None  #: on the hub
+    weights_sha256: str
+    tokenizer_sha256: str
+
+
+def words_only(name: str) -> bool:
+    """Return whether a name means a file of word vectors, which are only averaged, not a language
+    model.
+    """
+    prefix, colon, _ = name.partition(":")
+    return bool(colon) and prefix in WORD_FILES
+
+
+def is_hub_id(name: str) -> bool:
+    """Return whether a backbone has a hub id: ``owner/name`` or ``name``, with or without
+    ``@revision``.
+    """
+    repository = name.partition("@")[0]
+    if words_only(name) or repository in SHIPPED_BACKBONES or repository in SHIPPED_TABLES:
+        return False
+    is_path = repository.startswith((".", "/", "~")) or Path(name).exists()
+    return repository.count("/") <= 1 and not is_path
+
+
+def portable_name(name: str) -> str:
+    """Return a name that means the same from every folder: a local folder or file becomes
+    absolute.
+    """
+    if words_only(name):
+        prefix, _, file = name.partition(":")
+        if Path(file).is_file():
+            return f"{prefix}:{_absolute(Path(file))}"
+    elif Path(name).is_dir():
+        return str(Path(name).resolve())
+    elif Path(name).is_file() and Path(name).suffix in MODEL_FILES:
+        return str(_absolute(Path(name)))
+    return name
+
+
+def _absolute(file: Path) -> Path:
+    """Return the path of a file under its own name: a link in the hub's cache leads to a file named
+    by its hash.
+    """
+    return file.parent.resolve() / file.name
 
 
 @dataclass(frozen=True)
@@ -141,12 +204,16 @@ class ModelFolder:
         if not self.has(file):
             convert = f"`promptcli models import {self.name} --name NAME --convert`"
             raise self.error(f"has no {file}: pickles are not read; convert them, {convert}")
+        from promptcli.storage.tensors import load_tensors
+
         return load_tensors(self.inside(file), hint=_HINT, error=UsageError)
 
     def tensor_names(self) -> frozenset[str]:
         """Return the names of the tensors in ``model.safetensors``; empty if it is missing or
         broken, which loading reports.
         """
+        from safetensors import SafetensorError, safe_open
+
         try:
             with safe_open(self.path / WEIGHTS, framework="numpy") as file:
                 return frozenset(file.keys())
@@ -176,7 +243,7 @@ class ModelFolder:
         if files:
             return files
         remedies = dict.fromkeys(MODEL_FILES, "is a backbone itself: give that file")
-        remedies |= _OTHER_WEIGHTS
+        remedies |= _REFUSED_WEIGHTS
         for path in sorted(self.path.iterdir()):
             if path.suffix in remedies:
                 raise self.error(
@@ -245,19 +312,15 @@ def locate(name: str, *, files: Sequence[str] = FOLDER_FILES) -> ModelFolder:
     if shipped is not None:
         return ModelFolder(name, shipped)
     path = Path(name)
-    if path.is_dir():
-        return _local_folder(name, files)
-    if path.suffix in MODEL_FILES:
-        return ModelFolder(name, MODEL_FILES[path.suffix](name))
-    return _hub_folder(name, files)
-
-
-def _local_folder(name: str, files: Sequence[str]) -> ModelFolder:
-    folder = ModelFolder(name, Path(name))
-    _check_marks(folder)
-    for path in itertools.chain(*map(folder.path.glob, files)):
-        if path.exists() and not (path.is_file() or path.is_dir()):  # reading it may never end
-            raise UsageError(f"{path.name} of {folder} is a pipe or a device; put a file there")
+    if not path.is_dir():
+        if path.suffix in MODEL_FILES:
+            return ModelFolder(name, MODEL_FILES[path.suffix](name))
+        return _fetch(name, files)
+    folder = ModelFolder(name, path)
+    _check_is_model(folder)
+    for file in itertools.chain(*map(path.glob, files)):
+        if file.exists() and not (file.is_file() or file.is_dir()):  # reading it may never end
+            raise UsageError(f"{file.name} of {folder} is a pipe or a device; put a file there")
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
         note(
             f"{name} is a folder here, and folders go first; the hub's model of that name:"
@@ -266,11 +329,16 @@ def _local_folder(name: str, files: Sequence[str]) -> ModelFolder:
     return folder
 
 
-def _hub_folder(name: str, files: Sequence[str]) -> ModelFolder:
-    """Return a folder of the hub's cache, fetched if it is missing there."""
+def _check_is_model(folder: ModelFolder) -> None:
+    if not any(map(folder.has, _IDENTIFYING_FILES)):
+        raise NotFoundError(f"{folder} has no {CONFIG}: not a model folder")
+
+
+def _fetch(name: str, files: Sequence[str]) -> ModelFolder:
+    """Return a folder of the hub's cache; download it if it is missing there."""
     repository, _, revision = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:
-        raise NotFoundError(f"no backbone folder {name!r}; {_WAYS}")
+        raise NotFoundError(f"no backbone folder {name!r}; {_ACCEPTED}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -279,15 +347,15 @@ def _hub_folder(name: str, files: Sequence[str]) -> ModelFolder:
             repository, revision=revision or None, allow_patterns=[*files], local_files_only=local
         )
         folder = ModelFolder(name, Path(path), Path(path).name)
-        _check_marks(folder)
+        _check_is_model(folder)
         return folder
 
     try:
         return snapshot(local=True)
     except (LocalEntryNotFoundError, FileNotFoundError):
-        _check_worth_asking(name)
+        _check_hub_may_have(name)
     except HFValidationError:
-        raise NotFoundError(f"no backbone {name!r}; {_WAYS}") from None
+        raise NotFoundError(f"no backbone {name!r}; {_ACCEPTED}") from None
     warn(f"looking for model {repository} on the Hugging Face hub")
     try:
         return snapshot(local=False)
@@ -298,17 +366,12 @@ def _hub_folder(name: str, files: Sequence[str]) -> ModelFolder:
     raise NotFoundError(f"no local model {name!r}, and {reason}")
 
 
-def _check_marks(folder: ModelFolder) -> None:
-    if not any(map(folder.has, _MARKS)):
-        raise NotFoundError(f"{folder} has no {CONFIG}: not a model folder")
-
-
-def _check_worth_asking(name: str) -> None:
+def _check_hub_may_have(name: str) -> None:
     """Refuse to ask the hub if the network is forbidden, or if the name more likely means a file, a
     folder or a known model.
     """
     if os.path.exists(name):
-        raise NotFoundError(f"{name!r} is a file; {_WAYS}")
+        raise NotFoundError(f"{name!r} is a file; {_ACCEPTED}")
     meant = similar_name(name, SHIPPED_BACKBONES)
     parent = Path(name).parent
     if not meant and "/" in name and "@" not in name and parent.is_dir():
@@ -340,4 +403,75 @@ def similar_name(name: str, known: Iterable[str]) -> str:
         _, owner, model = folder.name.split("--", 2)
         if model.lower() == name.lower():
             return f"; did you mean {owner}/{model}?"
-    return did_you_mean(name, known, likeness=_MISTYPED)
+    return did_you_mean(name, known, likeness=_MISTYPED_LIKENESS)
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """The fields of ``adapter_config.json`` that are read, under peft's names."""
+
+    peft_type: str | None = None
+    task_type: str | None = None
+    base_model_name_or_path: str | None = None
+    revision: str | None = None  #: of the base
+    # of a LoRA
+    lora_alpha: float | None = None
+    bias: Any = None
+    use_dora: Any = None
+    use_rslora: Any = None
+    modules_to_save: Any = None
+    rank_pattern: Any = None
+    alpha_pattern: Any = None
+    # of a prefix
+    num_layers: int | None = None
+    num_attention_heads: int | None = None
+    token_dim: int | None = None
+
+
+def read_adapter_config(folder: ModelFolder) -> AdapterConfig:
+    """Return the configuration of a folder's adapter."""
+    config: AdapterConfig = folder.document(ADAPTER_CONFIG, AdapterConfig)
+    return config
+
+
+def check_kind(folder: ModelFolder, config: AdapterConfig) -> None:
+    """Refuse an adapter of learned input vectors: it changes no weights and cannot be merged."""
+    kind = config.peft_type
+    if kind == PREFIX_TUNING:
+        raise folder.error("is prefix tuning of peft, an encoder: give it as model")
+    if kind in _INPUT_ADAPTERS:
+        raise folder.error(
+            f"is a {kind} adapter of peft, which is not supported; supported: LORA, {PREFIX_TUNING}"
+        )
+
+
+def base_of(folder: ModelFolder) -> str | None:
+    """Return the backbone of a folder's adapter, None if it has no adapter."""
+    if not folder.has(ADAPTER_CONFIG) or folder.has(CONFIG):
+        return None
+    return base_name(folder, read_adapter_config(folder))
+
+
+def base_name(folder: ModelFolder, config: AdapterConfig) -> str:
+    """Return the backbone that an adapter's configuration names: a folder inside its own, else a
+    name on the hub.
+
+    Any other local folder is refused: the adapter's author could otherwise have its weights
+    exported.
+    """
+    base = config.base_model_name_or_path
+    if not base:
+        raise UsageError(
+            f"{ADAPTER_CONFIG} of {folder} names no base model; write its base_model_name_or_path"
+        )
+    path = inside(folder.path, base)
+    if path is not None and path.is_dir() and path.resolve() != folder.path.resolve():
+        return str(path)
+    is_outside = Path(base).is_absolute() or ".." in Path(base).parts
+    if is_outside or Path(base).is_dir() or (folder.path / base).is_dir():
+        remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
+        raise UsageError(
+            f"{ADAPTER_CONFIG} of {folder} names the base {shorten(base)}, a folder outside the"
+            f" adapter's; {remedy}"
+        )
+    return base

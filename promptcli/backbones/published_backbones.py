@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from promptcli.backbones.adapter_files import base_of
 from promptcli.backbones.model_folder import (
     CONFIG,
+    SHIPPED_BACKBONES,
     WEIGHTS,
     ModelFolder,
+    base_of,
     locate,
     shipped_digest,
 )
-from promptcli.backbones.names import SHIPPED_BACKBONES
 from promptcli.named_templates import last_part
 from promptcli.notes import without_network
 from promptcli.storage.files import sha256

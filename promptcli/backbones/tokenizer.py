@@ -22,7 +22,6 @@ from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from promptcli.backbones.ragged_ids import RaggedIds
-from promptcli.backbones.tokenizer_files import steps_of
 from promptcli.errors import PromptcliError, UsageError, one_line
 
 _SPECIALS = {
@@ -308,6 +307,25 @@ def added_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     places = range(len(full) - len(plain) + 1)
     start = next(place for place in places if full[place : place + len(plain)] == plain)
     return tuple(full[:start]), tuple(full[start + len(plain) :])
+
+
+#: Keys under which a step of a definition lists the steps that it consists of.
+_STEP_LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
+
+
+def steps_of(section: Any) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a section of a definition, such as its normalizer, in order."""
+    waiting = [section]
+    while waiting:
+        step = waiting.pop(0)
+        if not isinstance(step, dict):
+            continue
+        lists = (step[name] for name in _STEP_LISTS if isinstance(step.get(name), list))
+        steps = next(lists, None)
+        if steps is None:
+            yield step
+        else:
+            waiting[:0] = steps
 
 
 #: Normalizers that look at one character, or at one with the marks on it.

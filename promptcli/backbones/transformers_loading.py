@@ -10,9 +10,9 @@ from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
+from promptcli.backbones.checking import check_tokenizer, describe_error
 from promptcli.backbones.tokenizer import added_around
-from promptcli.backbones.tokenizer_files import check_tokenizer
-from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
+from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 
 #: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
 _LOADING: dict[str, Any] = {
@@ -29,10 +29,6 @@ _CALLING: dict[str, Any] = {
     "output_hidden_states": False,
     "use_cache": False,
 }
-
-_MOST_CHARACTERS = 200  # of a library's text in a message
-#: Exceptions whose text says little without their class.
-_TERSE_ERRORS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
 
 def transformers() -> Any:
@@ -93,13 +89,3 @@ def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, 
         folder, config=config, **{**_LOADING, **options}
     )
     return loaded
-
-
-def describe_error(error: BaseException) -> str:
-    """Return a library's message as one line, cut."""
-    text = one_line(error)
-    if not text:
-        text = type(error).__name__
-    elif isinstance(error, _TERSE_ERRORS):
-        text = f"{type(error).__name__}: {text}"
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_CHARACTERS])

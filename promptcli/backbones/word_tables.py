@@ -15,29 +15,29 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from promptcli.backbones.checking import check_growth, read_definition
 from promptcli.backbones.model_folder import (
     CONFIG,
     PACKED_ROWS,
     PACKED_SCALES,
+    SHIPPED_BACKBONES,
+    TABLE,
     TABLE_MATRICES,
+    TOKENIZER,
     WEIGHTS,
+    WORD_FILES,
     ModelFolder,
+    Provenance,
     locate,
     shipped_digest,
-)
-from promptcli.backbones.names import (
-    SHIPPED_BACKBONES,
-    WORD_FILES,
     words_only,
 )
-from promptcli.backbones.provenance import TABLE, Provenance
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import (
     PieceTokenizer,
     read_wordpiece,
     splits_at_blanks,
 )
-from promptcli.backbones.tokenizer_files import TOKENIZER, check_growth, read_definition
 from promptcli.backbones.transformers_loading import opening
 from promptcli.errors import look_up
 from promptcli.storage.files import sha256

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from promptcli.backbones.devices import choose_device
-from promptcli.backbones.names import portable_name
+from promptcli.backbones.model_folder import portable_name
 from promptcli.children import safe_path
 from promptcli.data.input_files import is_remote
 from promptcli.data.vectors.formats import closing_sink

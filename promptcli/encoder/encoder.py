@@ -27,8 +27,7 @@ from promptcli.backbones.devices import (
     weights_dtype,
 )
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.names import words_only
-from promptcli.backbones.provenance import TABLE
+from promptcli.backbones.model_folder import TABLE, words_only
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, Needs, SharedTokens
 from promptcli.data.arguments import check_texts

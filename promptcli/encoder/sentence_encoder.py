@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.backbones.names import SHIPPED_TABLES
-from promptcli.backbones.provenance import Provenance
+from promptcli.backbones.model_folder import SHIPPED_TABLES, Provenance
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.arguments import check_texts

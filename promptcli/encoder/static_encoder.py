@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from promptcli.backbones.names import words_only
-from promptcli.backbones.provenance import TABLE
+from promptcli.backbones.model_folder import TABLE, words_only
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.vectors.precision import unit

@@ -9,7 +9,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from promptcli.backbones.names import is_hub_id
+from promptcli.backbones.model_folder import is_hub_id
 from promptcli.data.hub_sets import FILE_OF_SET, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.encoder.tensor_names import TUNED

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import promptcli
-from promptcli.backbones.names import SHIPPED_FOLDER, portable_name
+from promptcli.backbones.model_folder import SHIPPED_FOLDER, portable_name
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_you_mean, shorten
 from promptcli.recipe import RECIPES, LeadingTexts, Recipe
 from promptcli.settings import ANOTHER_HOME, BUILT_IN

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from promptcli.backbones.adapter_files import ADAPTER_WEIGHTS, PREFIX_TUNING
 from promptcli.backbones.backbone_files import (
     save_tokenizer,
     save_weights,
@@ -16,9 +15,16 @@ from promptcli.backbones.backbone_files import (
     write_json,
 )
 from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
-from promptcli.backbones.model_folder import ADAPTER_CONFIG, CONFIG, WEIGHTS, ModelFolder
-from promptcli.backbones.names import is_hub_id
-from promptcli.backbones.tokenizer_files import TOKENIZER
+from promptcli.backbones.model_folder import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    CONFIG,
+    PREFIX_TUNING,
+    TOKENIZER,
+    WEIGHTS,
+    ModelFolder,
+    is_hub_id,
+)
 from promptcli.backbones.transformers_loading import opening
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix

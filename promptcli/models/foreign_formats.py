@@ -10,26 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from promptcli.backbones.adapter_files import (
-    ADAPTER_WEIGHTS,
-    PREFIX_TUNING,
-    AdapterConfig,
-    base_name,
-    base_of,
-    check_kind,
-)
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.model_folder import (
     ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
     CONFIG,
+    PREFIX_TUNING,
+    SHIPPED_BACKBONES,
+    SHIPPED_TABLES,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
     WEIGHTS,
+    AdapterConfig,
     ModelFolder,
+    base_name,
+    base_of,
+    check_kind,
     json_field,
     locate,
+    words_only,
 )
-from promptcli.backbones.names import SHIPPED_BACKBONES, SHIPPED_TABLES, words_only
 from promptcli.backbones.published_backbones import PUBLISHED, folder_shape
-from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
 from promptcli.backbones.transformers_loading import tokens_added_after
 from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.encoder.text_rules import lower

@@ -18,8 +18,14 @@ from huggingface_hub.utils.tqdm import (
     enable_progress_bars,
 )
 
-from promptcli.backbones.model_folder import CONFIG, OWN_TOKENIZER, WEIGHTS, ModelFolder
-from promptcli.backbones.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
+from promptcli.backbones.model_folder import (
+    CONFIG,
+    OWN_TOKENIZER,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    WEIGHTS,
+    ModelFolder,
+)
 from promptcli.backbones.transformers_loading import opening
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.models.card import write_card

@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from promptcli.backbones.adapter_files import base_of
 from promptcli.backbones.convert import convert_apart
-from promptcli.backbones.model_folder import ADAPTER_CONFIG, FOLDER_FILES, ModelFolder, locate
+from promptcli.backbones.model_folder import (
+    ADAPTER_CONFIG,
+    FOLDER_FILES,
+    ModelFolder,
+    base_of,
+    locate,
+)
 from promptcli.backbones.transformers_loading import opening
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone

@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.backbones.model_folder import hub_remedy, locate, similar_name
-from promptcli.backbones.names import SHIPPED_BACKBONES, words_only
+from promptcli.backbones.model_folder import (
+    SHIPPED_BACKBONES,
+    hub_remedy,
+    locate,
+    similar_name,
+    words_only,
+)
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, look_up

@@ -18,8 +18,8 @@ from promptcli.backbones.model_folder import (
     ModelFolder,
     own_tokenizer,
     weights_digest,
+    words_only,
 )
-from promptcli.backbones.names import words_only
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.tensor_names import TUNED

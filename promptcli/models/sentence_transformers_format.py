@@ -18,9 +18,8 @@ from promptcli.backbones.backbone_files import (
     with_rows,
     write_json,
 )
-from promptcli.backbones.model_folder import CONFIG, WEIGHTS
+from promptcli.backbones.model_folder import CONFIG, TOKENIZER, WEIGHTS
 from promptcli.backbones.tokenizer import remove_blanks
-from promptcli.backbones.tokenizer_files import TOKENIZER
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.names import SHIPPED_BACKBONES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data.task_table import TASKS
 from promptcli.data.tasks import AnyTask, DevelopmentTask

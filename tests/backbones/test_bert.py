@@ -13,7 +13,7 @@ from promptcli.backbones import kernels
 from promptcli.backbones.bert import ACTIVATIONS, BertModel
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.names import SHIPPED_BACKBONES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 from tests.comparing import gap
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
-from promptcli.backbones.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.lora import ALPHA, merge_lora
+from promptcli.backbones.model_folder import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.errors import PromptcliError

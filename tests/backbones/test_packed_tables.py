@@ -10,8 +10,8 @@ from safetensors.numpy import save_file
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 import promptcli as pc
+from promptcli.backbones.checking import read_definition
 from promptcli.backbones.tokenizer import splits_at_blanks
-from promptcli.backbones.tokenizer_files import read_definition
 from promptcli.backbones.word_tables import TableTokenizer
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder

@@ -7,7 +7,7 @@ import string
 import pytest
 
 import promptcli as pc
-from promptcli.backbones.tokenizer_files import check_growth
+from promptcli.backbones.checking import check_growth
 from tests.comparing import refusal
 from tests.published_folders import static_folder
 from tests.tiny import save_tiny

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from promptcli.backbones.names import SHIPPED_BACKBONES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.data.demo import DEFINITIONS_FILE, SENTENCES_FILE, TEXT
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.data.tasks import load_graded_tasks

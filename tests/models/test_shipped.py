@@ -5,7 +5,7 @@ import shutil
 import torch
 
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.names import SHIPPED_BACKBONES, SHIPPED_TABLES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES, SHIPPED_TABLES
 from promptcli.models.entries import Registry
 from promptcli.models.loading import open_model
 from promptcli.recipe import Recipe

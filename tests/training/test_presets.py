@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from promptcli.backbones.names import SHIPPED_BACKBONES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import PUBLISHED
 from promptcli.named_templates import last_part
 from promptcli.training.config import (

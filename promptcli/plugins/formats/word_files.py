@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.backbones.provenance import Provenance
+from promptcli.backbones.model_folder import Provenance
 from promptcli.backbones.word_tables import WordTable, WordTokenizer
 from promptcli.data.input_files import read_lines
 from promptcli.errors import UsageError

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.names import words_only
+from promptcli.backbones.model_folder import words_only
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data import senteval, training_data
 from promptcli.data.layouts import LAYOUTS

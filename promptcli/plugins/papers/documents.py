@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 import promptcli
-from promptcli.backbones.names import words_only
+from promptcli.backbones.model_folder import words_only
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.plugins.papers.contexts import EXAMPLES, PROTOCOL, MeasureData, MeasurementContext

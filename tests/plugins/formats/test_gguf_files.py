@@ -13,7 +13,7 @@ import gguf
 
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
-from promptcli.backbones.names import portable_name
+from promptcli.backbones.model_folder import portable_name
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.parity import lowest_cosine

@@ -3,7 +3,7 @@
 import pytest
 
 import promptcli as pc
-from promptcli.backbones.names import MODEL_FILES, WORD_FILES
+from promptcli.backbones.model_folder import MODEL_FILES, WORD_FILES
 from promptcli.errors import PromptcliError
 from tests.comparing import refusal
 from tests.plugins.absent import delete_plugin

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.backbones.names import SHIPPED_BACKBONES
+from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.named_templates import named_templates
 from promptcli.plugins.pretrain import corpus as corpus_file
 from promptcli.plugins.pretrain.batches import (
