@@ -1,7 +1,4 @@
-"""What a person sees: notes and progress on stderr, results and tables on stdout.
-
-Part of the command line.
-"""
+"""The output of the command line: notes and progress on stderr, results and tables on stdout."""
 
 import contextlib
 import io
@@ -10,7 +7,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import zip_longest
@@ -38,22 +35,21 @@ from promptcli.notes import note as note
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 
-#: Switches that library messages write as ``force=True``; shown here as ``--force``.
+#: A switch as the library's messages name it, ``force=True``; the user types ``--force``.
 _SWITCH = re.compile(r"\b(force|resume|skip_bad)=True\b")
 
 
 def say(message: str) -> None:
-    """Print one short line on stderr, even with ``--quiet``.
+    """Print a message as one short line on stderr, even with ``--quiet``.
 
-    ``force=True`` is shown as ``--force``. A terminal wraps the line between words.
+    A terminal wraps the line between words.
     """
-    typed = _SWITCH.sub(lambda switch: f"--{switch[1].replace('_', '-')}", message)
-    line = visible(short_line(typed))
-    err.print(line, markup=False, soft_wrap=not err.is_terminal)
+    message = _SWITCH.sub(lambda switch: f"--{switch[1].replace('_', '-')}", message)
+    err.print(visible(short_line(message)), markup=False, soft_wrap=not err.is_terminal)
 
 
 def agrees(question: str) -> bool:
-    """Ask a yes-or-no question at a terminal, no by default; in a script the answer is no."""
+    """Ask a yes-or-no question at a terminal; without a terminal the answer is no."""
     return sys.stdin.isatty() and err.is_terminal and typer.confirm(visible(question), err=True)
 
 
@@ -72,18 +68,12 @@ def set_up_streams() -> None:
         LOG.setLevel(logging.INFO)
     if isinstance(sys.stdout, io.TextIOWrapper):
         if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED
-            sys.stdout = _whole_writer(sys.stdout)
+            # on a full disk or a closed pipe, an unbuffered stream drops output without an error
+            raw = io.FileIO(sys.stdout.fileno(), "wb", closefd=False)
+            sys.stdout = io.TextIOWrapper(
+                io.BufferedWriter(raw), sys.stdout.encoding, line_buffering=True
+            )
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _whole_writer(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Return a stream on the same file that writes whole results, line by line.
-
-    An unbuffered stream writes the part that fits on a full disk or into a closing pipe, and drops
-    the rest without an error.
-    """
-    whole = io.BufferedWriter(io.FileIO(stream.fileno(), "wb", closefd=False))
-    return io.TextIOWrapper(whole, stream.encoding, stream.errors, line_buffering=True)
 
 
 def result(line: str) -> None:
@@ -92,19 +82,19 @@ def result(line: str) -> None:
 
 
 def result_document(text: str) -> None:
-    """Write a result of several lines, such as a CSV, to stdout."""
+    """Write a result of several lines, such as a CSV file, to stdout."""
     sys.stdout.write(visible_lines(text) + "\n")
 
 
 def result_json(value: Any) -> None:
     """Write one JSON document on one line to stdout."""
-    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    document = json.dumps(value, ensure_ascii=not unicode, default=_plain)
+    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    document = json.dumps(value, ensure_ascii=not is_utf8, default=_json_ready)
     sys.stdout.write(visible_json(document) + "\n")
 
 
-def _plain(value: Any) -> Any:
-    """Return an object, or an array, as JSON-ready values."""
+def _json_ready(value: Any) -> Any:
+    """Return an object or an array as values that JSON can hold."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if hasattr(value, "tolist"):
@@ -112,19 +102,20 @@ def _plain(value: Any) -> Any:
     return vars(value)
 
 
+#: A cell of a column of numbers; it may also be empty.
 _NUMBER = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows under an optional header; columns of numbers are aligned right.
+    """Rows of cells, with column headers or without; columns of numbers are aligned right.
 
     A row may lack its last cells.
     """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
-    #: row and column of the best scores, which papers print in bold; the terminal does not
+    #: (row, column) of the best scores, which LaTeX prints in bold
     best: Collection[tuple[int, int]] = ()
 
     def numeric_columns(self) -> list[bool]:
@@ -137,16 +128,15 @@ class Grid:
             box=None, pad_edge=False, show_header=bool(self.headers), padding=(0, 2, 0, 0)
         )
         numeric = self.numeric_columns()
-        for header, of_numbers in zip(self.headers or [""] * len(numeric), numeric, strict=True):
+        for header, is_numeric in zip(self.headers or [""] * len(numeric), numeric, strict=True):
             table.add_column(
-                Text(visible(header)),
-                justify="right" if of_numbers else "left",
+                visible(header),
+                justify="right" if is_numeric else "left",
                 overflow="fold",
-                no_wrap=of_numbers,
+                no_wrap=is_numeric,
             )
         for row in self.rows:
-            if any(row):
-                table.add_row(*(Text(visible(cell)) for cell in row))
+            table.add_row(*map(visible, row))
         return table
 
 
@@ -156,44 +146,44 @@ def half_interval(interval: Sequence[float], decimals: int = 2) -> str:
     return f"±{(high - low) / 2:.{decimals}f}"
 
 
-def show(*parts: RenderableType) -> None:
+def show(*tables_and_lines: RenderableType) -> None:
     """Write tables and lines to stdout, wrapped to the width if stdout is a terminal."""
     width = out.width if out.is_terminal else 100_000
     wide = Console(width=width, highlight=False, emoji=False, markup=False)
     with wide.capture() as captured:
-        for part in parts:
-            wide.print(visible(part) if isinstance(part, str) else part)
+        for item in tables_and_lines:
+            wide.print(visible(item) if isinstance(item, str) else item)
     for line in captured.get().splitlines():  # with the styles of a terminal
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def result_marked(label: str, text: str, after: str = "", *, marked: str = "") -> None:
+def result_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write rows in columns to stdout; cells are printed as text."""
+    show(Grid(headers, [list(map(str, row)) for row in rows]))
+
+
+def result_marked(label: str, text: str, after: str = "", *, pattern: str = "") -> None:
     """Write a label, its text and the text after it to stdout as one line.
 
-    Matches of the pattern ``marked`` have their own style in a terminal with colours, else
-    brackets. A terminal shows the line folded between words.
+    Matches of ``pattern`` in the text are bold in a terminal with colours, else in brackets. A
+    terminal wraps the line between words.
     """
-    shown = Text(visible(text))
-    pattern = re.compile(marked, re.I)
-    if marked and out.is_terminal and out.color_system is not None and not out.no_color:
-        shown.highlight_regex(pattern, _MARK)
-    elif marked:
-        shown = Text(pattern.sub(r"[\g<0>]", shown.plain))
-    line = Text.assemble(visible(label), shown, visible(after))
+    marked_text = Text(visible(text))
+    if pattern:
+        words = re.compile(pattern, re.I)
+        if out.is_terminal and out.color_system is not None and not out.no_color:
+            marked_text.highlight_regex(words, "bold underline")
+        else:
+            marked_text = Text(words.sub(r"[\g<0>]", marked_text.plain))
+    line = Text.assemble(visible(label), marked_text, visible(after))
     if out.is_terminal:
         show(line)
     else:
         result(line.plain.rstrip())
 
 
-def result_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write rows in columns to stdout; cells are printed as text."""
-    show(Grid(headers, [list(map(str, row)) for row in rows]))
-
-
-_MARK = "bold underline"  #: style of words in a text
 #: Seconds between two lines of progress if stderr is not a terminal.
-_LINES_EVERY = 30.0
+_LINE_INTERVAL_S = 30.0
 
 
 def rate(speed: float | None) -> str:
@@ -215,30 +205,25 @@ class ProgressBar:
         self._bar = bar
         self._label = visible(label)
         self._task = bar.add_task(self._label, total=total)
-        self._shown = time.monotonic()
+        self._last_line = time.monotonic()
 
     def __call__(self, done: float) -> None:
-        """Move the bar; without a terminal, write a line now and then."""
+        """Move the bar; without a terminal, write a line of progress now and then."""
         self._bar.advance(self._task, done)
-        if not err.is_terminal and time.monotonic() - self._shown > _LINES_EVERY:
-            self._shown = time.monotonic()
-            note(_progress_line(self._bar.tasks[0]))
+        if err.is_terminal or time.monotonic() - self._last_line <= _LINE_INTERVAL_S:
+            return
+        self._last_line = time.monotonic()
+        task = self._bar.tasks[0]
+        of_total = "" if task.total is None else f" of {task.total:,.0f}"
+        speed = rate(task.speed or task.completed / (task.elapsed or 1))
+        line = f"{task.description}: {task.completed:,.0f}{of_total}, {speed}"
+        if task.time_remaining is not None:
+            line += f", {timedelta(seconds=task.time_remaining)} left"
+        note(line)
 
     def describe(self, text: str) -> None:
         """Show a text after the label."""
         self._bar.update(self._task, description=f"{self._label}  {visible(text)}")
-
-
-def _progress_line(task: Task) -> str:
-    """Return the progress of a stage, its speed and the time left, if they are known."""
-    done = f"{task.completed:,.0f}"
-    if task.total is not None:
-        done += f" of {task.total:,.0f}"
-    speed = rate(task.speed or task.completed / (task.elapsed or 1))
-    line = f"{task.description}: {done}, {speed}"
-    if task.time_remaining is not None:
-        line += f", {timedelta(seconds=task.time_remaining)} left"
-    return line
 
 
 class StageProgress:
@@ -248,7 +233,7 @@ class StageProgress:
 
     @contextlib.contextmanager
     def __call__(self, label: str, total: int | None) -> Iterator[ProgressBar]:
-        """Show a stage while the block runs; ``total`` is None if unknown."""
+        """Show a stage while the block runs; ``total`` is None if it is unknown."""
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),

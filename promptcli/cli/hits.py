@@ -1,4 +1,4 @@
-"""Hits of a search, groups of duplicates and leaks, as lines that fit the terminal, CSV or JSON."""
+"""Hits of a search, duplicates and leaks, as lines that fit the terminal, CSV or JSON."""
 
 import csv
 import io
@@ -22,17 +22,16 @@ Format = Annotated[
 ]
 Show = Annotated[
     str | None,
-    typer.Option(help="Columns to show beside each hit, e.g. year,lang; in table and csv."),
+    typer.Option(help="Columns to show with each hit, e.g. year,lang; in table and csv."),
 ]
-_BELOW_ONE = 0.9999
-#: Ends of lines of other systems: a terminal obeys the first sign.
-_OTHER_ENDS = re.compile("\r\n?")
-#: Breaks of lines and pages, and tabs.
+#: Line ends of other systems; their carriage return would move the cursor of a terminal.
+_CARRIAGE_RETURN = re.compile("\r\n?")
+#: Line and page breaks, and tabs.
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]")
 _INDENT = " " * 8  # of the lines around a hit
-_LONGEST_TEXT = 1000  # characters of a text that are printed; `--json` prints all
+_MAX_CHARACTERS = 1000  # of a printed text; `--json` prints all
 #: Kind of a leak -> relation of a row of one set to a row of the other.
-_MEANS = {
+_RELATIONS = {
     "exact": "the same text",
     "normalised": "the same but for case, spaces and forms of characters",
     "near": "near by cosine",
@@ -48,24 +47,27 @@ class HitPrinter:
         self.format = format_name(format, json=json)
         if explain and self.format == "csv":
             raise UsageError("csv has no explanations; give table or json", parameter="format")
-        names = next(csv.reader([show or ""], skipinitialspace=True))  # one with a comma is quoted
-        self._names = list(dict.fromkeys(name.strip() for name in names if name.strip()))
-        self._headers: list[str] = []
+        # a name that holds a comma is quoted
+        names = next(csv.reader([show or ""], skipinitialspace=True))
+        self._columns = list(dict.fromkeys(name.strip() for name in names if name.strip()))
+        self._csv_headers: list[str] = []
 
-    def find_unknown(self, of_hits: Iterable[Iterable[str]]) -> list[str]:
-        """Return the names that match no column of any hit, regardless of case and spaces."""
-        keys = {name_key(name) for names in of_hits for name in names}
-        return [name for name in self._names if name_key(name) not in keys]
+    def missing_columns(self, known: Iterable[str]) -> list[str]:
+        """Return the chosen columns that are not among those known, whatever their case and
+        spaces.
+        """
+        keys = set(map(name_key, known))
+        return [name for name in self._columns if name_key(name) not in keys]
 
-    def check_columns(self, known: Sequence[str]) -> None:
-        """Refuse columns that no row has."""
-        for name in self.find_unknown([known]):
+    def check_columns(self, known: Iterable[str]) -> None:
+        """Refuse chosen columns that no row has."""
+        for name in self.missing_columns(known):
             raise unknown("column", name, known)
 
     def print_line(
         self, hit: "Hit", place: tuple[int, int], lines: Sequence[str], context: int
     ) -> None:
-        """Print a hit of a file with its first and last line number and the lines around it, as
+        """Print a hit of a file, with its first and last line number and the lines around it, as
         grep does.
         """
         first, last = place
@@ -83,23 +85,23 @@ class HitPrinter:
             "after": after,
             **hit.way(),
         }
-        if columns := self._columns(hit.columns):
+        if columns := self._shown_columns(hit):
             document["columns"] = columns
         label = f"{hit.file}:{first}" if last == first else f"{hit.file}:{first}-{last}"
-        self._around(hit, first - len(before), before)
-        self._print(hit, document, (f"{_score_prefix(hit)}  {label}: ", _shown_text(hit)))
-        self._around(hit, last + 1, after)
+        self._print_context(hit, first - len(before), before)
+        self._print(hit, document, (f"{_score_prefix(hit)}  {label}: ", _one_text(hit)))
+        self._print_context(hit, last + 1, after)
 
-    def _around(self, hit: "Hit", first: int, texts: Sequence[str]) -> None:
+    def _print_context(self, hit: "Hit", first: int, lines: Sequence[str]) -> None:
         if self.format == "table":
-            for number, text in enumerate(texts, first):
-                console.result_marked(f"{_INDENT}{hit.file}-{number}- ", one_line(text))
+            for number, line in enumerate(lines, first):
+                console.result_marked(f"{_INDENT}{hit.file}-{number}- ", one_line(line))
 
-    def print_hits(self, hits: "Sequence[Hit]", about: Mapping[str, object]) -> None:
-        """Print hits of an index; JSON and CSV begin with the fields ``about``."""
+    def print_hits(self, hits: "Sequence[Hit]", first_fields: Mapping[str, object]) -> None:
+        """Print hits of an index; in JSON and CSV each begins with ``first_fields``."""
         width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
         for hit in hits:
-            document = {**about, **hit.document()}
+            document = {**first_fields, **hit.document()}
             if hit.file is not None:
                 document["stale"] = hit.stale
             if hit.columns is not None:
@@ -107,11 +109,12 @@ class HitPrinter:
             stale = "" if hit.stale is None else f"[file {hit.stale}] "
             name = one_line(str(hit.id))
             label = f"{hit.rank:>4}  {_score_prefix(hit, 7)}  {name:<{width}}  {stale}"
-            self._print(hit, document, (label, _shown_text(hit)))
+            self._print(hit, document, (label, _one_text(hit)))
 
     def print_leaks(self, leaks: "Leaks", names: tuple[str, str], *, check: bool) -> None:
-        """Print the rows of a set that also occur in another, and their number. With ``check`` any
-        such row is an error. ``names`` are the names of the two sets.
+        """Print the rows of a set that also occur in another, and their number.
+
+        With ``check``, any such row is an error. ``names`` are the names of the two sets.
         """
         if self.format == "json":
             document = {
@@ -121,17 +124,17 @@ class HitPrinter:
                 "share": round(leaks.share, 6),
                 "kinds": leaks.counts,
                 "threshold": leaks.threshold,
-                "leaks": [_leak_document(leak) for leak in leaks.found],
+                "leaks": list(map(_leak_document, leaks.found)),
             }
             console.result_json(document)
         else:
             for leak in leaks.found:
-                self._print(leak.source, _leak_document(leak), *_leak_lines(leak))
+                self._print_leak(leak)
         if self.format == "table":
             rows = []
             for kind, count in [*leaks.counts.items(), ("all", len(leaks.found))]:
                 share = f"{100 * count / leaks.rows:.2f}%" if leaks.rows else "-"
-                rows.append((kind, f"{count:,}", share, _MEANS.get(kind, "")))
+                rows.append((kind, f"{count:,}", share, _RELATIONS.get(kind, "")))
             console.result_table(("kind", "rows", "share", ""), rows)
         verb = "occur in, or are near a row of," if leaks.counts["near"] else "occur in"
         summary = (
@@ -143,68 +146,83 @@ class HitPrinter:
         if self.format == "table":
             console.note(summary)
 
-    def _columns(self, of_hit: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the columns to show of a hit; missing ones are None."""
-        known = {name_key(name): value for name, value in (of_hit or {}).items()}
-        return {name: known.get(name_key(name)) for name in self._names}
+    def _print_leak(self, leak: "Leak") -> None:
+        """Print a row, and below it the row that it repeats if the texts differ."""
+        score, sign = "", "="
+        if leak.kind == "near":
+            score, sign = f"  {score_text(leak.source.score)}", "~"
+        ids = f"{one_line(str(leak.id))} {sign} {one_line(str(leak.source.id))}"
+        label = f"{leak.kind:<10}{score}  {ids}  "
+        lines = [(label, leak.text or "")]
+        if leak.kind != "exact":
+            lines.append((" " * len(label), leak.source.text or ""))
+        self._print(leak.source, _leak_document(leak), *lines)
+
+    def _shown_columns(self, hit: "Hit") -> dict[str, Any]:
+        """Return the chosen columns of a hit; None for one that it lacks."""
+        values = {name_key(name): value for name, value in (hit.columns or {}).items()}
+        return {name: values.get(name_key(name)) for name in self._columns}
 
     def _print(self, hit: "Hit", document: dict[str, Any], *lines: tuple[str, str]) -> None:
         """Print a hit as JSON, as a CSV row without nested values, or as lines of a label and a
         text.
 
-        The last line ends with the columns. The words of an explanation are marked in it; the
-        explanation follows.
+        The last line ends with the chosen columns; the words of an explanation are marked in it.
+        The explanation follows.
         """
-        parts = hit.explanation or {}
-        columns = self._columns(hit.columns)
+        explanation = hit.explanation or {}
+        columns = self._shown_columns(hit)
         document = {
             name: round(value, 6) if isinstance(value, float) else value
             for name, value in document.items()
         }
         if self.format == "json":
             if hit.explanation is not None:
-                document["explanation"] = {name: part.figures for name, part in parts.items()}
+                figures = {name: ranking.figures for name, ranking in explanation.items()}
+                document["explanation"] = figures
             console.result_json(document)
         elif self.format == "csv":
-            self._print_cells(document, columns)
+            self._print_csv_row(document, columns)
         else:
             cells = [f"{name}: {'' if value is None else value}" for name, value in columns.items()]
             after = f"  [{', '.join(cells)}]" if cells else ""
-            *above, (label, text) = lines
-            for other_label, other in above:
-                console.result_marked(other_label, one_line(other))
-            shown = one_line(text)
-            words = {word for part in parts.values() for word in part.marked}
-            console.result_marked(label, shown, after, marked=_pattern(words, shown))
-            for part in parts.values():
-                console.result_marked(_INDENT, part.line)
+            *lines_above, (label, text) = lines
+            for label_above, text_above in lines_above:
+                console.result_marked(label_above, one_line(text_above))
+            text = one_line(text)
+            words = {word for ranking in explanation.values() for word in ranking.marked}
+            console.result_marked(label, text, after, pattern=_pattern(words, text))
+            for ranking in explanation.values():
+                console.result_marked(_INDENT, ranking.line)
 
-    def _print_cells(self, document: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+    def _print_csv_row(self, document: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
         record = {
             name: value for name, value in document.items() if not isinstance(value, dict | tuple)
         }
         for name, value in columns.items():
             record[f"column {name}" if name in record else name] = value
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")  # which quotes cells of several lines
-        if not self._headers:
-            self._headers = list(record)
-            writer.writerow(self._headers)
-        cells = [record[header] for header in self._headers]
+        writer = csv.writer(text, lineterminator="\n")  # it quotes cells of several lines
+        if not self._csv_headers:
+            self._csv_headers = list(record)
+            writer.writerow(self._csv_headers)
+        cells = [record[header] for header in self._csv_headers]
         writer.writerow(
-            _OTHER_ENDS.sub("\n", cell) if isinstance(cell, str) else cell for cell in cells
+            _CARRIAGE_RETURN.sub("\n", cell) if isinstance(cell, str) else cell for cell in cells
         )
         console.result_document(text.getvalue().removesuffix("\n"))
 
 
 def _pattern(words: Collection[str], text: str) -> str:
-    """Return the pattern of words in a text; in a script without spaces a word may match inside
-    others.
+    """Return the pattern of words in a text.
+
+    In a script without spaces, a word also matches inside longer ones.
     """
     patterns = []
     for word in sorted(words, key=len, reverse=True):
-        alone = rf"\b{re.escape(word)}\b"
-        patterns.append(alone if re.search(alone, text, re.I) else re.escape(word))
+        whole_word = rf"\b{re.escape(word)}\b"
+        has_match = re.search(whole_word, text, re.I)
+        patterns.append(whole_word if has_match else re.escape(word))
     return "|".join(patterns)
 
 
@@ -216,8 +234,8 @@ def _split_heading(hit: "Hit") -> tuple[str, str]:
     return columns["heading"], text.partition("\n")[2]
 
 
-def _shown_text(hit: "Hit") -> str:
-    """Return the text of a hit; a passage has a colon after its headings."""
+def _one_text(hit: "Hit") -> str:
+    """Return the headings and the text of a hit as one text."""
     heading, text = _split_heading(hit)
     return f"{heading}: {text}" if heading else text
 
@@ -233,39 +251,26 @@ def _leak_document(leak: "Leak") -> dict[str, Any]:
     }
 
 
-def _leak_lines(leak: "Leak") -> list[tuple[str, str]]:
-    """Return a row, and below it the row it repeats if the texts differ."""
-    score, sign = "", "="
-    if leak.kind == "near":
-        score, sign = f"  {score_text(leak.source.score)}", "~"
-    ids = f"{one_line(str(leak.id))} {sign} {one_line(str(leak.source.id))}"
-    label = f"{leak.kind:<10}{score}  {ids}  "
-    lines = [(label, leak.text or "")]
-    if leak.kind != "exact":
-        lines.append((" " * len(label), leak.source.text or ""))
-    return lines
-
-
 def one_line(text: str) -> str:
-    """Return a text on one line, cut to the width of a screen."""
-    if len(text) > _LONGEST_TEXT:
-        text = f"{text[:_LONGEST_TEXT]}…"
+    """Return a text on one line, cut to about a screen."""
+    if len(text) > _MAX_CHARACTERS:
+        text = f"{text[:_MAX_CHARACTERS]}…"
     return _BREAKS.sub(" ", text)
 
 
 def score_text(score: float) -> str:
-    """Return a score with four decimals; only an exact copy shows 1.0000."""
-    return f"{score if round(score, 6) >= 1 else min(score, _BELOW_ONE):.4f}"
+    """Return a score with four decimals; a cosine below 1 is never rounded up to 1.0000."""
+    return f"{score if round(score, 6) >= 1 else min(score, 0.9999):.4f}"
 
 
 def _score_prefix(hit: "Hit", width: int = 0) -> str:
-    """Return a hit's score and the ranking that found it, as a prefix."""
+    """Return a hit's score, and the ranking that found it if there are two."""
     found_by = "" if hit.found_by is None else f"  {hit.found_by:<7}"
     return f"{score_text(hit.score):>{width}}{found_by}"
 
 
 def nothing_found(query: str, min_score: float | None, where: str | None) -> str:
-    """Return why a search has no hit: the query is blank, or its conditions exclude every row."""
+    """Return the reason for a search without hits: a blank query, or a condition."""
     if not query.strip():
         return "a blank query has no hits"
     if min_score is not None:

@@ -1,10 +1,10 @@
-"""Results as a terminal table, Markdown, LaTeX, CSV or JSON; printed or written to a file."""
+"""Results as a terminal table, Markdown, LaTeX, CSV or JSON, printed or written to a file."""
 
 import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,10 +15,11 @@ from promptcli.cli.console import Grid, result_document, result_json, show
 from promptcli.errors import UsageError
 from promptcli.storage.files import check_output, write_text
 
-Part = str | Grid  #: the parts, one below another
+#: Tables and lines of text, one below another.
+TablesAndLines = list[str | Grid]
 
 _SPECIAL = re.compile(r"[&%$#_{}~^\\<>|±]")
-#: Signs of LaTeX that need more than a backslash.
+#: Signs that LaTeX does not print after a backslash -> what it prints as the sign.
 _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -32,11 +33,11 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Report:
-    """A result in the three forms that the formats are rendered from."""
+    """A result in the three forms from which the formats are written."""
 
     document: Mapping[str, Any]  #: what ``--json`` prints
-    parts: Sequence[Part]  #: the parts for a reader
-    records: Sequence[Mapping[str, Any]]  #: rows of a CSV
+    tables_and_lines: TablesAndLines  #: for the terminal, Markdown and LaTeX
+    records: Sequence[Mapping[str, Any]]  #: rows of the CSV
 
 
 Format = Annotated[
@@ -55,44 +56,45 @@ def _json(report: Report) -> str:
 
 def _csv(report: Report) -> str:
     text = io.StringIO()
-    heads = list(dict.fromkeys(name for record in report.records for name in record))
-    writer = csv.DictWriter(text, heads, lineterminator="\n")
+    headers = list(dict.fromkeys(name for record in report.records for name in record))
+    writer = csv.DictWriter(text, headers, lineterminator="\n")
     writer.writeheader()
     writer.writerows(report.records)
     return text.getvalue()
 
 
 def _markdown(report: Report) -> str:
-    blocks = []
-    for part in report.parts:
-        if isinstance(part, str):
-            blocks.append(part.strip())
+    paragraphs = []
+    for item in report.tables_and_lines:
+        if isinstance(item, str):
+            paragraphs.append(item.strip())
             continue
-        rules = ["---:" if numeric else "---" for numeric in part.numeric_columns()]
+        rules = ["---:" if is_numeric else "---" for is_numeric in item.numeric_columns()]
         lines = []
-        for cells in (part.headers, rules, *part.rows):
+        for cells in (item.headers, rules, *item.rows):
             escaped = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
             lines.append(f"| {' | '.join(escaped)} |")
-        blocks.append("\n".join(lines))
-    return "\n\n".join(filter(None, blocks)) + "\n"
+        paragraphs.append("\n".join(lines))
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
 def _latex(report: Report) -> str:
-    """Return a booktabs tabular for each table, best scores in bold; the lines around it are
-    comments.
+    """Return a booktabs tabular for each table, with the best scores in bold.
+
+    Lines of text become comments.
     """
     lines = ["% \\usepackage{booktabs}"]
-    for part in report.parts:
-        if isinstance(part, str):
-            lines += [f"% {line}" for line in part.splitlines() if line]
+    for item in report.tables_and_lines:
+        if isinstance(item, str):
+            lines += [f"% {line}" for line in item.splitlines() if line]
             continue
-        alignment = "".join("r" if numeric else "l" for numeric in part.numeric_columns())
+        alignment = "".join("r" if is_numeric else "l" for is_numeric in item.numeric_columns())
         lines += [f"\\begin{{tabular}}{{{alignment}}}", r"\toprule"]
-        lines += [" & ".join(map(latex_text, part.headers)) + r" \\", r"\midrule"]
-        for number, row in enumerate(part.rows):
-            cells = [latex_text(cell) for cell in row]
+        lines += [" & ".join(map(latex_text, item.headers)) + r" \\", r"\midrule"]
+        for number, row in enumerate(item.rows):
+            cells = list(map(latex_text, row))
             for column, cell in enumerate(cells):
-                if (number, column) in part.best:
+                if (number, column) in item.best:
                     cells[column] = f"\\textbf{{{cell}}}"
             lines.append(" & ".join(cells) + r" \\")
         lines += [r"\bottomrule", r"\end{tabular}", ""]
@@ -112,26 +114,26 @@ def latex_text(text: str) -> str:
     indent = r"\quad " if text.startswith(" ") else ""
     escaped = _SPECIAL.sub(lambda sign: _LATEX.get(sign[0], f"\\{sign[0]}"), one_line)
     if escaped.startswith(("[", "*")):
-        # at the beginning of a row it would be read as an argument of the end of the row before it
+        # at the beginning of a row, LaTeX would read it as an argument of the previous row's \\
         escaped = f"{{{escaped[0]}}}{escaped[1:]}"
     return indent + re.sub(r"(?<!\S)-(?=\d)", "$-$", escaped)
 
 
-#: By the names that ``--format`` takes: the text of a result, but of a table.
+#: Value of ``--format`` -> the function that writes a report in this format.
 _WRITERS: dict[str, Callable[[Report], str]] = {
     "markdown": _markdown,
     "latex": _latex,
     "csv": _csv,
     "json": _json,
 }
-#: Extension of a file of results -> its format.
-ENDINGS = {".json": "json", ".csv": "csv", ".md": "markdown", ".tex": "latex"}
+#: Extension of a results file -> its format.
+EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown", ".tex": "latex"}
 
 
 def print_report(report: Report, format: str) -> None:
     """Print a result in one of the formats."""
     if format == "table":
-        show(*report.parts)
+        show(*report.tables_and_lines)
     elif format == "json":
         result_json(report.document)
     else:
@@ -139,43 +141,43 @@ def print_report(report: Report, format: str) -> None:
 
 
 def text_of(report: Report, format: str) -> str:
-    """Return the text of a file of results."""
+    """Return a result as the text of a results file."""
     return _WRITERS[format](report)
 
 
 def check_results_file(path: Path, *, force: bool) -> None:
     """Refuse an unknown extension, and an existing file unless it may be replaced."""
-    if path.suffix.lower() not in ENDINGS:
+    if path.suffix.lower() not in EXTENSIONS:
         raise UsageError(
-            f"{str(path)!r}: a file of results ends in {', '.join(ENDINGS)}", parameter="output"
+            f"the name of a results file ends in {', '.join(EXTENSIONS)}; got {str(path)!r}",
+            parameter="output",
         )
     check_output(path, force=force)
 
 
 def write_results(path: Path, report: Report) -> None:
     """Write a result in the format of the file's extension."""
-    write_text(path, text_of(report, ENDINGS[path.suffix.lower()]))
+    write_text(path, text_of(report, EXTENSIONS[path.suffix.lower()]))
 
 
-#: The text of a score in a cell; an interval or a dash does not match.
+#: A cell with a score; an interval or a dash does not match.
 _SCORE = re.compile(r"-?\d+(\.\d+)?")
 
 
 def best_cells(
-    rows: Sequence[Sequence[str]], columns: Iterable[int], among: Iterable[int]
+    rows: Sequence[Sequence[str]], columns: Iterable[int], compared_rows: Collection[int]
 ) -> set[tuple[int, int]]:
-    """Return the best scores of each column among some rows; none in a column with a single score.
+    """Return (row, column) of the best score of each column among some rows.
 
-    Scores that print alike are all best.
+    Scores that print alike are all best. A column with a single score has no best one.
     """
     best: set[tuple[int, int]] = set()
-    compared = list(among)
     for column in columns:
         scores = {}
-        for number in compared:
-            if _SCORE.fullmatch(rows[number][column]):
-                scores[number] = float(rows[number][column])
+        for row in compared_rows:
+            if _SCORE.fullmatch(rows[row][column]):
+                scores[row] = float(rows[row][column])
         if len(scores) > 1:
             greatest = max(scores.values())
-            best |= {(number, column) for number, score in scores.items() if score == greatest}
+            best |= {(row, column) for row, score in scores.items() if score == greatest}
     return best

@@ -275,7 +275,7 @@ def test_a_table_is_as_wide_as_it_is_or_folded_to_a_terminal(monkeypatch, capsys
 
 
 def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
-    monkeypatch.setattr(console, "_LINES_EVERY", 0.0)
+    monkeypatch.setattr(console, "_LINE_INTERVAL_S", 0.0)
     with console.err.capture() as captured, console.progress("train", 1000) as bar:
         bar(900)
         bar.describe("loss 0.5")

@@ -16,7 +16,7 @@ from promptcli.cli.options import (
     takes_model,
 )
 from promptcli.cli.result_files import (
-    ENDINGS,
+    EXTENSIONS,
     Format,
     NoIntervals,
     Report,
@@ -144,7 +144,7 @@ def evaluate_command(
             "-o",
             metavar="FILE",
             help="Also write the results to a file, whose extension sets the format:"
-            f" {', '.join(ENDINGS)}.",
+            f" {', '.join(EXTENSIONS)}.",
         ),
     ] = None,
     json: Json = False,
@@ -154,7 +154,7 @@ def evaluate_command(
 
     If a model cannot be scored, its row gives the reason, which also sets the exit code.
     """
-    from promptcli.cli.tables import evaluation_parts, evaluation_records
+    from promptcli.cli.tables import evaluation_records, evaluation_tables
 
     printed = format_name(format, json=json)
     if output is not None:
@@ -191,8 +191,8 @@ def evaluate_command(
         )
     if is_bare:  # recipes that do not fit the backbone were not asked for
         evaluation.drop_refused()
-    parts = evaluation_parts(evaluation, subsets=subsets, intervals=not no_intervals)
-    report = Report(_document(evaluation), parts, evaluation_records(evaluation))
+    tables = evaluation_tables(evaluation, subsets=subsets, intervals=not no_intervals)
+    report = Report(_document(evaluation), tables, evaluation_records(evaluation))
     print_report(report, printed)
     if output is not None:
         write_results(output, report)

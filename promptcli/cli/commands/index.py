@@ -359,7 +359,7 @@ def search(
         index = index.sync(folder, model=chosen_model(model)).index
     else:
         _note_stale(index, folder)
-    printer.check_columns(list(index.info().columns))
+    printer.check_columns(index.info().columns)
     if not query.strip():
         raise UsageError("the query is empty; give a sentence, or a file of them")
     many = query == "-" or names_file(query)
@@ -449,7 +449,7 @@ def dups(
     """
     printer = HitPrinter(format, show, json=json)
     index = _open(folder, model)
-    printer.check_columns(list(index.info().columns))
+    printer.check_columns(index.info().columns)
     if against is not None:
         leaks = index.leaks(
             stream_or_name(against), threshold, csv=csv_options(csv), skip_bad=skip_bad

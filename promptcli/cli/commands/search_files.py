@@ -88,7 +88,8 @@ def search_files(
         if context and printer.format == "table":
             console.result("")
     if hits:
-        for name in printer.find_unknown(hit.columns or {} for hit in hits):
+        columns = (name for hit in hits for name in hit.columns or ())
+        for name in printer.missing_columns(columns):
             console.note(f"no hit has a column {name!r}")
     else:
         console.note(nothing_found(query, min_score, where))

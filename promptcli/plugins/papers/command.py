@@ -189,9 +189,13 @@ def _print_results(
         result_files.print_report(report, format)
 
 
-def _list_parts(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[result_files.Part]:
+def _list_parts(
+    overviews: Sequence[Mapping[str, Any]], backbone: str
+) -> result_files.TablesAndLines:
     """Lay out every table's requirements and the number of values that can be measured now."""
-    parts: list[result_files.Part] = [f"published figures that can be measured now on {backbone}"]
+    parts: result_files.TablesAndLines = [
+        f"published figures that can be measured now on {backbone}"
+    ]
     for row in overviews:
         needs = [f"on {', '.join(row['backbones'])}", *row["data"]]
         if row["time"]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptcli.cli.console import Grid
-from promptcli.cli.result_files import Part, Report, best_cells, text_of
+from promptcli.cli.result_files import Report, TablesAndLines, best_cells, text_of
 from promptcli.errors import NotFoundError
 from promptcli.plugins.papers.contexts import EXAMPLES, backbone_stem
 from promptcli.plugins.papers.documents import published_value
@@ -307,7 +307,7 @@ def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
     return f"differs from the paper: {', '.join(told)}"
 
 
-def printed_parts(document: Document, *, intervals: bool) -> list[Part]:
+def printed_parts(document: Document, *, intervals: bool) -> TablesAndLines:
     """Return one result document for a terminal: a caption, the table and remarks."""
     return [
         f"{document['table']}: {document['title']}",
@@ -317,7 +317,7 @@ def printed_parts(document: Document, *, intervals: bool) -> list[Part]:
     ]
 
 
-def page_parts(document: Document, *, level: int = 1, folder: str = "") -> list[Part]:
+def page_parts(document: Document, *, level: int = 1, folder: str = "") -> TablesAndLines:
     """Return one result document as a part of a page.
 
     ``folder`` is the pictures' folder relative to the page, with a final slash.
@@ -357,13 +357,13 @@ def results_page(documents: Sequence[Document], folder: str = "../results/") -> 
     ``folder`` is the results' folder relative to the page.
     """
     names = dict.fromkeys(f"`{document['backbone']['name']}`" for document in documents)
-    parts: list[Part] = [_PAGE.format(", ".join(names))]
+    parts: TablesAndLines = [_PAGE.format(", ".join(names))]
     for document in documents:
         parts += page_parts(document, level=2, folder=folder)
     return _markdown(parts)
 
 
-def _markdown(parts: Sequence[Part]) -> str:
+def _markdown(parts: TablesAndLines) -> str:
     return text_of(Report({}, parts, []), "markdown")
 
 
