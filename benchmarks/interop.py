@@ -20,7 +20,7 @@ import torch
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.model_folder import SHIPPED_BACKBONES
-from promptcli.encoder.tensor_names import TUNED
+from promptcli.encoder.sentence_encoder import TUNED
 from promptcli.models.entries import Entry
 from promptcli.models.exporting import export
 from promptcli.models.importing import import_model

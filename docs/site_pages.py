@@ -47,10 +47,10 @@ LIBRARY = {
 }
 #: Base classes for other packages (docs/extending.md).
 BASES = (
-    "promptcli.encoder.prompts.prompt.Prompt",
+    "promptcli.encoder.components.Prompt",
     "promptcli.encoder.template.Template",
-    "promptcli.encoder.pooling.weights.Weights",
-    "promptcli.encoder.transforms.transform.Transform",
+    "promptcli.encoder.components.Weights",
+    "promptcli.encoder.components.Transform",
     "promptcli.training.methods.method.Method",
     "promptcli.training.trainable_encoder.Objective",
     "promptcli.data.task_table.TaskRow",

@@ -4,7 +4,7 @@ fitting.
 
 import torch
 
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR as IDF
 from promptcli.encoder.prompts import initial_tensors

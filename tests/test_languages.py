@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForMaskedLM, XLMRobertaConfig, XLMRober
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.text_rules import STOPS, with_period
+from promptcli.encoder.template import STOPS, with_period
 from promptcli.recipe import Recipe
 from tests import tiny
 

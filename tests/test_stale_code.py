@@ -30,10 +30,8 @@ CODE = """
 from dataclasses import dataclass
 
 from own_encoders.formula import read
-from promptcli.encoder.pooling.weights import Weights
-from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.components import Prompt, Transform, Weights
 from promptcli.encoder.template import Template
-from promptcli.encoder.transforms.transform import Transform
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.method import ContrastiveSettings
 from promptcli.training.objectives.contrastive import InfoNCE

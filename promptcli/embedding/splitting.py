@@ -51,7 +51,7 @@ class Splitter:
         """
         joined = f"{begin}{text}"
         size = len(joined.encode("utf-8", "replace")) + _ADDED
-        longest = max(each.template.most_tokens(size) for each in self._encoders)
+        longest = max(each.template.longest_input(size) for each in self._encoders)
         # a token has a byte or more
         if longest <= self.window or self._tokens(joined) <= self.window:
             return [(0, text)]

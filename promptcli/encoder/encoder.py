@@ -43,16 +43,14 @@ from promptcli.encoder.batching import (
     plan_batches,
     token_budget,
 )
+from promptcli.encoder.components import Prompt, Stage
 from promptcli.encoder.embeddings import Embeddings, PendingEmbeddings, encode_stream
 from promptcli.encoder.pooling import build_pooling
 from promptcli.encoder.prompts import build_prompt
-from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.sentence_encoder import Encoder
+from promptcli.encoder.sentence_encoder import TUNED, Encoder
 from promptcli.encoder.static_encoder import average_embeddings, check_words_only
 from promptcli.encoder.template import ModelInputs, Template
-from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.transforms import build_transforms
-from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.extensions import used_extensions
 from promptcli.notes import Advance, no_progress, note
@@ -112,7 +110,8 @@ class TorchEncoder(Encoder):
         if backbone.extension is not None:
             used.add(backbone.extension)
         self.extensions = sorted(used)
-        self.ordered = bool(self.transforms) and self.transforms[-1].ordered
+        if self.transforms:
+            self.is_prefix_truncatable = self.transforms[-1].is_prefix_truncatable
         written_out = recipe.replace(
             prompt=written,
             pooling=self.pooling.spec,

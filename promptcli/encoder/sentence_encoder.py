@@ -22,8 +22,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.arguments import check_texts
 from promptcli.data.vectors.precision import check_finite, unit
 from promptcli.encoder.embeddings import Embeddings, VectorsLike
-from promptcli.encoder.template import ModelInputs, Template
-from promptcli.encoder.text_rules import lower, text_rule
+from promptcli.encoder.template import ModelInputs, Template, lower, text_rule
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Extension
 from promptcli.notes import Advance, no_progress, note
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from promptcli.backbones.backbone import Backbone
 
+TUNED = "backbone."  #: prefix of the names of a tuned backbone's tensors
 LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 #: Soft hyphens, joiners, marks of direction and of byte order.
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
@@ -67,7 +67,7 @@ class Encoder(abc.ABC):
     #: its backbone, for sharing; None if it is tuned or only word vectors
     loaded_backbone: "Backbone | None" = None
     #: whether the first k columns of a vector are themselves a usable vector, see ``Transform``
-    ordered = False
+    is_prefix_truncatable = False
     extensions: Sequence[Extension] = ()  #: parts with code outside promptcli, in order
     similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
 

@@ -11,9 +11,8 @@ from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.embeddings import Embeddings, PendingEmbeddings, encode_stream
-from promptcli.encoder.sentence_encoder import Encoder
+from promptcli.encoder.sentence_encoder import TUNED, Encoder
 from promptcli.encoder.template import ModelInputs, Template
-from promptcli.encoder.tensor_names import TUNED
 from promptcli.errors import UsageError
 from promptcli.grammar import Spec
 from promptcli.notes import Advance, no_progress

@@ -1,32 +1,163 @@
-"""Template: a text with one [X] for the sentence and any number of [MASK]s; BlockTemplate: one
-whose sentence is cut into blocks.
+"""Sentences as model inputs: a text rule changes the sentence, and a template surrounds it.
 
-Its ids equal the filled string's.
+An example, for a tokenizer that may join letters and punctuation marks (RoBERTa's):
+
+    template:  Sentence : "[X]" means <mask>.
+    sentence:  Hi.
+    input:     <s> Sentence :  |  "Hi."  |  means <mask>. </s>
+               prefix             piece     suffix
+
+The tokenizer could join the sentence's ``.`` with the template's ``"`` to a single token. So the
+characters of the template that touch [X], up to the next white space or mask, are tokenised
+together with the sentence, as the piece; the white space before the piece belongs to it, too.
+Prefix and suffix are tokenised once. The ids are those of the template with the sentence filled in.
 """
 
-import itertools
 import re
+import string
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.text_rules import END_MARKS, is_punctuation
-from promptcli.errors import UsageError, WrongKindError
+from promptcli.errors import UsageError, WrongKindError, look_up
 from promptcli.recipe import MASK, SLOT
 
-_PROBE = "cat"  # a sentence
-#: A block's two placeholders: the one in front of the block, the one in front of the whole text.
-OF_BLOCK, OF_TEXT = -1, -2
-_CLOSING = "\"'”’»)\\]」』】〟"  # noqa: RUF001
-_UNSPACED = "。．｡！？"  # noqa: RUF001 - end marks of scripts without spaces
-#: The end of a sentence before the next one.
-_END = re.compile(
-    rf"[{re.escape(''.join(END_MARKS))}…][{_CLOSING}]*(?=\s)|[{_UNSPACED}][{_CLOSING}]*(?=[^\s{_CLOSING}])"
-)
+#: Marks that end a text in PromptBERT's published code: a text with another end gets a period.
+_PUBLISHED = (".", "?", '"', "'")
+#: Marks that end sentences of other scripts, whatever the script of the last word is: it may be a
+#: name or a number.
+_STOPS = tuple("。．｡！？।॥؟۔։።፧៕។။།༎᠃")  # noqa: RUF001 - the full-width ones are meant
+_CLOSING = ("!", "…", "”", "’", "»")  # noqa: RUF001
+END_MARKS = (".", "?", "!", *_STOPS)  #: that end a sentence in any script
+
+
+#: Script, as the first word of its letters' Unicode names, -> the stop that its sentences get; an
+#: empty one if they get none.
+STOPS = {
+    **dict.fromkeys(
+        ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"), "。"
+    ),
+    **dict.fromkeys(("DEVANAGARI", "BENGALI", "GURMUKHI", "ORIYA"), "।"),
+    "ARABIC": ".",
+    "ARMENIAN": "։",  # noqa: RUF001
+    "ETHIOPIC": "።",
+    "KHMER": "។",
+    "MYANMAR": "။",
+    "TIBETAN": "།",
+    "MONGOLIAN": "᠃",  # noqa: RUF001
+    "GREEK": ".",
+    "THAI": "",
+    "LAO": "",
+}
+#: Stop or script -> its end marks that are not in ``_CLOSING``.
+_FURTHER = {"。": ("」", "』", "】", "〟"), "ARMENIAN": (":", "՞", "՜"), "GREEK": (";", "\u037e")}
+
+
+def with_period(text: str) -> str:
+    """Return a text with an end mark after it, unless it is empty or has one.
+
+    The script of its last letter decides which mark is appended.
+    """
+    if not text or text.endswith(_PUBLISHED):
+        return text
+    if text.isascii():
+        return text + "."
+    if text.endswith(_STOPS):
+        return text
+    letter = next((sign for sign in reversed(text) if sign.isalpha()), None)
+    if letter is None:
+        return text + "."
+    script = unicodedata.name(letter, "").partition(" ")[0]
+    if script not in STOPS:
+        return text + "."
+    closing = (*_CLOSING, *_FURTHER.get(script, ()), *_FURTHER.get(STOPS[script], ()))
+    if text.endswith(closing):
+        return text
+    return text + STOPS[script]
+
+
+def is_punctuation(sign: str) -> bool:
+    """Return whether a character is a punctuation mark of any script."""
+    return sign in string.punctuation or unicodedata.category(sign).startswith("P")
+
+
+def _prompteol(text: str) -> str:
+    """Return a text with single quotes for double ones and a full stop for a final question mark
+    (PromptEOL's evaluation code).
+    """
+    quoted = text.replace('"', "'")
+    if quoted.endswith("?"):
+        return quoted[:-1] + "."
+    return quoted
+
+
+def _with_full_stop(text: str) -> str:
+    """Return a text with " ." after it, unless punctuation ends it or it is empty (SNCSE's code).
+
+    In other scripts the text gets the same end mark as by ``with_period``.
+    """
+    ended = text.rstrip()
+    if not ended or is_punctuation(ended[-1]):
+        return text
+    marked = with_period(ended)
+    if marked != f"{ended}.":
+        return marked
+    return f"{text} ."
+
+
+_TYPED_SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK|MASK)\])")
+
+
+def lower(text: str) -> str:
+    """Return the text in lower case.
+
+    A typed special token, e.g. [SEP], stays unchanged, as with a tokenizer that lower-cases.
+    """
+    sections = _TYPED_SPECIAL.split(text)
+    sections[::2] = map(str.lower, sections[::2])  # the others are the special tokens
+    return "".join(sections)
+
+
+@dataclass(frozen=True)
+class TextRule:
+    """A rule that changes a sentence's characters before it is tokenised."""
+
+    change: Callable[[str], str]
+    strips: bool = True  #: whether white space around the sentence is dropped first
+
+    def apply(self, sentence: str, *, period: bool) -> str:
+        """Return a sentence as the prompt takes it.
+
+        ``period`` appends "." if the last character is not one of . ? " ' (PromptBERT's evaluation
+        code; worth about 5 points without training), or another script's mark (``STOPS``); an empty
+        sentence stays empty.
+        """
+        text = sentence.strip() if self.strips else sentence
+        if period:
+            text = with_period(text)
+        return self.change(text)
+
+
+PLAIN_TEXT = TextRule(str)  #: rule of a recipe without one
+#: The last two are sentence-transformers' rules.
+TEXT_RULES = {
+    "prompteol": TextRule(_prompteol),
+    "full-stop": TextRule(_with_full_stop),
+    "lower": TextRule(lower, strips=False),
+    "as-typed": TextRule(str, strips=False),
+}
+
+
+def text_rule(name: str | None) -> TextRule:
+    """Return the rule of a recipe."""
+    if name is None:
+        return PLAIN_TEXT
+    return look_up("text rule", name, TEXT_RULES)
 
 
 @dataclass(frozen=True)
@@ -37,13 +168,24 @@ class ModelInputs:
     truncated: np.ndarray  #: (n,) bool: the sentence lost tokens
 
 
-class Template:
-    """A prompt of words (PromptBERT 4.2); ``[X]`` alone is the empty template.
+class _Surroundings(NamedTuple):
+    """The text around one [X] of a template, divided where the piece begins and ends.
 
-    The tokenizer may merge a template character with a neighbouring sentence character (``."`` is
-    one item of byte-level vocabularies). The characters next to [X] are therefore tokenised
-    together with the sentence; we call the result the piece. With ``placeholder`` a meaningless
-    token precedes it.
+    In the example: words ``Sentence : ``, no blank, start ``, a space and a quotation mark, and the
+    same mark as the end.
+    """
+
+    words: str  #: all text before the characters that touch [X]
+    blank: str  #: a space that the tokenizer would add in front of the piece, or nothing
+    start: str  #: the white space before the characters that touch [X], and these characters
+    end: str  #: the characters directly after [X]
+
+
+class Template:
+    """A text with one [X] for the sentence and any number of [MASK]s (PromptBERT 4.2).
+
+    ``[X]`` alone is the empty template. With ``placeholder`` a meaningless token precedes the
+    piece.
 
     A text with two [X] has the sentence in both (Echo embeddings), cut to the same length: in a
     causal model a token of the second copy has seen the whole sentence. Poolings that read the
@@ -53,28 +195,28 @@ class Template:
     has_blocks = False  #: whether the sentence is cut into blocks, with placeholders between them
 
     def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
-        check_template(text, most=1 if placeholder else 2)
-        self._check_mask(text, tokenizer)
+        check_template(text, max_slots=1 if placeholder else 2)
+        _check_mask(text, tokenizer)
         self.text = text
         self._tokenizer = tokenizer
         before, *between, after = text.split(SLOT)
         self.copies = 1 + len(between)  #: how often it contains the sentence
         after = after.rstrip()
-        words, self._added, start, self._after = self._split_touching(before, after)
-        self._before = self._added + start
+        words, self._blank, start, self._after = self._surroundings(before, after)
+        self._before = self._blank + start
         #: Ids before the sentence's piece, first special token included.
         self.prefix = [
             *tokenizer.start,
-            *self._side(words, starts_input=True, keep_blank=placeholder),
+            *self._ids_of(words, starts_input=True, keep_blank=placeholder),
         ]
         self.placeholder: int | None = None  #: its position
         if placeholder:
             self.placeholder = len(self.prefix)
             self.prefix.append(tokenizer.pad)
         #: Ids between the two pieces.
-        self.between = self._between(before, between[0], after) if between else []
+        self.between = self._ids_between(before, between[0], after) if between else []
         #: Ids after the sentence's piece, last special token included.
-        self.suffix = [*self._side(after.removeprefix(self._after)), *tokenizer.end]
+        self.suffix = [*self._ids_of(after.removeprefix(self._after)), *tokenizer.end]
         self._before_ids = tokenizer.encode([self._before])[0] if start.strip() else []
         self._after_ids = tokenizer.encode([self._after])[0] if self._after else []
         self.left = [*self.prefix, *self._before_ids]  #: ids before [X], without any sentence
@@ -84,29 +226,12 @@ class Template:
         around = [*enumerate(self.prefix), *enumerate(self.suffix, -len(self.suffix))]
         self.masks = [place for place, token in around if token == tokenizer.mask]
 
-    @staticmethod
-    def _check_mask(text: str, tokenizer: PieceTokenizer) -> None:
-        if MASK in text and tokenizer.mask is None:
-            has = f"template {text!r} has a {MASK}, but the backbone"
-            if tokenizer.causal:
-                raise WrongKindError(
-                    f"{has} is causal and read at its last token: take the model prompteol"
-                )
-            raise UsageError(f"{has}'s tokenizer has no mask token")
-        own = tokenizer.mask_text
-        if own is not None and own != MASK and own in text:
-            raise UsageError(
-                f"template {text!r} has {own}, the tokenizer's own mask; write {MASK} in its place"
-            )
-
-    def _split_touching(self, before: str, after: str) -> tuple[str, str, str, str]:
-        """Return the words before a sentence's piece, the space that the tokenizer adds to a piece
-        without one, and the characters of the piece before and after the sentence.
-        """
+    def _surroundings(self, before: str, after: str) -> _Surroundings:
+        """Divide the text before and after one [X]."""
         tokenizer = self._tokenizer
         touching = re.split(r"\s", before.split(MASK)[-1])[-1]
         end = re.split(r"\s", after.split(MASK)[0])[0]
-        if tokenizer.splits_punctuation:  # only letters join
+        if tokenizer.splits_punctuation:  # then only letters join
             touching = "" if is_punctuation(touching[-1:]) else touching
             end = "" if is_punctuation(end[:1]) else end
         words = before.removesuffix(touching)
@@ -115,31 +240,47 @@ class Template:
             adds_blank = tokenizer.segment_blank
         else:
             adds_blank = tokenizer.start_blank and not words.strip()
-        added = " " if adds_blank and white[:1] != " " else ""
-        return words, added, white + touching, end
+        blank = " " if adds_blank and not white.startswith(" ") else ""
+        return _Surroundings(words, blank, white + touching, end)
 
-    def _between(self, before: str, between: str, after: str) -> list[int]:
-        """Return the ids between two pieces; both pieces must give the same tokens."""
+    def _ids_of(
+        self, words: str, *, starts_input: bool = False, keep_blank: bool = False
+    ) -> list[int]:
+        """Return the ids of words and masks outside of the pieces."""
+        tokenizer = self._tokenizer
+        if not keep_blank:  # the space before a piece belongs to the piece
+            words = words.rstrip()
+        words = words.replace(MASK, tokenizer.mask_text or MASK)
+        if starts_input and tokenizer.start_blank and tokenizer.takes_blank(words):
+            words = " " + words
+        return tokenizer.encode([words])[0] if words else []
+
+    def _ids_between(self, before: str, between: str, after: str) -> list[int]:
+        """Return the ids between two pieces; refuse the template if the same sentence gets other
+        ids in the second piece than in the first.
+        """
         if MASK in between:
             raise UsageError(
                 f"template {self.text!r} has a {MASK} between its two {SLOT}; put it before or"
                 " after them"
             )
-        _, added, start, end = self._split_touching(between, after)
-        first_end = self._split_touching(before, between)[3]
-        own, *others = self._tokenizer.encode(
+        first = self._surroundings(before, between)
+        second = self._surroundings(between, after)
+        sentence = "cat"
+        in_template, in_first, in_second = self._tokenizer.encode(
             [
-                f"{self._before}{_PROBE}{self._after}",
-                f"{self._before}{_PROBE}{first_end}",
-                f"{added}{start}{_PROBE}{end}",
+                f"{self._before}{sentence}{self._after}",
+                f"{self._before}{sentence}{first.end}",
+                f"{second.blank}{second.start}{sentence}{second.end}",
             ]
         )
-        if not between or any(ids != own for ids in others):
+        if not between or not in_template == in_first == in_second:
             raise UsageError(
                 f"template {self.text!r} has different characters right around its two {SLOT}; give"
                 " both the same"
             )
-        return self._side(between.removeprefix(first_end).rstrip().removesuffix(start.lstrip()))
+        words = between.removeprefix(first.end).rstrip().removesuffix(second.start.lstrip())
+        return self._ids_of(words)
 
     @property
     def tokens_outside_pieces(self) -> int:
@@ -153,8 +294,8 @@ class Template:
             len(self._before_ids) + len(self._after_ids)
         )
 
-    def most_tokens(self, size: int) -> int:
-        """Return the largest length of an input with a sentence of this many tokens."""
+    def longest_input(self, size: int) -> int:
+        """Return the largest length of an input whose sentence has ``size`` tokens."""
         return self.length + self.copies * size
 
     def pieces(self, length: int) -> list[slice]:
@@ -165,7 +306,7 @@ class Template:
         return [slice(start, start + piece) for start in starts]
 
     def piece_capacity(self, max_length: int) -> int:
-        """Return the most tokens that a piece may have."""
+        """Return the largest number of tokens that a piece may have."""
         return (max_length - self.tokens_outside_pieces) // self.copies
 
     @property
@@ -176,22 +317,21 @@ class Template:
     def mask_positions(self, lengths: np.ndarray) -> np.ndarray:
         """Return the positions (n, k) of its k masks in inputs of these lengths (n,).
 
-        A sentence may also contain the mask token.
+        They are not searched for: a sentence may also contain the mask token.
         """
         masks = np.array(self.masks, np.int64)
         return np.where(masks < 0, lengths[:, None] + masks, masks)
 
     def with_touching(self, texts: Sequence[str]) -> list[str]:
-        """Return n texts with the template's characters that touch [X], since these are tokenised
-        together; the tokenizer sees nothing else of the template.
-        """
+        """Return n texts with the template's characters that touch [X]: the pieces."""
         pieces = [text + self._after for text in texts]
-        if self._added and self._before == self._added:
+        if self._blank and self._before == self._blank:
             takes_blank = self._tokenizer.takes_blank
-            return [self._added + piece if takes_blank(piece) else piece for piece in pieces]
+            return [self._blank + piece if takes_blank(piece) else piece for piece in pieces]
         return [self._before + piece for piece in pieces]
 
     def check_room(self, max_length: int) -> None:
+        """Refuse a limit that leaves no token for a sentence."""
         if self.length >= max_length:
             raise UsageError(
                 f"template {self.text!r} takes {self.length} tokens, which leaves no room for a"
@@ -205,172 +345,58 @@ class Template:
         max_length: int,
     ) -> ModelInputs:
         """Return the model inputs of n texts of ``with_touching``: the template's ids around the
-        ids of each.
+        ids of each text, at most ``max_length`` of them.
 
-        ``tokenize`` returns the ids of each text that it is given. Sentences are cut, never the
-        template.
+        ``tokenize`` returns the ids of each text. A sentence is cut, a template never.
         """
         self.check_room(max_length)
         pieces = tokenize(texts)
-        room = self.piece_capacity(max_length)
-        cut = pieces.lengths > room
-        if cut.any():
-            pieces = self._shortened(pieces, cut, room)
+        capacity = self.piece_capacity(max_length)
+        is_cut = pieces.lengths > capacity
+        if is_cut.any():
+            pieces = self._cut(pieces, is_cut, capacity)
         ids = pieces
         if self.copies > 1:
             ids = RaggedIds.side_by_side([pieces.between([], self.between), pieces])
         # an empty sentence has no token if neither tokenizer nor template adds one: it gets padding
-        return ModelInputs(ids.between(self.prefix, self.suffix).filled(self._tokenizer.pad), cut)
+        ids = ids.between(self.prefix, self.suffix).filled(self._tokenizer.pad)
+        return ModelInputs(ids, is_cut)
 
-    def _shortened(self, pieces: RaggedIds, cut: np.ndarray, room: int) -> RaggedIds:
-        """Return the pieces, with every ``cut`` piece as long as the room allows.
+    def _cut(self, pieces: RaggedIds, is_cut: np.ndarray, capacity: int) -> RaggedIds:
+        """Return the pieces, those that are to be cut as long as the capacity.
 
-        The ids touching the sentence stay: those before [X] if the sentence loses its first tokens,
-        else those after it.
+        The template's ids on the side that is cut stay: those before [X] if the sentence loses its
+        first tokens, else those after it.
         """
-        touching = self._after_ids
-        if self._tokenizer.cuts_left:
-            touching = self._before_ids
-        kept = np.where(cut, room - len(touching), pieces.lengths)
-        of_template = RaggedIds.repeated(touching, cut.astype(np.int64))
-        if self._tokenizer.cuts_left:
-            return RaggedIds.side_by_side(
-                [of_template, pieces.ranges(pieces.starts + pieces.lengths - kept, kept)]
-            )
-        return RaggedIds.side_by_side([pieces.ranges(pieces.starts, kept), of_template])
-
-    def _side(
-        self, words: str, *, starts_input: bool = False, keep_blank: bool = False
-    ) -> list[int]:
-        """Return the ids of words and masks before or after the sentence."""
-        tokenizer = self._tokenizer
-        if not keep_blank:  # the space before the sentence belongs to it
-            words = words.rstrip()
-        words = words.replace(MASK, tokenizer.mask_text or MASK)
-        if starts_input and tokenizer.start_blank and tokenizer.takes_blank(words):
-            words = " " + words
-        return tokenizer.encode([words])[0] if words else []
+        cuts_left = self._tokenizer.cuts_left
+        touching = self._before_ids if cuts_left else self._after_ids
+        lengths = np.where(is_cut, capacity - len(touching), pieces.lengths)
+        of_template = RaggedIds.repeated(touching, is_cut.astype(np.int64))
+        if cuts_left:
+            ends = pieces.starts + pieces.lengths
+            return RaggedIds.side_by_side([of_template, pieces.ranges(ends - lengths, lengths)])
+        return RaggedIds.side_by_side([pieces.ranges(pieces.starts, lengths), of_template])
 
 
-def check_template(text: str, most: int = 1) -> None:
-    """Refuse a template without [X], or with more than ``most`` of them."""
-    if not 1 <= text.count(SLOT) <= most:
+def check_template(text: str, max_slots: int = 1) -> None:
+    """Refuse a template without [X], or with more than ``max_slots`` of them."""
+    if not 1 <= text.count(SLOT) <= max_slots:
         raise UsageError(
             f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; give one, for the sentence"
         )
 
 
-class BlockTemplate(Template):
-    """A template with one [X], whose text is cut into its sentences, or every ``size`` tokens.
-
-    A placeholder for each block is in front of it, and one in front of the whole text (Hierarchical
-    Token Prepending).
-
-    The input is ``[words] B..B P block P block ... P block [words]``. The ids of the placeholders
-    are negative, unlike those of texts.
-    """
-
-    has_blocks = True
-
-    def __init__(self, text: str, tokenizer: PieceTokenizer, size: int | None) -> None:
-        super().__init__(text, tokenizer, placeholder=True)
-        self._size = size  # tokens of a block; None: sentences
-        self.prefix.pop()  # the placeholder of the whole text
-        self.placeholder = None
-        self.left = [*self.prefix, *self._before_ids]
-
-    @property
-    def length(self) -> int:
-        return super().length + 2  # the placeholders of one block
-
-    def inputs(
-        self,
-        texts: Sequence[str],
-        tokenize: Callable[[Sequence[str]], RaggedIds],
-        max_length: int,
-    ) -> ModelInputs:
-        self.check_room(max_length)
-        split = [sentences_of(text) if self._size is None else [text] for text in texts]
-        tokenized = iter(tokenize(list(itertools.chain(*split))))
-        inputs = []
-        truncated = []
-        for sentences in split:
-            blocks = [next(tokenized) for _ in sentences]
-            if self._size is not None:
-                [ids] = blocks
-                starts = range(0, len(ids), self._size)
-                blocks = [ids[start : start + self._size] for start in starts]
-            kept, is_cut = self._cut([block for block in blocks if block], max_length)
-            inputs.append(self._with_placeholders(kept) or [self._tokenizer.pad])
-            truncated.append(is_cut)
-        return ModelInputs(RaggedIds.of(inputs), np.array(truncated))
-
-    def most_tokens(self, size: int) -> int:
-        return self.length + 3 * size  # a block has a token or more, and two placeholders
-
-    def placeholders(
-        self, ids: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions (n, k) of the placeholders in padded inputs (n, t) of these lengths
-        (n,), and those of their sources, the tokens whose states they get.
-
-        The source of a block's placeholders is the block's last token; of the last block's it is
-        the first token after the text, if there is one. An input with fewer than k placeholders
-        repeats the last one; in an input without any the last token replaces itself.
-        """
-        found = [self._of_input(one, int(length)) for one, length in zip(ids, lengths, strict=True)]
-        most = max(len(of_one) for of_one in found)
-        filled = np.array([[*of_one, *of_one[-1:] * (most - len(of_one))] for of_one in found])
-        return filled[:, :, 0], filled[:, :, 1]
-
-    def _of_input(self, ids: NDArray[np.int64], length: int) -> list[tuple[int, int]]:
-        """Return position and source of each placeholder of an input."""
-        last = length - 1
-        of_block = np.flatnonzero(ids == OF_BLOCK)
-        if not len(of_block):
-            return [(last, last)]
-        after_text = min(length - len(self.suffix), last)
-        sources = np.append(of_block[1:] - 1, after_text).tolist()
-        # inputs that were changed by hand may have none
-        of_text = np.flatnonzero(ids == OF_TEXT)
-        return [
-            *zip(of_block.tolist(), sources, strict=True),
-            *zip(of_text.tolist(), sources, strict=False),
-        ]
-
-    def _cut(self, blocks: list[list[int]], max_length: int) -> tuple[list[list[int]], bool]:
-        """Return the blocks that fit with their placeholders, and whether tokens were lost.
-
-        The characters that touch [X] are kept.
-        """
-        room = self.piece_capacity(max_length)
-        if sum(len(block) + 2 for block in blocks) <= room:
-            return blocks, False
-        touching = self._after_ids
-        if self._tokenizer.cuts_left:  # the same in the mirror
-            touching = self._before_ids[::-1]
-            blocks = [block[::-1] for block in reversed(blocks)]
-        room -= len(touching)
-        kept: list[list[int]] = []
-        for block in blocks:
-            count = min(len(block), room - 2)
-            if count < 1:
-                break
-            kept.append(block[:count])
-            room -= count + 2
-        kept[-1] += touching
-        if self._tokenizer.cuts_left:
-            kept = [block[::-1] for block in reversed(kept)]
-        return kept, True
-
-    def _with_placeholders(self, blocks: Sequence[list[int]]) -> list[int]:
-        text = itertools.chain(*([OF_BLOCK, *block] for block in blocks))
-        return [*self.prefix, *[OF_TEXT] * len(blocks), *text, *self.suffix]
-
-
-def sentences_of(text: str) -> list[str]:
-    """Return the sentences of a text, each with the white space before it; together they are the
-    text.
-    """
-    ends = [end.end() for end in _END.finditer(text)]
-    return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+def _check_mask(text: str, tokenizer: PieceTokenizer) -> None:
+    """Refuse a mask that the tokenizer does not have, or that is written in its own way."""
+    if MASK in text and tokenizer.mask is None:
+        has = f"template {text!r} has a {MASK}, but the backbone"
+        if tokenizer.causal:
+            raise WrongKindError(
+                f"{has} is causal and read at its last token: take the model prompteol"
+            )
+        raise UsageError(f"{has}'s tokenizer has no mask token")
+    own = tokenizer.mask_text
+    if own is not None and own != MASK and own in text:
+        raise UsageError(
+            f"template {text!r} has {own}, the tokenizer's own mask; write {MASK} in its place"
+        )

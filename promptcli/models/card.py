@@ -12,7 +12,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from promptcli.backbones.model_folder import is_hub_id
 from promptcli.data.hub_sets import FILE_OF_SET, TRAINING_FILES
 from promptcli.data.task_table import TASKS, TaskName
-from promptcli.encoder.tensor_names import TUNED
+from promptcli.encoder.sentence_encoder import TUNED
 from promptcli.extensions import Extension
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe

@@ -32,8 +32,7 @@ from promptcli.backbones.model_folder import (
 )
 from promptcli.backbones.published_backbones import PUBLISHED, folder_shape
 from promptcli.backbones.transformers_loading import tokens_added_after
-from promptcli.encoder.tensor_names import DEEP_PREFIX
-from promptcli.encoder.text_rules import lower
+from promptcli.encoder.template import lower
 from promptcli.errors import shorten
 from promptcli.models.entries import (
     BACKBONE,
@@ -161,15 +160,13 @@ def _adapter(folder: ModelFolder, config: AdapterConfig) -> Entry:
         return _entry(folder, "peft LoRA adapter", recipe.replace(backbone=folder.name), {})
     stored = folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings")
     sizes = (config.num_layers, config.num_attention_heads, config.token_dim)
-    numbers = _prefix(folder, sizes, stored)
+    prompt, tensors = _deep_prefix(folder, sizes, stored)
     base = base_name(folder, config)
-    recipe = Recipe(
-        f"{base}@{config.revision}" if config.revision else base,
-        f"deep-prefix:{numbers.size(3)}",
-        pooling="last/cls",
-    )
+    if config.revision:
+        base = f"{base}@{config.revision}"
+    recipe = Recipe(base, prompt, pooling="last/cls")
     _note_assumed(folder, recipe)
-    return _entry(folder, "peft prefix tuning", recipe, {DEEP_PREFIX: numbers})
+    return _entry(folder, "peft prefix tuning", recipe, tensors)
 
 
 @dataclass(frozen=True)
@@ -454,9 +451,9 @@ def _checkpoint(folder: ModelFolder, kind: str, family: str) -> Entry:
     if _PROMCSE_PREFIX in stored:
         sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
         layers, heads, width = map(folder.config.get, sizes)
-        numbers = _prefix(folder, (layers, heads, width), stored[_PROMCSE_PREFIX])
-        recipe = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}")
-        tensors[DEEP_PREFIX] = numbers
+        prompt, prefix = _deep_prefix(folder, (layers, heads, width), stored[_PROMCSE_PREFIX])
+        recipe = recipe.replace(prompt=prompt)
+        tensors |= prefix
     note(f"{folder.name} is taken for a {kind}, {reading}")
     return _entry(folder, kind, recipe, tensors)
 
@@ -465,22 +462,23 @@ def _has_pooler(names: Collection[str]) -> bool:
     return any("pooler." in name for name in names)
 
 
-def _size(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def _prefix(folder: ModelFolder, sizes: tuple[Any, ...], stored: "Tensor | None") -> "Tensor":
-    """Return keys and values (L, 2, h, p, d/h), stored as (p, 2 L d).
+def _deep_prefix(
+    folder: ModelFolder, sizes: tuple[Any, ...], stored: "Tensor | None"
+) -> "tuple[str, dict[str, Tensor]]":
+    """Return the prompt of a deep prefix and its tensor (L, 2, h, p, d/h), stored as (p, 2 L d).
 
     ``sizes`` are layers, heads and width, by the configuration.
     """
-    layers, heads, width = map(_size, sizes)
+    from promptcli.encoder.prompts import deep_prefix
+
+    layers, heads, width = (max(size, 0) if isinstance(size, int) else 0 for size in sizes)
     shape = (0,) if stored is None else tuple(stored.shape)
     if stored is None or 0 in (layers, heads, width) or shape != (*shape[:1], 2 * layers * width):
         shapes = f"{shape}, and its configuration says (length, {2 * layers * width})"
         raise folder.error(f"has a prefix of shape {shapes}; {_HINT}")
-    parts = stored.float().view(len(stored), layers, 2, heads, width // heads)
-    return parts.permute(1, 2, 3, 0, 4).contiguous()
+    by_layer = stored.float().view(len(stored), layers, 2, heads, width // heads)
+    tensors = {deep_prefix.TENSOR: by_layer.permute(1, 2, 3, 0, 4).contiguous()}
+    return f"deep-prefix:{len(stored)}", tensors
 
 
 def _head(recipe: Recipe, stored: "Mapping[str, Tensor]") -> "tuple[Recipe, dict[str, Tensor]]":

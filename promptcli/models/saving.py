@@ -21,8 +21,7 @@ from promptcli.backbones.model_folder import (
     words_only,
 )
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
-from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.encoder.tensor_names import TUNED
+from promptcli.encoder.sentence_encoder import TUNED, Encoder
 from promptcli.errors import UsageError
 from promptcli.models.card import publishable, write_card
 from promptcli.models.entries import (

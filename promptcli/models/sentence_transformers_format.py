@@ -20,13 +20,12 @@ from promptcli.backbones.backbone_files import (
 )
 from promptcli.backbones.model_folder import CONFIG, TOKENIZER, WEIGHTS
 from promptcli.backbones.tokenizer import remove_blanks
+from promptcli.encoder.components import Prompt, Transform
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
-from promptcli.encoder.text_rules import text_rule
+from promptcli.encoder.template import text_rule
 from promptcli.encoder.transforms.heads import ACTIVATIONS, Dense, Normalize
-from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 from promptcli.grammar import split_name
 from promptcli.models import parity

@@ -72,13 +72,12 @@ def check_template(
         UsageError: The text is not a template.
         NotFoundError: The backbone is missing.
     """
-    from promptcli.encoder.template import Template, check_template
-    from promptcli.encoder.text_rules import PLAIN_TEXT
+    from promptcli.encoder.template import PLAIN_TEXT, Template, check_template
     from promptcli.models.loading import backbone_model, open_model
     from promptcli.named_templates import named_templates, template_text
 
     filled = template_text(text)
-    check_template(filled, most=2)  # before anything is loaded
+    check_template(filled, max_slots=2)  # before anything is loaded
     backbone = open_model(backbone_model(model), dtype="stored").backbone
     tokens = backbone.tokenizer
     limit = backbone.max_tokens

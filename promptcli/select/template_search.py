@@ -24,8 +24,7 @@ from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.template import check_template
-from promptcli.encoder.text_rules import text_rule, with_period
+from promptcli.encoder.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, if_stopped, look_up, with_count
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import row_of_sentences, score_encoders

@@ -24,12 +24,12 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.batching import make_batch
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import initial_weights
 from promptcli.encoder.prompts import initial_tensors
+from promptcli.encoder.sentence_encoder import TUNED
 from promptcli.encoder.template import Template
-from promptcli.encoder.tensor_names import TUNED
 from promptcli.encoder.transforms.heads import PROJECTIONS, start_projection
 from promptcli.errors import UsageError
 from promptcli.grammar import parse_pooling, parse_prompt, parse_transform

@@ -19,7 +19,7 @@ from promptcli.backbones.bert import BertModel, bucket_distances, relative_bias
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.backbones.states import Needs
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix
 from promptcli.grammar import parse_prompt
@@ -261,6 +261,6 @@ def test_a_prefix_shortens_the_longest_input(folder):
     backbone = load_backbone(str(folder))
     shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:5"), backbone, {}))
     recipe = Recipe(str(folder), prompt="deep-prefix:5", pooling="first-last/ditto:2-3")
-    encoder = TorchEncoder(recipe, backbone, {deep_prefix.DEEP_PREFIX: torch.randn(shape)})
+    encoder = TorchEncoder(recipe, backbone, {deep_prefix.TENSOR: torch.randn(shape)})
     assert encoder.max_length == backbone.max_tokens - 5 == 64 - 5
     assert np.isfinite(encoder.encode([" ".join(SENTENCES), RECIPES["prompt"].prompt])).all()

@@ -8,7 +8,7 @@ from promptcli.backbones.states import Needs
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.pooling.content import ContentTokens
-from promptcli.encoder.template import OF_BLOCK, OF_TEXT, sentences_of
+from promptcli.encoder.prompts.token_prepending import OF_BLOCK, OF_TEXT, split_sentences
 from promptcli.grammar import parse_prompt
 from promptcli.models.sentence_transformers_format import InexactError, write_tokenizer
 from promptcli.plugins.graphs.graph_files import EncoderGraph
@@ -271,6 +271,6 @@ def test_parts_of_a_long_text_fit_with_their_placeholders(tiny_backbone):
     ],
 )  # fmt: skip
 def test_sentences_are_the_text(text, count):
-    sentences = sentences_of(text)
+    sentences = split_sentences(text)
     assert "".join(sentences) == text
     assert len(sentences) == count

@@ -21,7 +21,7 @@ from promptcli.encoder.batching import (
     plan_batches,
     token_budget,
 )
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext
 from promptcli.encoder.encoder import TorchEncoder, build_encoder, encode_together
 from promptcli.encoder.pooling import WEIGHTS, initial_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf

@@ -9,7 +9,7 @@ import torch
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.encoder.prompts.causal import TokenPrepending
+from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import find_method

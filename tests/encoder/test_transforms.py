@@ -10,7 +10,7 @@ import torch
 
 import promptcli as pc
 from promptcli.data.tasks import Pairs, STSTask
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.transforms import TRANSFORMS, build_transforms
 from promptcli.encoder.transforms.principal_axes import (

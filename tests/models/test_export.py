@@ -16,7 +16,7 @@ from transformers import AutoModel
 import promptcli as pc
 from promptcli.backbones.model_folder import ModelFolder
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.tensor_names import TUNED
+from promptcli.encoder.sentence_encoder import TUNED
 from promptcli.errors import CheckFailedError
 from promptcli.models.card import write_card
 from promptcli.models.entries import Entry, Registry

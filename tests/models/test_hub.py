@@ -10,7 +10,7 @@ from huggingface_hub.utils.tqdm import enable_progress_bars
 
 import promptcli as pc
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.tensor_names import TUNED
+from promptcli.encoder.sentence_encoder import TUNED
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import hub as publishing
 from promptcli.models.entries import SHIPPED_MODELS, Entry, Registry

@@ -13,7 +13,7 @@ from tests.plugins.tables import TABLES, table_named
 STRANGERS = """
 import typer
 
-from promptcli.encoder.pooling.weights import Weights
+from promptcli.encoder.components import Weights
 from promptcli.cli.command_line import Command
 
 

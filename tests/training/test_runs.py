@@ -72,7 +72,7 @@ def test_each_method_trains_from_a_file_into_a_model(name, data, tiny_folder, re
     convolutions = [tensor for tensor in entry.tensors if tensor.startswith("cnn.")]
     assert bool(convolutions) is (name == "isbert")
     if (name, data) == ("dcpcse", "text.txt"):
-        assert set(entry.tensors) == {deep_prefix.DEEP_PREFIX}
+        assert set(entry.tensors) == {deep_prefix.TENSOR}
     if (name, data) == ("promptbert", "triplets.tsv"):
         assert entry.transfer == entry.recipe.replace(transforms=(), denoise="none")
     else:

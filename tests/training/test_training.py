@@ -12,7 +12,7 @@ import torch
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Batch, Needs
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, initial_tensors, soft_template
 from promptcli.grammar import parse_prompt
@@ -42,7 +42,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
     shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:4"), backbone, {}))
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(2))
     recipe = Recipe(str(folder), prompt="deep-prefix:4", pooling="last/avg")
-    encoder = TorchEncoder(recipe, backbone, {deep_prefix.DEEP_PREFIX: numbers})
+    encoder = TorchEncoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
     rows = encoder.inputs(SENTENCES[:4]).ids
     longest = max(map(len, rows))
     options = {} if backbone.causal else {"add_pooling_layer": False}
@@ -72,12 +72,12 @@ def test_a_deep_prefix_moves_every_family_alike_in_any_batch(family, tiny_folder
     shape = deep_prefix.prefix_shape(BuildContext(parse_prompt("deep-prefix:5"), backbone, {}))
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     recipe = Recipe(str(tiny_folder(family)), prompt="deep-prefix:5", pooling="last/cls")
-    encoder = TorchEncoder(recipe, backbone, {deep_prefix.DEEP_PREFIX: numbers})
+    encoder = TorchEncoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
     whole = encoder.encode(SENTENCES)
     alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
     assert gap(whole, alone) < 1e-5 * np.abs(whole).max()
     average = TorchEncoder(
-        recipe.replace(pooling="last/avg"), backbone, {deep_prefix.DEEP_PREFIX: numbers}
+        recipe.replace(pooling="last/avg"), backbone, {deep_prefix.TENSOR: numbers}
     )
     assert np.isfinite(average.encode(SENTENCES)).all()
     plain = TorchEncoder(recipe.replace(prompt="[X]"), backbone, {}).encode(SENTENCES)

@@ -2,8 +2,8 @@
 
 import torch
 
+from promptcli.encoder.components import Weights
 from promptcli.encoder.pooling.content import ContentTokens
-from promptcli.encoder.pooling.weights import Weights
 
 
 class Middle(Weights):

@@ -13,14 +13,13 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext, Weights
 from promptcli.encoder.pooling import weights as plain
 from promptcli.encoder.pooling.attention import Ditto, SlotAttention
 from promptcli.encoder.pooling.content import ContentAverage, ContentMaximum
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.unbiased import Unbiased
-from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table

@@ -14,8 +14,8 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.published_backbones import published_name
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs
-from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.weights import Mean, Weights, weighted_sum
+from promptcli.encoder.components import BuildContext, Weights
+from promptcli.encoder.pooling.weights import Mean, weighted_sum
 from promptcli.errors import UsageError, with_count
 from promptcli.grammar import Pair, decimal_text, parse_weights
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext, Weights
 from promptcli.encoder.pooling.attention import kept_or_all
-from promptcli.encoder.pooling.weights import Maximum, Mean, Weights
+from promptcli.encoder.pooling.weights import Maximum, Mean
 from promptcli.encoder.template import Template
 
 

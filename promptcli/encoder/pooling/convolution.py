@@ -8,8 +8,7 @@ from torch.nn import functional
 
 from promptcli.backbones.bert import ACTIVATIONS
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.encoder.context import BuildContext, seeded_by, shapes_of
-from promptcli.encoder.pooling.weights import Weights
+from promptcli.encoder.components import BuildContext, Weights, seeded_by, shapes_of
 from promptcli.errors import unknown
 
 KERNELS = (1, 3, 5)  #: kernel sizes

@@ -15,8 +15,8 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import to_device
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.encoder.context import BuildContext, by_fit
-from promptcli.encoder.pooling.weights import Weights, weighted_sum
+from promptcli.encoder.components import BuildContext, Weights, by_fit
+from promptcli.encoder.pooling.weights import weighted_sum
 
 TENSOR = "tfidf.idf"  #: each token's idf, (v,)
 #: The words' tokens one after the other, the number of each word's tokens, and each word's idf.

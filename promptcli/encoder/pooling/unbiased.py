@@ -15,7 +15,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext
 from promptcli.encoder.pooling.weights import Mean
 from promptcli.errors import unknown
 

@@ -1,60 +1,17 @@
-"""Weights: how a sentence's token states become one vector.
-
-The base class, and the weights that need nothing from the model.
-"""
+"""Weights that need nothing from the model but the tokens' states."""
 
 import functools
 import operator
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext, Weights
 from promptcli.errors import UsageError, WrongKindError
-
-
-class Weights(ABC):
-    """w_t of h = sum_t w_t x_t; most have no fitted tensors and leave sentences unchanged."""
-
-    spec: str  #: name and argument in full, as a recipe writes them
-    needs = Needs()  #: backbone outputs that the weights read (diagonals, or one slot)
-    #: name of the rule that ``token_ids`` applies to tokens; None if it changes nothing
-    rewriting: str | None = None
-    #: whether only the sentence's own tokens are read, without the template's
-    of_content = False
-    #: why a single-pass graph (ONNX, OpenVINO) cannot express them; None: it can
-    beyond_graphs: str | None = None
-    #: the tokens of an input that get equal weights; None for any other weights
-    averaged: slice | None = None
-
-    def __init__(self, context: BuildContext) -> None:
-        context.refuse_argument(f"weights {self.spec!r}")
-
-    @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return the initial values of the learned tensors by name; empty if nothing is learned."""
-        return {}
-
-    @abstractmethod
-    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return (n, d) from states (n, t, d)."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def notes(self) -> list[str]:
-        """Return notes for the user about the sentences since the last call; mostly none."""
-        return []
-
-    def token_ids(self, texts: Sequence[str], backbone: Backbone) -> RaggedIds:
-        """Return each text's token ids, without specials."""
-        return backbone.tokenizer.encode_ragged(texts)
 
 
 def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:

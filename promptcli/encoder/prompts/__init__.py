@@ -10,16 +10,11 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.context import BuildContext
-from promptcli.encoder.prompts.causal import (
-    Contrastive,
-    KVEmbedding,
-    ReversedWords,
-    TokenPrepending,
-)
+from promptcli.encoder.components import BuildContext, Prompt
+from promptcli.encoder.prompts.causal import Contrastive, KVEmbedding, ReversedWords
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
-from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
+from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.extensions import Table
 from promptcli.grammar import Spec
 

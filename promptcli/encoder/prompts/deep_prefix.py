@@ -10,13 +10,12 @@ from torch import Tensor
 
 from promptcli.backbones.kernels import dropout
 from promptcli.backbones.states import Batch
-from promptcli.encoder.context import BuildContext
-from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.components import BuildContext, Prompt
 from promptcli.encoder.template import Template
-from promptcli.encoder.tensor_names import DEEP_PREFIX
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
 
+TENSOR = "deep-prefix.keys_values"  #: name of its one tensor
 _SPREAD = 0.02  # standard deviation of the initial values, BERT's initializer_range
 
 
@@ -32,10 +31,10 @@ class DeepPrefix(Prompt):
     def __init__(self, context: BuildContext) -> None:
         shape = prefix_shape(context)
         owner = f"prompt '{context.spec}' (`train dcpcse`)"
-        learned = context.tensors_of("", {DEEP_PREFIX: shape}, owner, "train it first")
+        learned = context.tensors_of("", {TENSOR: shape}, owner, "train it first")
         super().__init__(context)
         self.shared = ()  # it changes the keys and values of every token
-        self.keys_values = learned[DEEP_PREFIX].to(context.backbone.device)
+        self.keys_values = learned[TENSOR].to(context.backbone.device)
         self.length = shape[3]
         self.spec = str(context.spec)
         self._dropout = 0.0
@@ -47,7 +46,7 @@ class DeepPrefix(Prompt):
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         keys_values = torch.empty(prefix_shape(context)).normal_(0, _SPREAD, generator=generator)
-        return {DEEP_PREFIX: keys_values.to(context.backbone.device)}
+        return {TENSOR: keys_values.to(context.backbone.device)}
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the prefix; in training each example gets its own dropout."""
@@ -60,7 +59,7 @@ class DeepPrefix(Prompt):
         return replace(batch, prefix=tuple(zip(keys.unbind(), values.unbind(), strict=True)))
 
     def tensors(self) -> dict[str, Tensor]:
-        return {DEEP_PREFIX: self.keys_values.detach()}
+        return {TENSOR: self.keys_values.detach()}
 
     def set_dropout(self, probability: float) -> Self:
         self._dropout = probability

@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, SoftTokens
-from promptcli.encoder.context import BuildContext
-from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.components import BuildContext, Prompt
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.context import BuildContext
+from promptcli.encoder.components import BuildContext, Transform
 from promptcli.encoder.transforms.flow import Flow
 from promptcli.encoder.transforms.heads import (
     ClsPooler,
@@ -28,7 +28,6 @@ from promptcli.encoder.transforms.principal_axes import (
     Spectral,
     Whitening,
 )
-from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
 from promptcli.grammar import Spec

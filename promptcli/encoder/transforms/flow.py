@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.encoder.context import BuildContext, by_fit, shapes_of
-from promptcli.encoder.transforms.transform import Transform
+from promptcli.encoder.components import BuildContext, Transform, by_fit, shapes_of
 from promptcli.errors import UsageError
 
 LEVELS = 3

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.backbones import bert
-from promptcli.encoder.context import BuildContext, seeded_by, shapes_of
-from promptcli.encoder.transforms.transform import Transform
+from promptcli.encoder.components import BuildContext, Transform, seeded_by, shapes_of
 from promptcli.errors import UsageError, look_up
 
 

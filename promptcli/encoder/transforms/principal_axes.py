@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.context import BuildContext, by_fit
-from promptcli.encoder.transforms.transform import Transform
+from promptcli.encoder.components import BuildContext, Transform, by_fit
 from promptcli.errors import UsageError
 from promptcli.grammar import Pair, Spec, decimal_text
 
@@ -146,7 +145,7 @@ class Whitening(FittedAxes):
     diag(s^-1/2) (d, k), for any exponent.
     """
 
-    ordered = True
+    is_prefix_truncatable = True
     name = "whitening"
     stored = "matrix"
 

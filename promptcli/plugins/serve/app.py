@@ -146,7 +146,7 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
         return encoder.width
     widths: Sequence[int] = [*encoder.recipe.dims, encoder.width]
     allowed = ", ".join(map(str, widths))
-    if encoder.ordered:
+    if encoder.is_prefix_truncatable:
         widths = range(1, encoder.width + 1)
         allowed = f"1 to {encoder.width}"
     if dimensions not in widths:
