@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -32,7 +32,7 @@ from promptcli.errors import (
     one_line,
     with_count,
 )
-from promptcli.notes import note
+from promptcli.notes import is_offline, note
 
 #: Characters of the longest line. A file with a longer one is not a text, and would fill the
 #: memory.
@@ -82,20 +82,13 @@ _WILDCARDS = "*?["
 _WORKBOOK = re.compile(r"(?s)(.*?\.xlsx):(.+)", re.IGNORECASE)
 #: A word of the command line that is more likely a misspelt file name than a sentence.
 _NAME_OF_FILE = re.compile(r"^\S[^\s/]*/\S*$|^\S+\.[a-z][a-z0-9]+(:[^\s/]+)?$")
-#: Protocols of fsspec that need no network.
-_LOCAL = ("memory", "file", "local")
+#: URLs of fsspec that need no network.
+_LOCAL = ("memory://", "file://", "local://")
 
 
 def is_remote(name: str | Path) -> bool:
     """Return whether a name is a URL that fsspec opens."""
     return "://" in str(name)
-
-
-def needs_network(names: Iterable[str]) -> str | None:
-    """Return the first name of a file on another machine; None if all are on this one."""
-    return next(
-        (name for name in names if is_remote(name) and name.partition("://")[0] not in _LOCAL), None
-    )
 
 
 def check_file(path: Path, *, regular: bool = False, allowed: str | None = None) -> None:
@@ -234,6 +227,11 @@ def find_inputs(names: Sequence[str]) -> list[str]:
 
     The files of a glob are sorted.
     """
+    url = next((name for name in names if is_remote(name) and not name.startswith(_LOCAL)), "")
+    if url and is_offline():
+        raise UsageError(f"{url} is on another machine, which offline forbids; copy it here")
+    if url:
+        note(f"reading {url} over the network")
     files = list[str]()
     for name in names:
         files += _find_remote(name) if is_remote(name) else _find_local(name)

@@ -15,12 +15,11 @@ from promptcli.data.input_files import (
     check_sentence,
     find_inputs,
     names_file,
-    needs_network,
     split_text_column,
 )
 from promptcli.data.layouts import TEXT, ColumnChoice
 from promptcli.errors import UsageError, if_stopped, look_up, with_count
-from promptcli.notes import is_offline, note, stage
+from promptcli.notes import note, stage
 from promptcli.settings import list_of_names
 from promptcli.storage.files import remove_leftovers
 from promptcli.storage.locks import in_use
@@ -228,76 +227,48 @@ def embed_parts(
     """
     from promptcli.data.vectors import part_folder
     from promptcli.data.vectors.formats import EmbedSettings
-    from promptcli.embedding.engines import ENGINES
-    from promptcli.embedding.writing import make_manifest
-    from promptcli.models import loading
+    from promptcli.embedding import parts
 
-    look_up("engine", engine, ENGINES)
-    _check_counts(shards, shard, workers)
-    if shard is not None and (workers, engine, force) != (None, "local", False):
-        problem = "makes one part in this process; leave out workers, engine and force=True"
-        raise UsageError(problem, parameter="shard")
+    look_up("engine", engine, parts.ENGINES)
+    for name, number in (("shards", shards), ("workers", workers)):
+        if number is not None and not 1 <= number <= 99_999:
+            raise UsageError(f"must be 1 to 99,999, got {number}", parameter=name)
+    if shard is not None:
+        if not 0 <= shard < shards:
+            problem = f"{shard} is out of range; of {shards} shards it is 0 to {shards - 1}"
+            raise UsageError(problem, parameter="shard")
+        if (workers, engine, force) != (None, "local", False):
+            problem = "makes one part in this process; leave out workers, engine and force=True"
+            raise UsageError(problem, parameter="shard")
     folder = Path(folder)
     part_folder.check_part_folder(folder, precision)
     names, text_field = split_text_column(list_of_names(files), text_field)
     settings = EmbedSettings(
         text_field, id_field, normalize, precision, csv=stored_options(csv), skip_bad=skip_bad
     )
-    names = _find_reachable(names)
-    ENGINES[engine].check(address)
+    names = find_inputs(names)
+    parts.ENGINES[engine].check(address)
     if force and part_folder.is_part_folder(folder):
         part_folder.remove_parts(folder)
-    inputs = part_folder.counted_inputs(folder, names, settings, shards)
-
-    rows = sum(file.rows for file in inputs)
-    batches = part_folder.read_range(inputs, 0, rows, str(folder), settings.csv)
-    texts = (text for batch in batches for text in batch[TEXT])
-    encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
-    manifest = make_manifest(
-        part_folder.PartsManifest, encoder, settings, shards=shards, rows=rows, inputs=inputs
-    )
-    manifest = part_folder.begin_folder(folder, manifest)
-    wanted = range(shards) if shard is None else [shard]
+    job = parts.begin_job(folder, names, settings, shards, model)
+    manifest = job.manifest
+    selected = range(shards) if shard is None else [shard]
     missing = [
-        number for number in wanted if part_folder.read_report(folder, manifest, number) is None
+        number for number in selected if part_folder.read_report(folder, manifest, number) is None
     ]
     start = time.perf_counter()
     if missing:
-        from promptcli.embedding import parts
-
-        job = parts.PartJob(folder, manifest, parts.portable_choice(model, manifest.model), encoder)
-        del encoder  # the job's alone, so that an engine can free its memory
         rows = sum(stop - first for first, stop in map(manifest.bounds, missing))
         with (
             in_use(folder / part_folder.PARTS_MANIFEST),
             if_stopped("finished parts are kept; run the same command to continue"),
             stage("embed", rows) as advance,
         ):
-            ENGINES[engine].make(job, missing, advance, address=address, workers=workers)
+            parts.ENGINES[engine].make(job, missing, advance, address=address, workers=workers)
     if shard is None:
         remove_leftovers(folder)  # of processes that were killed
     existing = len(part_folder.parts_in(folder, shards))
     return PartsResult(folder, manifest, missing, existing, time.perf_counter() - start)
-
-
-def _check_counts(shards: int, shard: int | None, workers: int | None) -> None:
-    """Refuse numbers of parts and workers that are out of range."""
-    for name, number in (("shards", shards), ("workers", workers)):
-        if number is not None and not 1 <= number <= 99_999:
-            raise UsageError(f"must be 1 to 99,999, got {number}", parameter=name)
-    if shard is not None and not 0 <= shard < shards:
-        problem = f"{shard} is out of range; of {shards} shards it is 0 to {shards - 1}"
-        raise UsageError(problem, parameter="shard")
-
-
-def _find_reachable(names: Sequence[str]) -> list[str]:
-    """Return the files of names, globs and folders; refuse remote ones while offline."""
-    remote = needs_network(names)
-    if remote is not None:
-        if is_offline():
-            raise UsageError(f"{remote} is on another machine, which offline forbids; copy it here")
-        note(f"reading {remote} over the network")
-    return find_inputs(names)
 
 
 def embed_dataset(

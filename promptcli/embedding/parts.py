@@ -1,7 +1,7 @@
-"""The parts of a folder, made by this process or by worker processes of this machine.
+"""The parts of a folder, made by this process, by worker processes of this machine, or by an engine
+of a plug-in.
 
-The inputs and the number of shards determine the rows of a part, and its bytes depend on nothing
-else.
+The inputs and the number of shards determine the rows of a part. Its bytes depend on nothing else.
 """
 
 import gc
@@ -14,35 +14,123 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
-from promptcli.backbones.devices import choose_device
 from promptcli.backbones.model_folder import portable_name
 from promptcli.children import safe_path
 from promptcli.data.input_files import is_remote
-from promptcli.data.vectors.formats import closing_sink
+from promptcli.data.layouts import TEXT
+from promptcli.data.vectors.formats import EmbedSettings, closing_sink
 from promptcli.data.vectors.parquet import ParquetSink
 from promptcli.data.vectors.part_folder import (
     InputFile,
     PartsManifest,
     about_part,
+    begin_folder,
+    counted_inputs,
     part_name,
     parts_in,
     read_range,
 )
-from promptcli.embedding.writing import embed_rows
-from promptcli.encoder.encoder import TorchEncoder
+from promptcli.embedding.writing import embed_rows, make_manifest
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import CheckFailedError, PromptcliError
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError
+from promptcli.extensions import Table
 from promptcli.models import loading
 from promptcli.notes import Advance, is_offline, no_progress, without_network
 from promptcli.recipe import Choice
 from promptcli.storage.files import atomic_path, remove_leftovers
 
+if TYPE_CHECKING:
+    from promptcli.encoder.encoder import TorchEncoder
+
 #: Workers are spawned, since a forked process cannot use a GPU.
 CONTEXT: Any = multiprocessing.get_context("spawn")
+
+
+@dataclass
+class PartJob:
+    """A begun folder with its encoder; a process opens the encoder for its first part."""
+
+    folder: Path
+    manifest: PartsManifest
+    model: Choice
+    encoder: "TorchEncoder | None" = None
+    offline: bool = False
+
+    def make(self, shard: int, progress: Advance = no_progress) -> int:
+        """Encode the rows of a shard into its part, and return their number.
+
+        The part takes its name when it is complete.
+        """
+        encoder = self.encoder = self.encoder or self._open()
+        start, stop = self.manifest.bounds(shard)
+        with (
+            atomic_path(self.folder / part_name(shard, self.manifest.shards)) as temporary,
+            temporary.open("xb") as file,
+            closing_sink(ParquetSink(file, self.manifest.dim)) as sink,
+        ):
+            settings = self.manifest.settings
+            report = embed_rows(
+                # gives the same bits, whatever this process has encoded before
+                encoder.without_cache(),
+                read_range(self.manifest.inputs, start, stop, str(self.folder), settings.csv),
+                sink,
+                settings,
+                first=start,
+                progress=progress,
+            )
+            sink.about = about_part(self.manifest, report)
+        return stop - start
+
+    def for_workers(self, device: str) -> "PartJob":
+        """Return the job for processes with another device and current folder.
+
+        Its paths are absolute, and each process opens its own encoder.
+        """
+        inputs = list[InputFile]()
+        for file in self.manifest.inputs:
+            if not is_remote(file.path):
+                file = replace(file, path=os.path.abspath(file.path))
+            inputs.append(file)
+        return replace(
+            self,
+            folder=self.folder.absolute(),
+            manifest=replace(self.manifest, inputs=inputs),
+            model=replace(self.model, device=device),
+            encoder=None,
+            offline=self.offline or is_offline(),
+        )
+
+    def _open(self) -> "TorchEncoder":
+        with without_network(self.offline):
+            encoder = loading.open_model(self.model)
+        if encoder.fingerprint != self.manifest.fingerprint:
+            name = self.model.model.recipe.backbone
+            raise CheckFailedError(
+                f"backbone {name!r} differs here from the one with which the folder was started;"
+                " copy that backbone here"
+            )
+        return encoder
+
+
+def begin_job(
+    folder: Path, names: Sequence[str], settings: EmbedSettings, shards: int, model: loading.Model
+) -> PartJob:
+    """Begin a folder of parts, or continue the folder, with a new encoder.
+
+    The input files are counted once, for the manifest.
+    """
+    inputs = counted_inputs(folder, names, settings, shards)
+    rows = sum(file.rows for file in inputs)
+    batches = read_range(inputs, 0, rows, str(folder), settings.csv)
+    texts = (text for batch in batches for text in batch[TEXT])
+    encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
+    manifest = make_manifest(
+        PartsManifest, encoder, settings, shards=shards, rows=rows, inputs=inputs
+    )
+    manifest = begin_folder(folder, manifest)
+    return PartJob(folder, manifest, portable_choice(model, manifest.model), encoder)
 
 
 def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None = None) -> Choice:
@@ -64,71 +152,6 @@ def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None =
     return portable
 
 
-@dataclass
-class PartJob:
-    """A begun folder with its encoder; a process opens the encoder for its first part."""
-
-    folder: Path
-    manifest: PartsManifest
-    model: Choice
-    encoder: TorchEncoder | None = None
-    offline: bool = False
-
-    def make(self, shard: int, progress: Advance = no_progress) -> int:
-        """Encode the rows of a shard into its part, and return their number.
-
-        The part takes its name when it is complete.
-        """
-        encoder = self.encoder = self.encoder or self._open()
-        start, stop = self.manifest.bounds(shard)
-        with (
-            atomic_path(self.folder / part_name(shard, self.manifest.shards)) as temporary,
-            temporary.open("xb") as file,
-            closing_sink(ParquetSink(file, self.manifest.dim)) as sink,
-        ):
-            settings = self.manifest.settings
-            report = embed_rows(
-                # for the same bits, whatever this process has encoded before
-                encoder.without_cache(),
-                read_range(self.manifest.inputs, start, stop, str(self.folder), settings.csv),
-                sink,
-                settings,
-                first=start,
-                progress=progress,
-            )
-            sink.about = about_part(self.manifest, report)
-        return stop - start
-
-    def for_workers(self, device: str) -> "PartJob":
-        """Return the job for processes with another current folder and device: paths are absolute,
-        and each process opens its own encoder.
-        """
-        inputs = list[InputFile]()
-        for file in self.manifest.inputs:
-            if not is_remote(file.path):
-                file = replace(file, path=os.path.abspath(file.path))
-            inputs.append(file)
-        return replace(
-            self,
-            folder=self.folder.absolute(),
-            manifest=replace(self.manifest, inputs=inputs),
-            model=replace(self.model, device=device),
-            encoder=None,
-            offline=self.offline or is_offline(),
-        )
-
-    def _open(self) -> TorchEncoder:
-        with without_network(self.offline):
-            encoder = loading.open_model(self.model)
-        if encoder.fingerprint != self.manifest.fingerprint:
-            name = self.model.model.recipe.backbone
-            raise CheckFailedError(
-                f"backbone {name!r} differs here from the one the folder was started with; copy"
-                " that one here"
-            )
-        return encoder
-
-
 def wanted_device(model: loading.Model) -> str:
     """Return the device that the user chose, or ``auto``."""
     if isinstance(model, Choice):
@@ -136,15 +159,68 @@ def wanted_device(model: loading.Model) -> str:
     return "auto"
 
 
-def worker_devices(device: str, workers: int | None) -> list[str]:
-    """Return the device of each worker process of this machine: every GPU unless the user chose a
-    device.
-    """
+# Engines
+
+
+class Engine(Protocol):
+    """Makes parts in one process or many."""
+
+    def check(self, address: str | None) -> None:
+        """Refuse an address that the engine does not use, before anything is read."""
+
+    def make(
+        self,
+        job: PartJob,
+        shards: Sequence[int],
+        advance: Advance,
+        *,
+        address: str | None,
+        workers: int | None,
+    ) -> None:
+        """Make the parts of these shards, ``workers`` at once.
+
+        ``advance`` is called with the number of new rows.
+        """
+
+
+class LocalEngine:
+    """Makes parts in this process, in one process for each GPU, or in the chosen number."""
+
+    def check(self, address: str | None) -> None:
+        """Refuse the address of a cluster."""
+        if address is not None:
+            raise UsageError("is for a Ray cluster; also give engine ray", parameter="address")
+
+    def make(
+        self,
+        job: PartJob,
+        shards: Sequence[int],
+        advance: Advance,
+        *,
+        address: str | None,
+        workers: int | None,
+    ) -> None:
+        """Make parts; a single process uses the job's own encoder."""
+        devices = _worker_devices(job.model.device, workers)[: len(shards)]
+        if len(devices) == 1:
+            for shard in shards:
+                job.make(shard, advance)
+        else:
+            job.encoder = None  # the workers need its memory
+            make_by_processes(job, shards, devices, advance)
+
+
+ENGINES = Table[Engine]("engines", {"local": LocalEngine()})
+
+
+def _worker_devices(device: str, workers: int | None) -> list[str]:
+    """Return the device of each worker process: a GPU for each, unless the user chose a device."""
+    import torch
+
+    from promptcli.backbones.devices import choose_device
+
     device = choose_device(device)
-    if device == "cuda":
-        gpus = torch.cuda.device_count()
-    else:
-        gpus = 0
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
     devices = [f"cuda:{number}" for number in range(gpus)] or [device]
     return [devices[number % len(devices)] for number in range(workers or len(devices))]
 
@@ -155,21 +231,23 @@ def make_by_processes(
 ) -> None:
     """Make parts with one worker process for each device.
 
-    If one dies or the user interrupts, all of them end.
+    If a worker dies or the user interrupts, all workers end.
     """
+    import torch
+
     gc.collect()
     torch.cuda.empty_cache()  # the workers need the memory
     threads = max(1, torch.get_num_threads() // len(devices))
     free = CONTEXT.SimpleQueue()
     for device in devices:
         free.put(device)
-    others = multiprocessing.active_children()
+    other_processes = multiprocessing.active_children()
     with ProcessPoolExecutor(len(devices), CONTEXT, _start_worker, (job, free, threads)) as pool:
         try:
-            for made in as_completed([pool.submit(_make, shard) for shard in shards]):
-                advance(made.result())
+            for part in as_completed([pool.submit(_make, shard) for shard in shards]):
+                advance(part.result())
         except BaseException as error:
-            for worker in set(multiprocessing.active_children()).difference(others):
+            for worker in set(multiprocessing.active_children()).difference(other_processes):
                 worker.kill()
             pool.shutdown(cancel_futures=True)
             remove_leftovers(job.folder)
@@ -188,7 +266,9 @@ _JOB: list[PartJob] = []
 
 
 def _start_worker(job: PartJob, free: Any, threads: int) -> None:
-    # a terminal sends it to every process; the parent ends the workers
+    import torch
+
+    # a terminal sends SIGINT to every process; the parent ends the workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 import promptcli
 from promptcli.data.input_files import STANDARD
@@ -33,7 +34,15 @@ from promptcli.data.vectors.formats import (
     manifest_path,
     reusable_manifest,
 )
-from promptcli.data.vectors.precision import PRECISIONS, Quantizer, unit
+from promptcli.data.vectors.precision import (
+    PRECISIONS,
+    SAMPLE,
+    Floats,
+    Loss,
+    neighbour_recall,
+    quantize,
+    unit,
+)
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
@@ -96,11 +105,10 @@ def embed_source(
             rows = replace(rows, batches=Splitter(encoder).batches(rows))
             count = None
         with stage("embed", count) as advance:
-            written = target or cast(BinaryIO, output)
             report = embed_file(
                 encoder,
                 rows,
-                written,
+                target or cast(BinaryIO, output),
                 settings,
                 batch_size=batch_size,
                 force=force,
@@ -127,44 +135,48 @@ def embed_file(
     force: bool = True,
     progress: Advance = no_progress,
 ) -> EmbedReport:
-    """Encode a source into a vector file with a manifest, or into a stream as JSONL.
+    """Encode rows into a vector file with a manifest, or into a stream as JSONL.
 
-    Without ``force`` a file that appears during the work is an error.
+    Without ``force`` it is an error if the vector file appears during the work.
     """
-    write = functools.partial(
-        embed_rows, encoder, source, settings=settings, batch_size=batch_size, progress=progress
-    )
+
+    def write(sink: Sink) -> EmbedReport:
+        return embed_rows(encoder, source, sink, settings, batch_size=batch_size, progress=progress)
+
     if not isinstance(target, Path):
         with closing_sink(VECTOR_FORMATS[".jsonl"].open(target, encoder.width)) as sink:
             return write(sink)
-    manifest = manifest_path(target)
-    with atomic_path(manifest) as beside, atomic_path(target, replace=force) as temporary:
+    manifest_file = manifest_path(target)
+    with (
+        atomic_path(manifest_file) as new_manifest,
+        atomic_path(target, replace=force) as new_target,
+    ):
         with (
-            temporary.open("xb") as file,
+            new_target.open("xb") as file,
             closing_sink(format_of(target).open(file, encoder.width)) as sink,
         ):
             report = write(sink)
-        document = make_manifest(
+        manifest = make_manifest(
             VectorManifest,
             encoder,
             settings,
             report=report,
             input=HashedFile(escape_name(source.name), source.sha256()),
-            output=HashedFile(escape_name(target.name), sha256(temporary)),
+            output=HashedFile(escape_name(target.name), sha256(new_target)),
         )
-        beside.write_text(to_json(document), encoding="utf-8")
-        # a disk that fails leaves the old file with its manifest
-        for written in (temporary, beside):
-            sync(written)
+        new_manifest.write_text(to_json(manifest), encoding="utf-8")
+        # a failing disk raises here, and the old file keeps its manifest
+        sync(new_target)
+        sync(new_manifest)
         if force:
-            manifest.unlink(missing_ok=True)  # never beside a file that it does not describe
+            manifest_file.unlink(missing_ok=True)  # it does not describe the new file
     return report
 
 
 def make_manifest(
     kind: type[AnyManifest], encoder: Encoder, settings: EmbedSettings, **contents: Any
 ) -> AnyManifest:
-    """Return a manifest of some kind: the encoder, the settings and the contents of that kind."""
+    """Return a manifest of a kind, whose own fields are ``contents``."""
     return kind(
         dim=encoder.width,
         settings=settings,
@@ -199,7 +211,8 @@ def embed_rows(
 ) -> EmbedReport:
     """Encode batches of sentences window by window into a sink.
 
-    int8 ranges come from the first window. ``progress`` is called with the number of new sentences.
+    ``first`` is the number of their first row in the input. ``progress`` is called with the number
+    of new sentences.
     """
     rows = zero = truncated = 0
     blank_rows = list[list[int]]()
@@ -242,3 +255,32 @@ def _add_row(runs: list[list[int]], row: int) -> None:
         runs[-1][1] += 1
     else:
         runs.append([row, row + 1])
+
+
+class Quantizer:
+    """Quantizes windows of vectors by the ranges of the first window, and measures the loss on some
+    of its rows; float32 has no loss.
+    """
+
+    def __init__(self, precision: str) -> None:
+        self.precision = precision
+        self.ranges: Floats | None = None
+        self._sample: Floats | None = None
+
+    def quantize(self, vectors: Floats) -> NDArray[Any]:
+        """Return one window (n, d) as the precision stores it."""
+        if self.precision == "float32":
+            return vectors
+        quantized = quantize(vectors, self.precision, self.ranges)
+        if self.ranges is None:
+            self.ranges = quantized.ranges
+            shuffled = np.random.default_rng(0).permutation(len(vectors))
+            self._sample = vectors[np.sort(shuffled[:SAMPLE])]
+        return quantized.matrix
+
+    def loss(self) -> Loss | None:
+        """Return the loss; None for fewer than two rows."""
+        if self._sample is None or len(self._sample) < 2:
+            return None
+        restored = quantize(self._sample, self.precision, self.ranges).restore()
+        return Loss(len(restored), neighbour_recall(self._sample, restored))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptcli.data.input_files import find_inputs, needs_network
+from promptcli.data.input_files import find_inputs
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors.formats import EmbedSettings
 from promptcli.data.vectors.part_folder import check_ids, check_same_files, count_input, read_range
@@ -133,10 +133,9 @@ def test_files_are_read_from_file_systems_of_fsspec():
     with fsspec.open("memory://shards/a.txt", "wb") as file:
         file.write(b"one\ntwo\n")
     names = find_inputs(["memory://shards/*.txt"])
-    assert names == ["memory://shards/a.txt"] and needs_network(names) is None
+    assert names == ["memory://shards/a.txt"]
     assert read_rows([count_input(names[0], EmbedSettings())], 1, 2) == [(1, "two")]
     with refusal("no such file", NotFoundError):
         find_inputs(["memory://shards/b.txt"])
     with refusal("nowhere", NotFoundError):
         find_inputs(["nowhere://a.txt"])
-    assert needs_network(["a.txt", "s3://bucket/a.txt"]) == "s3://bucket/a.txt"

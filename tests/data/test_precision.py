@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as st_numpy
 
 import promptcli as pc
 from promptcli.data.vectors.formats import VECTOR_FORMATS, manifest_path, read_vectors
-from promptcli.data.vectors.precision import PRECISIONS, Quantizer, neighbour_recall, quantize
+from promptcli.data.vectors.precision import PRECISIONS, neighbour_recall, quantize
+from promptcli.embedding.writing import Quantizer
 from tests.comparing import gap, refusal, refused
 from tests.fake_commands import fake_encoder, names  # noqa: F401
 from tests.fake_encoder import vector

@@ -16,7 +16,7 @@ TABLES = {
     "input_formats": "promptcli.data.tables:INPUT_FORMATS",
     "families": "promptcli.backbones.families:FAMILIES",
     "commands": "promptcli.cli.command_line:COMMANDS",
-    "engines": "promptcli.embedding.engines:ENGINES",
+    "engines": "promptcli.embedding.parts:ENGINES",
     "datasets": "promptcli.embedding.datasets:DATA_SETS",
     "model_files": "promptcli.backbones.model_folder:MODEL_FILES",
     "word_files": "promptcli.backbones.model_folder:WORD_FILES",

@@ -168,35 +168,6 @@ class Loss:
     recall_at_10: float  #: share of each row's 10 nearest other rows, by cosine, that stay so
 
 
-class Quantizer:
-    """Quantizes windows of vectors by the ranges of the first one, and measures the loss on some of
-    its rows; float32 has no loss.
-    """
-
-    def __init__(self, precision: str) -> None:
-        self.precision = precision
-        self.ranges: Floats | None = None
-        self._sample: Floats | None = None
-
-    def quantize(self, vectors: Floats) -> NDArray[Any]:
-        """Return one window (n, d) as the precision stores it."""
-        if self.precision == "float32":
-            return vectors
-        quantized = quantize(vectors, self.precision, self.ranges)
-        if self.ranges is None:
-            self.ranges = quantized.ranges
-            shuffled = np.random.default_rng(0).permutation(len(vectors))
-            self._sample = vectors[np.sort(shuffled[:SAMPLE])]
-        return quantized.matrix
-
-    def loss(self) -> Loss | None:
-        """Return the loss; None for fewer than two rows."""
-        if self._sample is None or len(self._sample) < 2:
-            return None
-        restored = quantize(self._sample, self.precision, self.ranges).restore()
-        return Loss(len(restored), neighbour_recall(self._sample, restored))
-
-
 def neighbour_recall(before: Floats, after: Floats) -> float:
     """Return the share of each row's 10 nearest other rows (n, d) by cosine that a change keeps."""
     before, after = unit(before), unit(after)
