@@ -40,8 +40,8 @@ from promptcli.encoder.embeddings import prefetch
 from promptcli.encoder.encoder import build_encoder
 from promptcli.recipe import Recipe
 from promptcli.select.head_search import search_heads
-from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import find_method
+from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objectives import find_objective
 from promptcli.training.step import OPTIMIZERS, Processes, TrainingStep
 from promptcli.training.trainable_encoder import TrainableEncoder

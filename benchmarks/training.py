@@ -43,8 +43,8 @@ def ours(
 ) -> tuple[Gradients, list, Callable[[list[str]], int]]:
     """Return what puts gradients in place, the parameters, and how many tokens a batch has."""
     from promptcli.backbones.by_name import load_backbone
-    from promptcli.training.config import ConfiguredMethod
     from promptcli.training.methods import find_method
+    from promptcli.training.methods.method import ConfiguredMethod
     from promptcli.training.objectives import find_objective
     from promptcli.training.step import Processes, TrainingStep
     from promptcli.training.trainable_encoder import TrainableEncoder

@@ -44,7 +44,7 @@ from .select.template_search import search_templates as search_templates
 from .training import fit as fit
 from .training import train as train
 from .training import training_settings as training_settings
-from .training.trained import Trained as Trained
+from .training.run import Trained as Trained
 
 __version__: str
 __all__: list[str]

@@ -12,8 +12,8 @@ import torch
 
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
-from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import METHODS, find_method
+from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objectives import find_objective
 from promptcli.training.step import Processes, TrainingStep
 from promptcli.training.teacher import EncodedVectors

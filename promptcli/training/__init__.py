@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from promptcli.encoder.encoder import TorchEncoder
     from promptcli.models.loading import Model, Sentences
     from promptcli.training.config import Setting
-    from promptcli.training.trained import Trained
+    from promptcli.training.run import Trained
 
 
 def train(
@@ -88,7 +88,7 @@ def train(
         >>> pc.train("dcpcse", steps=100).encoder.encode(["A cat sleeps."]).shape  # doctest: +SKIP
         (1, 256)
     """
-    from promptcli.notes import without_network
+    from promptcli.notes import current_command, without_network
     from promptcli.training import config, run
 
     with without_network(offline):
@@ -112,6 +112,7 @@ def train(
                 csv=stored_options(csv),
                 skip_bad=skip_bad,
                 settings=settings,
+                command=current_command(),
             )
         )
     return dataclasses.replace(trained, offline=offline)
@@ -159,8 +160,7 @@ def training_settings(
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
-    from promptcli.training.config import TrainConfig
-    from promptcli.training.inputs import plan_training
+    from promptcli.training.config import TrainConfig, plan_training
 
     config = TrainConfig(
         method=method,

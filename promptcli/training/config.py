@@ -1,11 +1,11 @@
-"""The arguments of a training run, and the method and settings derived from them before anything is
-loaded.
+"""The arguments of a training run, and what is read for them before the backbone is opened.
 
-``Preset`` holds a method's default settings for a backbone, ``TrainConfig`` all arguments of
-``train``, and ``ConfiguredMethod`` a method with its settings on a backbone.
+``TrainConfig`` holds all arguments of ``train``, ``Preset`` a method's default settings for a
+backbone, and ``Inputs`` the examples, the tasks and the model that the run starts from.
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,18 +13,33 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.lora import is_lora
+from promptcli.backbones.model_folder import locate
 from promptcli.backbones.published_backbones import PUBLISHED, Shape, shape_of
 from promptcli.data.input_files import split_columns
-from promptcli.data.tasks import DevelopmentTask
-from promptcli.data.training_data import TrainingData, is_sources
+from promptcli.data.senteval import tasks_from
+from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, load_named_tasks
+from promptcli.data.training_data import (
+    TrainingData,
+    TrainingExamples,
+    checkpoint_task,
+    is_fetched,
+    is_sources,
+    source_name,
+    training_examples,
+)
+from promptcli.encoder.encoder import tuned_weights
 from promptcli.errors import UsageError, did_you_mean
+from promptcli.evaluation.evaluator import EvalSettings
+from promptcli.extensions import Extension, used_extensions
+from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
-from promptcli.notes import current_command
-from promptcli.recipe import SLOT, Recipe, last_part
+from promptcli.recipe import Recipe, last_part
 from promptcli.settings import BUILT_IN, PAPER, typed_settings
-from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import Method, Templates, TrainingSettings, Variant
+from promptcli.training.methods import find_method, forms_of
+from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
+from promptcli.training.objectives import find_objective
+from promptcli.training.trainable_encoder import Objective
 
 #: Source of a preset, if it is not published.
 FOUND = f"found on {BUILT_IN.backbone}"
@@ -88,14 +103,6 @@ def preset_for(
         published = _published_like(method, shape)
     settings = method.published(published) if paper else method.paper[published]
     return Preset(method, settings, f"published for {published}", published)
-
-
-def family_of_name(backbone: str, method: Method) -> str:
-    """Return the family of a backbone; a published name tells it without the network."""
-    published = PUBLISHED.get(last_part(backbone))
-    if published is not None and backbone in method.paper and not Path(backbone).is_dir():
-        return published.shape.family
-    return shape_of(backbone).family
 
 
 def shape_of_loaded(backbone: Backbone) -> Shape:
@@ -190,7 +197,7 @@ class TrainConfig:
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     threads: int = 0  #: CPU threads at the start of the run; 0: a new run
     group: str = ""  #: name of the group of runs, if there are several
-    command: str = dataclasses.field(default_factory=current_command)
+    command: str = ""  #: as it was typed; "" if a Python program calls the library
 
     def document(self) -> dict[str, Any]:
         """Return the arguments as the folder of a run keeps them, JSON-ready."""
@@ -245,31 +252,26 @@ class TrainConfig:
         return method
 
     def check_settings(self) -> None:
-        """Refuse settings that neither form of the method has."""
+        """Refuse settings that no form of the method has."""
         refusals = []
-        for form in filter(None, METHODS[self.provisional_method.name]):
+        for form in forms_of(self.provisional_method.name):
             try:
-                self.settings_for(form)
+                Preset(form, form.small, OF_METHOD, "").override(self.settings)
                 return
             except UsageError as error:
                 refusals.append(error)
         raise refusals[0]
 
-    def choose_backbone(self) -> str:
+    def choose_backbone(self, start: Recipe | None) -> str:
         """Return the name of the given backbone, else of the start model's, else a default."""
         if self.backbone:
             return self.backbone
-        start = self.read_start_recipe()
         if start is not None:
             return start.backbone
         if self.paper:
             method = self.provisional_method
             return PAPER.backbone if PAPER.backbone in method.paper else method.base
         return BUILT_IN.backbone
-
-    def read_start_recipe(self) -> Recipe | None:
-        """Return the recipe of the model that the run starts from."""
-        return open_registry().card(self.start).recipe if self.start else None
 
     @property
     def training_data(self) -> TrainingData:
@@ -289,30 +291,29 @@ class TrainConfig:
             return PAPER.development
         return BUILT_IN.development
 
-    def preset(self, method: Method) -> Preset:
-        """Return the default settings of a form of the method: unsupervised or supervised."""
-        preset = preset_for(method, self.choose_backbone(), paper=self.paper)
-        start = self.read_start_recipe()
+    def preset(self, method: Method, start: Recipe | None) -> Preset:
+        """Return the default settings of a method, for a run from a start model or without one."""
+        preset = preset_for(method, self.choose_backbone(start), paper=self.paper)
         if start is None or self.paper or not preset.settings.keep_head:
             return preset
-        names = [transform.name for transform in start.parts.transforms]
-        if "projection" in names:
+        if "projection" in [transform.name for transform in start.parts.transforms]:
             return preset
         # a new head would unlearn what the start knows
         return dataclasses.replace(preset, settings=preset.settings.replace(keep_head=False))
 
-    def settings_for(self, method: Method) -> TrainingSettings:
-        """Return the settings in force of a form of the method: the given ones over the preset."""
-        return self.preset(method).override(self.settings)
-
     def configure(
-        self, method: Method, settings: TrainingSettings, backbone: str, family: str
-    ) -> "ConfiguredMethod":
+        self,
+        method: Method,
+        settings: TrainingSettings,
+        start: Recipe | None,
+        *,
+        backbone: str,
+        family: str,
+    ) -> ConfiguredMethod:
         """Return how the method reads sentences on a backbone: as the start model does, unless the
         papers' way is requested.
         """
         configured = ConfiguredMethod(method, settings, backbone, family)
-        start = self.read_start_recipe()
         return configured if start is None or self.paper else configured.like(start)
 
 
@@ -348,123 +349,160 @@ def _with_tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ConfiguredMethod:
-    """How a method with its settings reads sentences on a backbone."""
+class Inputs:
+    """What a training reads before its backbone: the examples, the tasks and the start model."""
 
+    config: TrainConfig
     method: Method
-    settings: TrainingSettings
-    backbone: str  #: its name
-    family: str  #: of the backbone
+    objective: type[Objective[Any]]
+    examples: TrainingExamples
+    start: Entry | None  #: None: the backbone as pre-trained
+    preset: Preset  #: default settings
+    development: DevelopmentTask
+    tests: list[AnyTask]  #: scored at the end
+    extensions: list[Extension]  #: code of method and objective from other packages
+
+    @functools.cached_property
+    def settings(self) -> TrainingSettings:
+        """The settings in force: the given ones over the preset."""
+        return self.preset.override(self.config.settings)
 
     @property
-    def variant(self) -> Variant:
-        """The method's variant for the family."""
-        family = self.family
-        variants = self.method.variants
-        kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
-        return variants.get(family) or variants.get(kind) or variants["*"]
+    def start_recipe(self) -> Recipe | None:
+        return None if self.start is None else self.start.recipe
 
     @property
-    def pooling(self) -> str:
-        """The pooling of the sentence vector at test."""
-        return self.settings.pooling(self.variant.pooling or self.method.pooling)
+    def backbone(self) -> str:
+        """The name of the backbone."""
+        return self.config.choose_backbone(self.start_recipe)
 
-    @property
-    def head(self) -> str | None:
-        """The head in training.
+    def identify(self) -> dict[str, Any]:
+        """Return what identifies the run before the backbone is opened, JSON-ready."""
+        return {
+            "method": self.method.name,
+            "supervised": self.examples.supervised,
+            **vars(self.settings),
+            "data": self.examples.sha256,
+            "development": self.development.sha256(),
+            "code": "; ".join(dict.fromkeys(map(str, self.extensions))),
+        }
 
-        None if a head would be dropped although the first dimensions of the vectors have a loss.
-        """
-        head = self.variant.head
-        return head if self.settings.keep_head or not self.settings.dims else None
 
-    def prompts(self, *, training: bool = False) -> Templates:
-        """Return the prompts of the views; the published code may write them differently in
-        training.
-        """
-        settings = self.settings
-        templates = settings.templates(self.variant.templates)
-        if training:
-            templates = tuple(map(settings.in_training, templates))
-        return tuple(map(settings.prompt, templates))
+def read_inputs(config: TrainConfig) -> Inputs:
+    """Read the start model, the data and the tasks of a training, and fetch its backbone."""
+    start = None if config.start is None else open_registry().load(config.start)
+    recipe = None if start is None else start.recipe
+    backbone = config.choose_backbone(recipe)
+    if start is not None:
+        _check_start(config, start, backbone)
+    examples = _read_examples(config)
+    with used_extensions() as extensions:
+        method = find_method(config.method, supervised=examples.supervised)
+        objective = find_objective(method)
+    with tasks_from(config.data_dir):
+        development: DevelopmentTask = checkpoint_task(config.development)
+        tests = _read_tests(config)
+    for task in (development, *tests):
+        if isinstance(task, OtherTask):
+            task.check(EvalSettings())
+    locate(backbone)  # fetched from the hub if necessary: its shape may decide the settings
+    preset = config.preset(method, recipe)
+    inputs = Inputs(
+        config, method, objective, examples, start, preset, development, tests, sorted(extensions)
+    )
+    inputs.settings.total_steps(len(examples))  # refuses too few
+    return inputs
 
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of the trained encoder."""
-        method = self.method
-        settings = self.settings
-        head = self.variant.head
-        denoise = "none"
-        keeps_head = settings.keep_head and head is not None
-        if keeps_head and settings.denoising:
-            denoise = settings.denoise(self.variant.denoising_place)
-        return Recipe(
-            backbone=self.backbone,
-            prompt=self.prompts()[0],
-            pooling=self.pooling,
-            text_rule=method.text_rule,
-            period=method.period,
-            transforms=(f"projection:{head}",) if keeps_head else (),
-            denoise=denoise,
-            dims=settings.widths,
-        ).resolve()
 
-    @property
-    def development_recipe(self) -> Recipe:
-        """The recipe of the development score: the test's, or the code's, which denoises and has no
-        period rule.
-        """
-        settings = self.settings
-        recipe = self.recipe
-        if settings.selection == "test":
-            return recipe
-        denoise = recipe.denoise
-        if settings.moved_bias and settings.denoising and denoise == "none":
-            denoise = settings.denoise("hidden")
-        prompt, *_ = self.prompts(training=True)
-        return recipe.replace(prompt=prompt, denoise=denoise, period=False)
+def plan_training(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings, the recipe and the data of a training before it begins, JSON-ready.
 
-    @property
-    def untrained_recipe(self) -> Recipe:
-        """The untrained reference: the same recipe without learned parts."""
-        method = self.method
-        return Recipe(
-            backbone=self.backbone,
-            prompt=self.settings.templates(self.variant.templates)[0],
-            period=method.period,
-            pooling=method.untrained_pooling or self.pooling,
-            text_rule=method.text_rule,
+    Local data are read; weights and the network are not.
+    """
+    method = config.provisional_method
+    examples = None
+    if config.data is not None and not is_fetched(config.data):
+        examples = _read_examples(config)
+        method = find_method(config.method, supervised=examples.supervised)
+    start = None if config.start is None else open_registry().card(config.start).recipe
+    preset = config.preset(method, start)
+    settings = preset.override(config.settings)
+    samples = {}
+    if examples is not None:
+        settings.total_steps(len(examples))  # refuses too few
+        samples = find_objective(method).samples(examples)
+    backbone = config.choose_backbone(start)
+    published = PUBLISHED.get(last_part(backbone))
+    if published is not None and backbone in method.paper and not Path(backbone).is_dir():
+        family = published.shape.family  # known without the network
+    else:
+        family = shape_of(backbone).family
+    configured = config.configure(method, settings, start, backbone=backbone, family=family)
+    head = configured.head
+    use = "kept" if settings.keep_head else "in training only"
+    return {
+        "method": method.name,
+        "source": method.source,
+        "backbone": backbone,
+        "data": source_name(config.training_data),
+        "chosen_by": str(config.development),
+        "views": list(configured.prompts()),
+        "pooling": configured.pooling,
+        "objective": method.objective,
+        "learns": [*method.learns, *(["head"] if head else [])],
+        "head": f"{head}, {use}" if head else None,
+        "recipe": configured.recipe.to_dict(),
+        "dtype": config.dtype or "auto",
+        "preset": preset.source,
+        **dataclasses.asdict(settings),
+        **samples,
+    }
+
+
+def _read_examples(config: TrainConfig) -> TrainingExamples:
+    """Return the examples; their columns decide whether the method is supervised."""
+    method = config.provisional_method
+    layouts: dict[tuple[str, ...], None] = {}  # in order
+    for form in forms_of(method.name):
+        layouts |= dict.fromkeys(find_objective(form).layouts)
+    with tasks_from(config.data_dir):
+        examples = training_examples(
+            config.training_data, layouts=tuple(layouts), csv=config.csv, skip_bad=config.skip_bad
         )
-
-    def like(self, start: Recipe) -> "ConfiguredMethod":
-        """Return this method with the template and pooling of the model that a run starts from, so
-        that nothing is unlearned.
-
-        A template in the settings has priority. The method's own template is also kept if the
-        method trains an adapter (its papers start from another template), or if its objective
-        cannot train the model's pooling.
-        """
-        method = self.method
-        trainable = method.needs_pooling in (None, start.pooling)
-        if self.settings.template or not trainable or "backbone" not in method.learns:
-            return self
-        templates = _with_first(self.variant.templates, start.prompt)
-        as_at_test = start.text_rule == method.text_rule
-        changed = dataclasses.replace(
-            method,
-            variants={"*": dataclasses.replace(self.variant, templates=templates, pooling=None)},
-            pooling=start.pooling,
-            training_pooling=method.training_pooling if start.pooling == self.pooling else None,
-            counts_specials=method.counts_specials and start.prompt == SLOT,
-            period=start.period,
-            text_rule=start.text_rule,
-            training_text_rule=method.training_text_rule if as_at_test else None,
+    if config.supervised and not examples.supervised:
+        columns = " or ".join(
+            ", ".join(layout) for layout in find_objective(method).layouts if layout
         )
-        return dataclasses.replace(self, method=changed)
+        raise UsageError(
+            f"needs pairs or triplets ({columns}); {source_name(config.training_data)} has none",
+            parameter="supervised",
+        )
+    return examples
 
 
-def _with_first(templates: Templates, prompt: str) -> Templates:
-    """Return templates whose first is ``prompt``; two different templates stay different."""
-    first = templates[0]
-    exchanged = {first: prompt, prompt: first}
-    return tuple(exchanged.get(template, template) for template in templates)
+def _read_tests(config: TrainConfig) -> list[AnyTask]:
+    """Return the tasks to score at the end; default: the test split of the development task."""
+    on = config.development
+    names = config.tests
+    if not names and isinstance(on, str):
+        names = (on.removesuffix(":dev"),)
+    tests: list[AnyTask] = []
+    for name in dict.fromkeys(names):
+        if name != on:
+            tests += load_named_tasks(name).tasks
+    return tests
+
+
+def _check_start(config: TrainConfig, start: Entry, backbone: str) -> None:
+    """Refuse a start model that the method cannot train further, or that has another backbone."""
+    name = config.provisional_method.name
+    learns = {part for method in forms_of(name) for part in method.learns}
+    tuned = tuned_weights(start.tensors)
+    needed = "backbone" in learns or ("adapter" in learns and is_lora(tuned))
+    problem = ""
+    if not (tuned and needed):
+        problem = f"has nothing for {name} to train"
+    elif backbone != start.recipe.backbone:
+        problem = f"is on backbone {start.recipe.backbone!r}, not {backbone!r}; leave out backbone"
+    if problem:
+        raise UsageError(f"model {config.start!r} {problem}", parameter="start")

@@ -1,10 +1,12 @@
-"""A complete training: read the data, open the backbone, train, score beside the references, and
-save.
+"""A complete training: read the data, open the backbone, train, score the result next to the
+references, and save it.
 """
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,30 +28,128 @@ from promptcli.evaluation.scores import Label, Score
 from promptcli.extensions import used_extensions
 from promptcli.models.entries import Entry, portable
 from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
-from promptcli.notes import note, silent, warn
+from promptcli.notes import note, silent, warn, without_network
 from promptcli.settings import BUILT_IN
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, check_same
 from promptcli.storage.tensors import checksum
-from promptcli.training.config import ConfiguredMethod, TrainConfig, differences_from_paper
-from promptcli.training.inputs import Inputs, read_inputs
-from promptcli.training.methods.method import Method, TrainingSettings
+from promptcli.storage.typed_documents import convert
+from promptcli.training.config import (
+    Inputs,
+    TrainConfig,
+    differences_from_paper,
+    read_inputs,
+)
+from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.step import Processes, start_processes
-from promptcli.training.teacher import (
-    SentenceVectors,
-    check_negatives,
-    mine_negatives,
-    open_vectors,
-)
+from promptcli.training.teacher import SentenceVectors, mine_negatives, open_vectors
 from promptcli.training.trainable_encoder import TrainableEncoder
-from promptcli.training.trained import COLUMNS, UNTRAINED_START, Trained
 from promptcli.training.trainer import Trainer
-from promptcli.training.watching import WatchedRun, Watcher, make_trackers
+from promptcli.training.watching import DevScore, WatchedRun, Watcher, make_trackers
 
 _WORDS_SHOWN = 8  # left-out words that a note names
 _NEAREST = 5  # tokens named for each word of a soft template
+_FIELDS_SHOWN = (
+    *("seed", "steps", "best_step", "seconds", "nearest_words"),
+    *("settings", "differs_from_paper", "data", "development"),
+    *("backbone", "command", "versions", "extensions"),
+)
+UNTRAINED_START = "begun"  #: its name in the records of models
+#: The scored encoders: the untrained recipe, the method's own start, the default model, the result.
+COLUMNS = ("untrained", UNTRAINED_START, "default", "trained")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained encoder and its scores."""
+
+    entry: Entry  #: in the registry, if the model has a name
+    device: str = "auto"
+    is_main: bool = True  #: whether this process reports and writes, if several train together
+    offline: bool = False  #: whether the encoder is loaded without the network
+
+    @functools.cached_property
+    def encoder(self) -> TorchEncoder:
+        with without_network(self.offline):
+            return open_model(self.entry, device=self.device, dtype="stored")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The run in the entry's provenance: settings, data, steps, seconds, ..."""
+        return dict(self.entry.provenance["trained"])
+
+    @property
+    def curve(self) -> list[DevScore]:
+        return [convert(score, DevScore) for score in self.facts["curve"]]
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The encoder's Spearman x 100 by task, the development set first."""
+        return self._column("trained")
+
+    @property
+    def untrained(self) -> dict[str, float]:
+        """The untrained recipe's Spearman x 100 by task."""
+        return self._column("untrained")
+
+    @property
+    def untrained_start(self) -> dict[str, float]:
+        """Spearman x 100 of the method's own start, whose learned tensors are as drawn.
+
+        Empty if it equals ``untrained``.
+        """
+        return self._column(UNTRAINED_START)
+
+    @property
+    def default(self) -> dict[str, float]:
+        """The default model's Spearman x 100 on the development set.
+
+        Empty if the run started from that model.
+        """
+        return self._column("default")
+
+    def _column(self, name: str) -> dict[str, float]:
+        return dict(self.facts["scores"][name])
+
+    @property
+    def references(self) -> dict[str, dict[str, float]]:
+        """The scores by task of the reference encoders, by their names in the printed table."""
+        start = self.untrained_start
+        plain = "plain encoder" if start else self.facts.get("started_from", "untrained")
+        others = {"untrained start": start, DEFAULT_MODEL: self.default}
+        scored = {name: scores for name, scores in others.items() if scores}
+        return {plain: self.untrained} | scored
+
+    @property
+    def chosen_by(self) -> float:
+        """The score on the development set."""
+        return next(iter(self.scores.values()))
+
+    @property
+    def below(self) -> dict[str, float]:
+        """The references with a better development score, and their scores."""
+        development = next(iter(self.scores))
+        values = {name: scores[development] for name, scores in self.references.items()}
+        return {name: value for name, value in values.items() if value > self.chosen_by}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scores and their sources, JSON-ready."""
+        facts = self.facts
+        columns = facts["scores"]
+        rows = []
+        for task in self.scores:
+            values = {
+                name: round(columns[name][task], 2) for name in COLUMNS if task in columns[name]
+            }
+            rows.append({"task": task, **values})
+        return {
+            **{name: facts[name] for name in _FIELDS_SHOWN if facts.get(name, []) != []},
+            "better": self.chosen_by > next(iter(self.untrained.values())),
+            "below": list(self.below),
+            "scores": rows,
+        }
 
 
 def train(config: TrainConfig) -> Trained:
@@ -57,24 +157,14 @@ def train(config: TrainConfig) -> Trained:
 
     With ``resume`` an unfinished run continues, and a finished run's result is returned.
     """
-    registry = open_registry()
     if config.resume:
-        if config.name is None:
-            raise UsageError("give the name of the run to resume", parameter="name")
-        stored = RunFolder(registry.run_folder(config.name)).settings
-        finished = None if stored or config.force else find_finished(config.name)
-        if finished is not None:
-            return _result_of(config, finished)
-        if stored:
-            config = config.resume_from(stored)
-        elif not config.method:
-            raise UsageError(
-                f"{config.name!r} has no unfinished run; to start one, leave it out, or give the"
-                " method and its options, too",
-                parameter="resume",
-            )
+        resumed = _resume(config)
+        if isinstance(resumed, Trained):
+            return resumed
+        config = resumed
     if not config.method:
         raise UsageError("missing; give one, e.g. simcse", parameter="method")
+    registry = open_registry()
     name = config.name
     if name is not None:
         config.check_settings()  # an unknown setting is reported before a name that is taken
@@ -90,8 +180,8 @@ def train(config: TrainConfig) -> Trained:
         else:
             folder = registry.run_folder(name)
             if processes.is_main:
-                claimed = RunFolder(folder).claim(f"the training of {name!r}", "give another name")
-                stack.enter_context(claimed)
+                claim = RunFolder(folder).claim(f"the training of {name!r}", "give another name")
+                stack.enter_context(claim)
             continues = f"`promptcli train --resume {name}` continues the run"
             stack.enter_context(if_stopped(f"{continues}, force=True starts over"))
         stack.enter_context(silent(not processes.is_main))
@@ -107,6 +197,34 @@ def train(config: TrainConfig) -> Trained:
         processes.wait()
         warn_if_worse(trained)
     return trained
+
+
+def _resume(config: TrainConfig) -> TrainConfig | Trained:
+    """Return the arguments of the unfinished run, or the result of the finished run.
+
+    If there is neither, the given arguments are those of a new run.
+    """
+    name = config.name
+    if name is None:
+        raise UsageError("give the name of the run to resume", parameter="name")
+    stored = RunFolder(open_registry().run_folder(name)).settings
+    if stored:
+        return config.resume_from(stored)
+    finished = None if config.force else find_finished(name)
+    if finished is not None:
+        if config.method:
+            check_finished(finished, read_inputs(config).identify())
+        else:
+            config.check_names_a_run()
+            check_finished(finished, {})
+        return Trained(finished)
+    if not config.method:
+        raise UsageError(
+            f"{name!r} has no unfinished run; to start one, leave it out, or give the method and"
+            " its options, too",
+            parameter="resume",
+        )
+    return config
 
 
 @keep_random_states()
@@ -163,14 +281,6 @@ def check_finished(entry: Entry, wanted: Mapping[str, Any]) -> None:
     note(f"done: model {entry.name!r} is already trained; force=True trains it again")
 
 
-def _result_of(config: TrainConfig, finished: Entry) -> Trained:
-    """Return the result of a finished run, if its training had the same arguments."""
-    if not config.method:
-        config.check_names_a_run()
-    check_finished(finished, read_inputs(config).identify() if config.method else {})
-    return Trained(finished)
-
-
 class Run:
     """A training on its opened backbone, in the processes of this launch."""
 
@@ -182,19 +292,20 @@ class Run:
         self.name = config.name or config.method
         self.data_name = source_name(config.training_data)
         self.tasks: list[AnyTask] = [inputs.development, *inputs.tests]
-        self.backbone = load_backbone(
-            config.choose_backbone(), device=processes.device, dtype=torch.float32
-        )
-        self.preset = config.preset(inputs.method)
-        note(self.preset.summary(config.settings))
-        _note_defaults(config)
-        self.settings = self.preset.override(config.settings)
+        self.backbone = load_backbone(inputs.backbone, device=processes.device, dtype=torch.float32)
+        note(inputs.preset.summary(config.settings))
+        _note_defaults(inputs)
+        self.settings = inputs.settings
         self.configured = config.configure(
-            inputs.method, self.settings, self.backbone.name, self.backbone.provenance.family
+            inputs.method,
+            self.settings,
+            inputs.start_recipe,
+            backbone=self.backbone.name,
+            family=self.backbone.provenance.family,
         )
         #: Those that the objective can read on this backbone.
         self.examples = inputs.objective.choose(inputs.examples, self.settings, self.backbone)
-        check_negatives(self.settings, self.examples, self.data_name)
+        self.settings.check_examples(self.examples, self.data_name)
         columns = inputs.objective.columns_of_models(self.settings)
         #: Vectors of the models named by settings, e.g. a teacher's, by setting.
         self.model_vectors: dict[str, SentenceVectors] = {}
@@ -366,7 +477,7 @@ class Run:
         }
         if encoder.recipe.dims:
             record["by_dim"] = _score_by_dim(encoder, development)
-        preset = self.preset
+        preset = self.inputs.preset
         extensions = {*self.inputs.extensions, *encoder.extensions, *of_tasks}
         return {
             **record,
@@ -417,14 +528,15 @@ def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[s
     return by_dim
 
 
-def _note_defaults(config: TrainConfig) -> None:
+def _note_defaults(inputs: Inputs) -> None:
     """Note the default backbone, data and development pairs that the run uses."""
+    config = inputs.config
     if config.paper:
         return
     on = config.development
     parts = []
     if not (config.backbone or config.start):
-        parts.append(f"backbone {config.choose_backbone()}")
+        parts.append(f"backbone {inputs.backbone}")
     if config.data is None:
         parts.append("the demo sentences are the data")
     if not config.on:

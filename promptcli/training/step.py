@@ -31,7 +31,6 @@ from promptcli.errors import (
     one_line,
 )
 from promptcli.notes import note
-from promptcli.training.launch import number_of_processes
 from promptcli.training.trainable_encoder import Columns, TokenizedSides, TrainableEncoder
 
 #: Spreads seeds, so that runs with different seeds do not share a step's dropout.
@@ -140,6 +139,18 @@ def _together(world_size: int) -> Iterator[None]:
         raise PromptcliError(
             f"another process of the {world_size} has ended or never started ({reason})"
         ) from None
+
+
+def number_of_processes(environ: Mapping[str, str]) -> int:
+    """Return how many processes `accelerate launch` or `torchrun` started together, by the
+    variables that they set; 1: this process is alone.
+
+    These variables may remain in interactive shells and batch jobs; a process with only some of
+    them is alone.
+    """
+    number = environ.get("WORLD_SIZE", "")
+    is_complete = environ.get("RANK") and environ.get("MASTER_ADDR")
+    return max(1, int(number)) if is_complete and number.isdecimal() else 1
 
 
 def start_processes(device: str | None, dtype: str | None) -> Processes:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.input_files import check_file
-from promptcli.data.layouts import PAIRS, TRIPLETS
+from promptcli.data.layouts import TRIPLETS
 from promptcli.data.training_data import TrainingExamples
 from promptcli.data.vectors.formats import read_array, read_manifest
 from promptcli.data.vectors.precision import Floats, unit
@@ -23,10 +23,9 @@ from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.notes import note, stage
 from promptcli.storage.files import atomic_path, sha256
-from promptcli.training.methods.method import TeacherSettings, TrainingSettings
+from promptcli.training.methods.distill import TeacherSettings
 
 PART = 32_768  # sentences per part
-_PAIRED = f"pairs, columns {', '.join(PAIRS)}"
 
 
 class SentenceVectors:
@@ -173,29 +172,6 @@ def open_vectors(
 
 
 _ROWS = 1024  # pairs compared with all candidates at once
-
-
-def check_negatives(settings: TrainingSettings, examples: TrainingExamples, source: str) -> None:
-    """Refuse mining without pairs, a hinge without hard negatives, and a guide without pairs to
-    judge.
-    """
-    has_pairs = examples.layout in (PAIRS, TRIPLETS)
-    has_negatives = examples.layout == TRIPLETS and any(map(any, examples.columns[2:]))
-    is_guided = settings.mask_false == "guide"
-    if settings.mine and not has_pairs:
-        raise UsageError(f"needs {_PAIRED}; {source} has none", parameter="mine")
-    if settings.hinge_weight and not (has_negatives or settings.mine):
-        raise UsageError(
-            f"needs hard negatives, columns {', '.join(TRIPLETS)}; {source} has none; mine finds"
-            " some for pairs",
-            parameter="hinge_weight",
-        )
-    if is_guided != bool(settings.mask_guide):
-        raise UsageError("requires mask_false=guide; set both", parameter="mask_guide")
-    if is_guided and not has_pairs:
-        raise UsageError(
-            f"guide needs {_PAIRED}, but {source} has none; set self", parameter="mask_false"
-        )
 
 
 def mine_negatives(

@@ -35,8 +35,7 @@ from promptcli.errors import UsageError
 from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
 from promptcli.notes import note
 from promptcli.recipe import Recipe
-from promptcli.training.config import ConfiguredMethod
-from promptcli.training.methods.method import TrainingSettings
+from promptcli.training.methods.method import ConfiguredMethod, TrainingSettings
 from promptcli.training.teacher import SentenceVectors
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; labels and words are texts
@@ -155,15 +154,9 @@ class TrainableEncoder(nn.Module):
             words.sparse = True
             words.weight.register_post_accumulate_grad_hook(_make_dense)
         self.backbone.set_dropout(settings.dropout)
-        if settings.lora_rank:
-            add_lora(
-                self.model,
-                self.backbone.provenance.family,
-                rank=settings.lora_rank,
-                alpha=settings.lora_alpha,
-                dropout=settings.lora_dropout,
-                seed=settings.seed,
-            )
+        if settings.lora is not None:
+            family = self.backbone.provenance.family
+            add_lora(self.model, family, **settings.lora._asdict(), seed=settings.seed)
         if settings.compile:
             self.backbone.compile()
             if self.backbone.device.type == "cpu":
@@ -346,8 +339,8 @@ class TrainableEncoder(nn.Module):
         """Return the learned weights of a tuned backbone, or of an adapter."""
         parameters = dict(self.model.named_parameters())
         learning = {name: tensor for name, tensor in parameters.items() if tensor.requires_grad}
-        if self.settings.lora_rank:
-            return {**learning, ALPHA: torch.tensor(float(self.settings.lora_alpha))}
+        if self.settings.lora is not None:
+            return {**learning, ALPHA: torch.tensor(float(self.settings.lora.alpha))}
         if not learning:
             return {}
         fixed = parameters.keys() - learning.keys()

@@ -11,8 +11,8 @@ from promptcli.backbones.by_name import load_backbone
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import find_method
+from promptcli.training.methods.method import ConfiguredMethod
 from tests.comparing import gap
 
 OFFICIAL = Path(__file__).parents[1] / "reference" / "official"

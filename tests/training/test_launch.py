@@ -13,8 +13,7 @@ import pytest
 import promptcli as pc
 from promptcli.cli import stopping
 from promptcli.errors import PromptcliError
-from promptcli.training.launch import number_of_processes
-from promptcli.training.step import _together
+from promptcli.training.step import _together, number_of_processes
 from tests.comparing import refusal
 from tests.processes import Program, ranks_of_two
 from tests.training_steps import COLUMNS

@@ -11,8 +11,8 @@ import torch
 
 from promptcli.backbones.by_name import load_backbone
 from promptcli.training import trainable_encoder
-from promptcli.training.config import ConfiguredMethod
 from promptcli.training.methods import find_method
+from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objectives import find_objective
 from promptcli.training.step import OPTIMIZERS
 from promptcli.training.trainable_encoder import TrainableEncoder

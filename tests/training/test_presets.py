@@ -6,6 +6,7 @@ import pytest
 
 from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import PUBLISHED
+from promptcli.models.loading import open_registry
 from promptcli.named_templates import last_part
 from promptcli.training.config import (
     FOUND,
@@ -14,7 +15,7 @@ from promptcli.training.config import (
     differences_from_paper,
     preset_for,
 )
-from promptcli.training.methods import find_method, forms
+from promptcli.training.methods import all_forms, find_method
 
 MINI = json.loads((SHIPPED_BACKBONES["mini-bert"] / "config.json").read_text(encoding="utf-8"))
 SIMCSE = find_method("simcse", supervised=False)
@@ -70,13 +71,13 @@ def test_a_local_copy_of_a_published_backbone_has_its_settings_whatever_its_name
 
 def test_the_papers_settings_are_for_any_backbone(backbone):
     own = backbone()
-    for method in forms():
+    for method in all_forms():
         if not method.paper:
             continue
         preset = preset_for(method, own, paper=True)
         assert preset.settings == method.published(preset.backbone)
         assert preset.backbone == method.base
-    names = {name for method in forms() for name in method.paper}
+    names = {name for method in all_forms() for name in method.paper}
     assert {last_part(name) for name in names} <= PUBLISHED.keys()
     for name in names:
         assert name.rpartition("/")[0] in PUBLISHED[last_part(name)].owners
@@ -84,16 +85,16 @@ def test_the_papers_settings_are_for_any_backbone(backbone):
 
 def test_a_run_has_what_is_given_and_a_start_without_head_begins_none():
     given = {"steps": 3, "batch_size": 128}
-    settings = TrainConfig(method="promptbert", settings=given).settings_for(PROMPTBERT)
+    settings = preset_for(PROMPTBERT, "mini-bert").override(given)
     assert vars(settings) == vars(PROMPTBERT.small.replace(**given))
-    paper = TrainConfig(method="promptbert", paper=True).settings_for(PROMPTBERT)
+    paper = TrainConfig(method="promptbert", paper=True).preset(PROMPTBERT, None).settings
     assert paper.optimizer == "adamw-4.2.1"
     supervised = find_method("simcse", supervised=True)
-    started = TrainConfig(method="simcse", start="mini", settings={"steps": 3})
+    start = open_registry().card("mini").recipe
+    preset = TrainConfig(method="simcse", start="mini").preset(supervised, start)
     assert supervised.small.keep_head
-    assert not started.settings_for(supervised).keep_head
-    kept = TrainConfig(method="simcse", start="mini", settings={"keep_head": True})
-    assert kept.settings_for(supervised).keep_head
+    assert not preset.override({"steps": 3}).keep_head
+    assert preset.override({"keep_head": True}).keep_head
 
 
 def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():

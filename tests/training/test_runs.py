@@ -293,7 +293,7 @@ def stop(*_, **__):
     ],
 )
 def test_a_training_begins_with_what_was_not_given(given, said, monkeypatch, notes):
-    monkeypatch.setattr(running, "check_negatives", stop)
+    monkeypatch.setattr(running, "_note_examples", stop)
     with refusal("stopped"):
         pc.train("simcse", batch_size=4, **given)
     first, *others = notes

@@ -22,7 +22,7 @@ from promptcli.training.objectives.contrastive import (
     nearer_than_positive,
     soft_negative_loss,
 )
-from promptcli.training.teacher import SentenceVectors, check_negatives
+from promptcli.training.teacher import SentenceVectors
 from tests import training_steps
 from tests.comparing import gap, refusal
 from tests.reference import losses
@@ -198,14 +198,14 @@ def test_a_hinge_or_a_guide_that_cannot_work_is_refused(changes, layout, message
     columns = {None: (SENT0,), PAIRS: (SENT0, SENT1), TRIPLETS: (SENT0, SENT1, HARD)}[layout]
     examples = TrainingExamples(columns, "hash", layout=layout)
     if message is None:
-        check_negatives(settings, examples, "in.tsv")
+        settings.check_examples(examples, "in.tsv")
         empty = dataclasses.replace(examples, columns=(*columns[:2], [""] * 5))
         if layout == TRIPLETS:
             with refusal("hard negatives"):
-                check_negatives(settings, empty, "in.tsv")
+                settings.check_examples(empty, "in.tsv")
         return
     with refusal(message):
-        check_negatives(settings, examples, "in.tsv")
+        settings.check_examples(examples, "in.tsv")
 
 
 #: D of each row: above -alpha, between the bounds, below -beta.

@@ -37,11 +37,10 @@ from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError, unknown
 from promptcli.settings import BUILT_IN, typed_value
 from promptcli.storage.typed_documents import convert, parse_toml
-from promptcli.training.launch import number_of_processes
 from promptcli.training.methods import METHODS, find_method, setting_types
 
 if TYPE_CHECKING:
-    from promptcli.training.trained import Trained
+    from promptcli.training.run import Trained
 
 _SETTINGS = "Settings"
 #: Names that differ on the command line -> the parameter of ``promptcli.train``, or the setting.
@@ -234,6 +233,8 @@ def train(
         else:
             _print_settings(shown)
         return
+    from promptcli.training.step import number_of_processes  # loads torch
+
     several = number_of_processes(os.environ) > 1
     # trackers also print
     with ended_by_signals(several), contextlib.redirect_stdout(sys.stderr):

@@ -20,14 +20,13 @@ from promptcli.plugins.papers.published import Facts, PublishedRow, short_name
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.select.head_search import search_heads
 from promptcli.training.config import (
-    ConfiguredMethod,
     differences_from_paper,
     preset_for,
     shape_of_loaded,
 )
 from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import Method, TrainingSettings
+from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.run import train_encoder
 

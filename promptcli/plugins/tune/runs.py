@@ -26,10 +26,9 @@ from promptcli.notes import note
 from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training import run
-from promptcli.training.config import Setting, TrainConfig
-from promptcli.training.inputs import Inputs, read_inputs
+from promptcli.training.config import Inputs, Setting, TrainConfig, read_inputs
+from promptcli.training.run import Trained
 from promptcli.training.step import Processes, start_processes
-from promptcli.training.trained import Trained
 from promptcli.training.watching import DevScore, Watcher, make_trackers
 
 FINISHED = "finished"
@@ -230,7 +229,7 @@ class Trials:
         else:
             # one sampler per trial, so that a resumed search draws like an uninterrupted one
             number = len(study.get_trials(deepcopy=False))
-            seed = self.inputs.identify()["seed"]
+            seed = self.inputs.settings.seed
             study.sampler = TPESampler(seed=seed + number)
             trial = study.ask(self.space)
             reported = {}

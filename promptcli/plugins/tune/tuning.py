@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.data.csv_options import stored_options
 from promptcli.errors import UsageError, require
-from promptcli.notes import without_network
+from promptcli.notes import current_command, without_network
 from promptcli.settings import list_of_names
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def tune(
             resume=resume,
             force=force,
             settings=arguments,
+            command=current_command(),
             **of_config,
         )
         return train_all(config, _space(sweep or {}, seeds, trials), trials, keep_runs)

@@ -3,7 +3,6 @@
 Pure data; a new method is a file, its import and a row here.
 """
 
-from collections.abc import Iterator
 from typing import Any, ClassVar, get_origin, get_type_hints
 
 from promptcli.errors import UsageError, look_up
@@ -29,7 +28,7 @@ from promptcli.training.methods import (
 )
 from promptcli.training.methods.method import Method
 
-#: Name -> unsupervised, supervised; None if the paper has no such form.
+#: Name -> its forms: unsupervised, supervised. None: no such form exists.
 METHODS: Table[tuple[Method | None, Method | None]] = Table(
     "methods",
     {
@@ -57,27 +56,31 @@ METHODS: Table[tuple[Method | None, Method | None]] = Table(
 
 
 def find_method(name: str, *, supervised: bool) -> Method:
-    """Return a method by name; some methods exist only in supervised form."""
-    unsupervised_method, supervised_method = look_up("method", name, METHODS)
-    if unsupervised_method is not None and not supervised:
-        return unsupervised_method
-    if supervised_method is None:
-        names = ", ".join(known for known, (_, taught) in METHODS.items() if taught)
+    """Return a form of a method by name; some methods exist only in supervised form."""
+    unsupervised_form, supervised_form = look_up("method", name, METHODS)
+    if unsupervised_form is not None and not supervised:
+        return unsupervised_form
+    if supervised_form is None:
+        names = ", ".join(known for known, (_, form) in METHODS.items() if form is not None)
         raise UsageError(f"method {name!r} has no supervised form; these have: {names}")
-    return supervised_method
+    return supervised_form
 
 
-def forms() -> Iterator[Method]:
-    """Yield every method in its unsupervised and supervised form."""
-    yield from (form for pair in METHODS.values() for form in pair if form is not None)
+def forms_of(name: str) -> list[Method]:
+    """Return the forms of a method: unsupervised, supervised, or both."""
+    return [form for form in METHODS[name] if form is not None]
+
+
+def all_forms() -> list[Method]:
+    """Return every method in its unsupervised and supervised form."""
+    return [form for name in METHODS for form in forms_of(name)]
 
 
 def setting_types(method: str = "") -> dict[str, Any]:
     """Return the type of each setting: of one method in both forms, or of all methods without its
     name.
     """
-    methods = filter(None, METHODS[method]) if method in METHODS else forms()
     types = dict[str, Any]()
-    for form in methods:
+    for form in forms_of(method) if method in METHODS else all_forms():
         types |= get_type_hints(type(form.small))
     return {name: kind for name, kind in types.items() if get_origin(kind) is not ClassVar}

@@ -5,14 +5,16 @@ from typing import ClassVar
 
 from promptcli.training.methods.method import (
     ContrastiveSettings,
-    DenoisingSettings,
     Method,
-    QuoteSettings,
-    SelectionSettings,
     Templates,
     TemplateSettings,
     Variant,
     setting,
+)
+from promptcli.training.methods.promptbert import (
+    DenoisingSettings,
+    QuoteSettings,
+    SelectionSettings,
 )
 
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from promptcli.training.methods.method import (
     ContrastiveSettings,
-    LoRASettings,
     Method,
     TemplateSettings,
     Variant,
 )
+from promptcli.training.methods.prompteol import LoRASettings
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,47 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from promptcli.errors import UsageError
 from promptcli.grammar import has_mask
 from promptcli.recipe import SLOT, pooling_for
 from promptcli.training.methods.method import (
     InBatchSettings,
     Method,
-    TeacherSettings,
     Templates,
     TemplateSettings,
+    TrainingSettings,
     Variant,
     setting,
 )
+
+_EQUAL_WEIGHT = 0.5  # weight of each teacher
+
+
+@dataclass(frozen=True)
+class TeacherSettings(TrainingSettings):
+    """Settings of methods that learn from another encoder."""
+
+    teacher: str = setting(
+        "",
+        "Teacher model: a name, a folder, a hub id, or the .npy file that `embed`"
+        " wrote of the data.",
+        model=True,
+    )
+    second_teacher: str = setting(
+        "",
+        "Second teacher, in the same forms: the cosine of two sentences is then"
+        " the weighted mean of both teachers'.",
+        model=True,
+        optional=True,
+    )
+    second_weight: float = setting(
+        _EQUAL_WEIGHT, "Weight of `second-teacher`; `teacher` has 1 minus it.", min=0, max=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.second_weight != _EQUAL_WEIGHT and not self.second_teacher:
+            raise UsageError("needs second_teacher; give both", parameter="second_weight")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""A training method as plain data: settings, prompts of its views, learned parts, head and
-objective.
+"""A training method as plain data: its settings, the prompts of its views, its learned parts, its
+head and its objective; and how it reads sentences on a backbone.
 
-The settings of all methods come first, then groups of settings that some methods share. A field
+The settings of all methods come first, then groups of settings that several papers share. A field
 has the metadata of ``settings.setting``, and ``published``: the value behind the printed figures,
 if it differs from the default.
 """
@@ -10,15 +10,27 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
+from promptcli.backbones.families import FAMILIES
+from promptcli.data.layouts import PAIRS, TRIPLETS
+from promptcli.data.training_data import TrainingExamples
 from promptcli.errors import UsageError, with_count
 from promptcli.recipe import SLOT, Recipe
 from promptcli.settings import check_bounds, list_of_names
 from promptcli.settings import setting as setting  # for the methods
 
 _BASE = "bert-base-uncased"
+_PAIRED = f"pairs, columns {', '.join(PAIRS)}"
 Templates = tuple[str, ...]  #: templates or prompts, one for each view
+
+
+class LoRA(NamedTuple):
+    """The size of a low-rank adapter."""
+
+    rank: int
+    alpha: int
+    dropout: float
 
 
 @dataclass(frozen=True)
@@ -84,24 +96,15 @@ class TrainingSettings:
         False, "Compile the backbone with torch.compile, for long runs on a GPU; slower on a CPU."
     )
 
-    # settings that some methods lack, at their neutral values
-    bias_positions = "paper"
+    # settings of some methods, at the values that have no effect
     denoising = False
     dims = ""
-    hinge_weight = 0.0
     keep_head = False
-    lora_rank = 0
-    lora_alpha = 0
-    lora_dropout = 0.0
-    mask_false = "none"
-    mask_guide = ""
-    mine = ""
     mine_margin = 0.0
     mlm_head = "trained"
     mlm_weight = 0.0
     selection = "test"
     template = Templates()
-    moved_bias = False  #: whether denoising moves positions as PromptBERT does
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -125,9 +128,20 @@ class TrainingSettings:
                 models[item.name] = model
         return models
 
+    @property
+    def lora(self) -> LoRA | None:
+        """The low-rank adapter that the method trains."""
+        return None
+
     def denoise(self, place: str) -> str:
-        """Return a recipe's notation for subtracting the bias, h - h_hat, at a place."""
-        return f"{place}:code" if place != "none" and self.bias_positions == "code" else place
+        """Return how a recipe writes that h_hat is subtracted at a place: before or after the head.
+
+        ``none`` if the method does not denoise, or denoises in a way that no recipe has.
+        """
+        return "none"
+
+    def check_examples(self, examples: TrainingExamples, source: str) -> None:
+        """Refuse examples that lack what the settings need; ``source`` names the examples."""
 
     def total_steps(self, examples: int) -> int:
         """Return the steps of a run on a number of examples; refuse fewer examples than a batch."""
@@ -144,14 +158,6 @@ class TrainingSettings:
     def replace(self, **changes: Any) -> Self:
         """Return a copy with ``changes``; an invalid value raises UsageError."""
         return dataclasses.replace(self, **changes)
-
-    def as_published(self) -> Self:
-        """Return the settings with the choices that made the printed figures."""
-        published = {}
-        for item in dataclasses.fields(self):
-            if "published" in item.metadata:
-                published[item.name] = item.metadata["published"]
-        return self.replace(**published)
 
     def templates(self, own: Templates) -> Templates:
         """Return the templates of the views; ``own`` are the method's.
@@ -206,6 +212,10 @@ class InBatchSettings(TrainingSettings):
         max=1,
     )
 
+    def check_examples(self, examples: TrainingExamples, source: str) -> None:
+        if self.mine and examples.layout not in (PAIRS, TRIPLETS):
+            raise UsageError(f"needs {_PAIRED}; {source} has none", parameter="mine")
+
 
 @dataclass(frozen=True)
 class ContrastiveSettings(InBatchSettings):
@@ -249,6 +259,23 @@ class ContrastiveSettings(InBatchSettings):
                 f"{self.dims!r} is not allowed; give widths, e.g. 256,128,64", parameter="dims"
             )
 
+    def check_examples(self, examples: TrainingExamples, source: str) -> None:
+        super().check_examples(examples, source)
+        has_negatives = examples.layout == TRIPLETS and any(map(any, examples.columns[2:]))
+        is_guided = self.mask_false == "guide"
+        if self.hinge_weight and not (has_negatives or self.mine):
+            raise UsageError(
+                f"needs hard negatives, columns {', '.join(TRIPLETS)}; {source} has none; mine"
+                " finds some for pairs",
+                parameter="hinge_weight",
+            )
+        if is_guided != bool(self.mask_guide):
+            raise UsageError("requires mask_false=guide; set both", parameter="mask_guide")
+        if is_guided and examples.layout not in (PAIRS, TRIPLETS):
+            raise UsageError(
+                f"guide needs {_PAIRED}, but {source} has none; set self", parameter="mask_false"
+            )
+
 
 @dataclass(frozen=True)
 class TemplateSettings(TrainingSettings):
@@ -276,110 +303,6 @@ class TemplateSettings(TrainingSettings):
         """
         templates = self.template or own
         return templates[0], templates[min(1, len(templates) - 1)], *(templates[2:] or own[2:])
-
-
-@dataclass(frozen=True)
-class QuoteSettings(TrainingSettings):
-    """Settings of methods whose published code leaves out RoBERTa's space before the sentence in
-    training.
-    """
-
-    sentence_blank: str = setting(
-        "kept",
-        "RoBERTa's space between quote and sentence in training: kept, or left out as in the code.",
-        choices=("kept", "code"),
-        published="code",
-    )
-
-    def in_training(self, template: str) -> str:
-        if self.sentence_blank == "code":
-            return template.replace("' [X]", "'[X]")
-        return template
-
-
-@dataclass(frozen=True)
-class SelectionSettings(TrainingSettings):
-    """Settings of methods whose published code selects by a score other than the test's."""
-
-    selection: str = setting(
-        "test",
-        "Reading for the development score: as at test, or as in the code.",
-        choices=("test", "code"),
-        published="code",
-    )
-
-
-@dataclass(frozen=True)
-class DenoisingSettings(TrainingSettings):
-    """Settings of methods with template denoising, h - h_hat (PromptBERT)."""
-
-    denoising: bool = setting(True, "Template denoising in training.")
-
-
-@dataclass(frozen=True)
-class MovedBiasSettings(DenoisingSettings):
-    """Settings of PromptBERT's denoising; its bias input is the template with shifted positions."""
-
-    bias_positions: str = setting(
-        "paper",
-        "Shift of the positions: paper, or code (off by 2 for RoBERTa).",
-        choices=("paper", "code"),
-        published="code",
-    )
-    moved_bias = True
-
-
-_EQUAL_WEIGHT = 0.5  # weight of each teacher
-
-
-@dataclass(frozen=True)
-class TeacherSettings(TrainingSettings):
-    """Settings of methods that learn from another encoder."""
-
-    teacher: str = setting(
-        "",
-        "Teacher model: a name, a folder, a hub id, or the .npy file that `embed`"
-        " wrote of the data.",
-        model=True,
-    )
-    second_teacher: str = setting(
-        "",
-        "Second teacher, in the same forms: the cosine of two sentences is then"
-        " the weighted mean of both teachers'.",
-        model=True,
-        optional=True,
-    )
-    second_weight: float = setting(
-        _EQUAL_WEIGHT, "Weight of `second-teacher`; `teacher` has 1 minus it.", min=0, max=1
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.second_weight != _EQUAL_WEIGHT and not self.second_teacher:
-            raise UsageError("needs second_teacher; give both", parameter="second_weight")
-
-
-@dataclass(frozen=True)
-class LoRASettings(TrainingSettings):
-    """Settings of methods that learn a low-rank adapter of a frozen backbone."""
-
-    lora_rank: int = setting(64, "Rank r of the adapter.", min=1)
-    lora_alpha: int = setting(16, "Alpha of the adapter's scale, alpha / r.", min=1)
-    lora_dropout: float = setting(0.05, "Dropout of the adapter's input.", min=0, max=0.9)
-
-
-@dataclass(frozen=True)
-class MaskedLMSettings(TrainingSettings):
-    """Settings of methods with an optional masked-LM loss (DCPCSE 3.3; SimCSE)."""
-
-    mlm_weight: float = setting(
-        0.0, "Initial weight of a masked-LM loss; 0: no such loss.", min=0, max=1
-    )
-    mlm_head: str = setting(
-        "trained",
-        "Masked-LM head: trained (the code) or frozen (the paper).",
-        choices=("trained", "frozen"),
-    )
 
 
 @dataclass(frozen=True)
@@ -436,9 +359,130 @@ class Method:
         """Return the published settings of a backbone, with the choices that made the printed
         figures.
         """
-        return self.paper[backbone].as_published().replace(**self.program)
+        settings = self.paper[backbone]
+        choices = {
+            item.name: item.metadata["published"]
+            for item in dataclasses.fields(settings)
+            if "published" in item.metadata
+        }
+        return settings.replace(**{**choices, **self.program})
 
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
         """Return the recipe of transfer tasks if it differs from the trained ``recipe``."""
         read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
         return None if read == recipe else read
+
+
+@dataclass(frozen=True)
+class ConfiguredMethod:
+    """How a method with its settings reads sentences on a backbone."""
+
+    method: Method
+    settings: TrainingSettings
+    backbone: str  #: its name
+    family: str  #: of the backbone
+
+    @property
+    def variant(self) -> Variant:
+        """The method's variant for the family."""
+        family = self.family
+        variants = self.method.variants
+        kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
+        return variants.get(family) or variants.get(kind) or variants["*"]
+
+    @property
+    def pooling(self) -> str:
+        """The pooling of the sentence vector at test."""
+        return self.settings.pooling(self.variant.pooling or self.method.pooling)
+
+    @property
+    def head(self) -> str | None:
+        """The head in training.
+
+        None if a head would be dropped although the first dimensions of the vectors have a loss.
+        """
+        head = self.variant.head
+        return head if self.settings.keep_head or not self.settings.dims else None
+
+    def prompts(self, *, training: bool = False) -> Templates:
+        """Return the prompts of the views; the published code may write them differently in
+        training.
+        """
+        settings = self.settings
+        templates = settings.templates(self.variant.templates)
+        if training:
+            templates = tuple(map(settings.in_training, templates))
+        return tuple(map(settings.prompt, templates))
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the trained encoder."""
+        method = self.method
+        settings = self.settings
+        head = self.variant.head
+        keeps_head = settings.keep_head and head is not None
+        return Recipe(
+            backbone=self.backbone,
+            prompt=self.prompts()[0],
+            pooling=self.pooling,
+            text_rule=method.text_rule,
+            period=method.period,
+            transforms=(f"projection:{head}",) if keeps_head else (),
+            denoise=settings.denoise(self.variant.denoising_place) if keeps_head else "none",
+            dims=settings.widths,
+        ).resolve()
+
+    @property
+    def development_recipe(self) -> Recipe:
+        """The recipe of the development score: the test's, or the code's, which denoises and has no
+        period rule.
+        """
+        recipe = self.recipe
+        if self.settings.selection == "test":
+            return recipe
+        denoise = recipe.denoise
+        if denoise == "none":
+            denoise = self.settings.denoise("hidden")
+        prompt, *_ = self.prompts(training=True)
+        return recipe.replace(prompt=prompt, denoise=denoise, period=False)
+
+    @property
+    def untrained_recipe(self) -> Recipe:
+        """The untrained reference: the same recipe without learned parts."""
+        method = self.method
+        return Recipe(
+            backbone=self.backbone,
+            prompt=self.settings.templates(self.variant.templates)[0],
+            period=method.period,
+            pooling=method.untrained_pooling or self.pooling,
+            text_rule=method.text_rule,
+        )
+
+    def like(self, start: Recipe) -> "ConfiguredMethod":
+        """Return this method with the template and the pooling of the model that a run starts from,
+        because other ones would unlearn what the model knows.
+
+        A template in the settings has priority. The method's own template is also kept if the
+        method trains an adapter (its papers start from another template), or if its objective
+        cannot train the model's pooling.
+        """
+        method = self.method
+        trainable = method.needs_pooling in (None, start.pooling)
+        if self.settings.template or not trainable or "backbone" not in method.learns:
+            return self
+        first = self.variant.templates[0]
+        # two different templates stay different
+        exchanged = {first: start.prompt, start.prompt: first}
+        templates = tuple(exchanged.get(text, text) for text in self.variant.templates)
+        as_at_test = start.text_rule == method.text_rule
+        changed = dataclasses.replace(
+            method,
+            variants={"*": dataclasses.replace(self.variant, templates=templates, pooling=None)},
+            pooling=start.pooling,
+            training_pooling=method.training_pooling if start.pooling == self.pooling else None,
+            counts_specials=method.counts_specials and start.prompt == SLOT,
+            period=start.period,
+            text_rule=start.text_rule,
+            training_text_rule=method.training_text_rule if as_at_test else None,
+        )
+        return dataclasses.replace(self, method=changed)

@@ -8,11 +8,11 @@ from promptcli.recipe import RECIPES
 from promptcli.training.methods.method import (
     ContrastiveSettings,
     Method,
-    SelectionSettings,
     TemplateSettings,
     Variant,
     setting,
 )
+from promptcli.training.methods.promptbert import SelectionSettings
 
 _TEMPLATE = 'This sentence : "[X]" means [MASK] .'
 _READ_AT_THE_END = RECIPES["prompteol"]

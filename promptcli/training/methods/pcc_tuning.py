@@ -5,12 +5,12 @@ correlation as loss.
 from dataclasses import dataclass
 
 from promptcli.training.methods.method import (
-    LoRASettings,
     Method,
     TemplateSettings,
     Variant,
     setting,
 )
+from promptcli.training.methods.prompteol import LoRASettings
 from promptcli.training.methods.sbert import GradedSettings
 
 _TEMPLATE = 'This sentence : "[X]" can be summarized as'

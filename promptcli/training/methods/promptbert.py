@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from promptcli.training.methods.method import (
     ContrastiveSettings,
     Method,
-    MovedBiasSettings,
-    QuoteSettings,
-    SelectionSettings,
     Templates,
     TemplateSettings,
+    TrainingSettings,
     Variant,
     setting,
 )
@@ -23,6 +21,61 @@ _THIS = "This sentence : ' [X] ' means[MASK]."
 _THE = "The sentence : ' [X] ' means[MASK]."
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 _BACKBONES = ("bert-base-uncased", "roberta-base")
+
+
+@dataclass(frozen=True)
+class QuoteSettings(TrainingSettings):
+    """Settings of methods whose published code leaves out RoBERTa's space before the sentence in
+    training.
+    """
+
+    sentence_blank: str = setting(
+        "kept",
+        "RoBERTa's space between quote and sentence in training: kept, or left out as in the code.",
+        choices=("kept", "code"),
+        published="code",
+    )
+
+    def in_training(self, template: str) -> str:
+        if self.sentence_blank == "code":
+            return template.replace("' [X]", "'[X]")
+        return template
+
+
+@dataclass(frozen=True)
+class SelectionSettings(TrainingSettings):
+    """Settings of methods whose published code selects by a score other than the test's."""
+
+    selection: str = setting(
+        "test",
+        "Reading for the development score: as at test, or as in the code.",
+        choices=("test", "code"),
+        published="code",
+    )
+
+
+@dataclass(frozen=True)
+class DenoisingSettings(TrainingSettings):
+    """Settings of methods with template denoising, h - h_hat (PromptBERT)."""
+
+    denoising: bool = setting(True, "Template denoising in training.")
+
+
+@dataclass(frozen=True)
+class MovedBiasSettings(DenoisingSettings):
+    """Settings of PromptBERT's denoising; its bias input is the template with shifted positions."""
+
+    bias_positions: str = setting(
+        "paper",
+        "Shift of the positions: paper, or code (off by 2 for RoBERTa).",
+        choices=("paper", "code"),
+        published="code",
+    )
+
+    def denoise(self, place: str) -> str:
+        if place == "none" or not self.denoising:
+            return "none"
+        return f"{place}:code" if self.bias_positions == "code" else place
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,29 @@ from dataclasses import dataclass, replace
 from promptcli.recipe import RECIPES
 from promptcli.training.methods.method import (
     ContrastiveSettings,
-    LoRASettings,
+    LoRA,
     Method,
     TemplateSettings,
+    TrainingSettings,
     Variant,
+    setting,
 )
 
 _RECIPE = RECIPES["prompteol"]
 _VARIANTS = {"*": Variant((_RECIPE.prompt, _RECIPE.prompt), head=None)}
+
+
+@dataclass(frozen=True)
+class LoRASettings(TrainingSettings):
+    """Settings of methods that learn a low-rank adapter of a frozen backbone."""
+
+    lora_rank: int = setting(64, "Rank r of the adapter.", min=1)
+    lora_alpha: int = setting(16, "Alpha of the adapter's scale, alpha / r.", min=1)
+    lora_dropout: float = setting(0.05, "Dropout of the adapter's input.", min=0, max=0.9)
+
+    @property
+    def lora(self) -> LoRA:
+        return LoRA(self.lora_rank, self.lora_alpha, self.lora_dropout)
 
 
 @dataclass(frozen=True)

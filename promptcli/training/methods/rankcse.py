@@ -4,10 +4,10 @@ with a teacher.
 
 from dataclasses import dataclass
 
+from promptcli.training.methods.distill import TeacherSettings
 from promptcli.training.methods.method import (
     ContrastiveSettings,
     Method,
-    TeacherSettings,
     Variant,
     setting,
 )

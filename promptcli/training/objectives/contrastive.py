@@ -98,7 +98,7 @@ class InfoNCE(Objective[Settings]):
         self._after_head = encoder.configured.variant.denoising_place == "head"
         self.guide = encoder.models.get("mask_guide")
         self.bias_inputs: BiasInputs = functools.partial(
-            bias_batch, raw_positions=self.settings.bias_positions == "code"
+            bias_batch, raw_positions=self.settings.denoise("hidden") == "hidden:code"
         )
 
     def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:

@@ -14,7 +14,7 @@ from promptcli.plugins.tune.command import summary
 from promptcli.plugins.tune.runs import Trial, Tuned
 from promptcli.recipe import RECIPES
 from promptcli.training import run as running
-from promptcli.training.trained import Trained
+from promptcli.training.run import Trained
 from promptcli.training.watching import DevScore
 from tests.comparing import refusal, refused
 from tests.training_steps import stopped_at
