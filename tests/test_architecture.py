@@ -228,7 +228,6 @@ _READ_THE_ENVIRONMENT = (
     "plugins/cluster/ray_engine.py",
     "plugins/cluster/ray_worker.py",
     "training/step.py",
-    "training/launch.py",
 )
 
 

@@ -17,6 +17,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import published_name
+from promptcli.data.layouts import TRIPLETS
 from promptcli.data.task_table import TASKS
 from promptcli.data.tasks import AnyTask, DevelopmentTask
 from promptcli.data.training_data import TrainingExamples, source_name
@@ -305,7 +306,9 @@ class Run:
         )
         #: Those that the objective can read on this backbone.
         self.examples = inputs.objective.choose(inputs.examples, self.settings, self.backbone)
-        self.settings.check_examples(self.examples, self.data_name)
+        layout = self.examples.layout
+        has_negatives = layout == TRIPLETS and any(map(any, self.examples.columns[2:]))
+        self.settings.check_layout(layout, has_negatives=has_negatives, source=self.data_name)
         columns = inputs.objective.columns_of_models(self.settings)
         #: Vectors of the models named by settings, e.g. a teacher's, by setting.
         self.model_vectors: dict[str, SentenceVectors] = {}

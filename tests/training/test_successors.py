@@ -2,7 +2,6 @@
 negatives of a batch by their cosines.
 """
 
-import dataclasses
 import functools
 
 import numpy as np
@@ -195,17 +194,15 @@ def test_a_run_asks_the_guide_that_is_named(bert_folder):
 )
 def test_a_hinge_or_a_guide_that_cannot_work_is_refused(changes, layout, message):
     settings = find_method("simcse", supervised=True).small.replace(**changes)
-    columns = {None: (SENT0,), PAIRS: (SENT0, SENT1), TRIPLETS: (SENT0, SENT1, HARD)}[layout]
-    examples = TrainingExamples(columns, "hash", layout=layout)
+    check = functools.partial(settings.check_layout, layout, source="in.tsv")
     if message is None:
-        settings.check_examples(examples, "in.tsv")
-        empty = dataclasses.replace(examples, columns=(*columns[:2], [""] * 5))
+        check(has_negatives=layout == TRIPLETS)
         if layout == TRIPLETS:
             with refusal("hard negatives"):
-                settings.check_examples(empty, "in.tsv")
+                check(has_negatives=False)
         return
     with refusal(message):
-        settings.check_examples(examples, "in.tsv")
+        check(has_negatives=layout == TRIPLETS)
 
 
 #: D of each row: above -alpha, between the bounds, below -beta.

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from promptcli.backbones.families import FAMILIES
 from promptcli.data.layouts import PAIRS, TRIPLETS
-from promptcli.data.training_data import TrainingExamples
 from promptcli.errors import UsageError, with_count
 from promptcli.recipe import SLOT, Recipe
 from promptcli.settings import check_bounds, list_of_names
@@ -140,8 +139,10 @@ class TrainingSettings:
         """
         return "none"
 
-    def check_examples(self, examples: TrainingExamples, source: str) -> None:
-        """Refuse examples that lack what the settings need; ``source`` names the examples."""
+    def check_layout(
+        self, layout: tuple[str, ...] | None, *, has_negatives: bool, source: str
+    ) -> None:
+        """Refuse examples, named ``source``, that lack what the settings need."""
 
     def total_steps(self, examples: int) -> int:
         """Return the steps of a run on a number of examples; refuse fewer examples than a batch."""
@@ -212,8 +213,10 @@ class InBatchSettings(TrainingSettings):
         max=1,
     )
 
-    def check_examples(self, examples: TrainingExamples, source: str) -> None:
-        if self.mine and examples.layout not in (PAIRS, TRIPLETS):
+    def check_layout(
+        self, layout: tuple[str, ...] | None, *, has_negatives: bool, source: str
+    ) -> None:
+        if self.mine and layout not in (PAIRS, TRIPLETS):
             raise UsageError(f"needs {_PAIRED}; {source} has none", parameter="mine")
 
 
@@ -259,9 +262,10 @@ class ContrastiveSettings(InBatchSettings):
                 f"{self.dims!r} is not allowed; give widths, e.g. 256,128,64", parameter="dims"
             )
 
-    def check_examples(self, examples: TrainingExamples, source: str) -> None:
-        super().check_examples(examples, source)
-        has_negatives = examples.layout == TRIPLETS and any(map(any, examples.columns[2:]))
+    def check_layout(
+        self, layout: tuple[str, ...] | None, *, has_negatives: bool, source: str
+    ) -> None:
+        super().check_layout(layout, has_negatives=has_negatives, source=source)
         is_guided = self.mask_false == "guide"
         if self.hinge_weight and not (has_negatives or self.mine):
             raise UsageError(
@@ -271,7 +275,7 @@ class ContrastiveSettings(InBatchSettings):
             )
         if is_guided != bool(self.mask_guide):
             raise UsageError("requires mask_false=guide; set both", parameter="mask_guide")
-        if is_guided and examples.layout not in (PAIRS, TRIPLETS):
+        if is_guided and layout not in (PAIRS, TRIPLETS):
             raise UsageError(
                 f"guide needs {_PAIRED}, but {source} has none; set self", parameter="mask_false"
             )
