@@ -68,7 +68,7 @@ def differences(plan, corpus):
     for ours in (True, False):
         trainer = trainer_of(plan, torch.float32, ours=ours)
         loss, *_ = trainer.gradients(step, batch).tolist()
-        found.append((loss, {name: one.grad for name, one in trainer.parameters.items()}))
+        found.append((loss, {name: one.grad for name, one in trainer.model.parameters.items()}))
     (loss, gradients), (their_loss, theirs) = found
     largest = max(float(one.abs().max()) for one in theirs.values())
     apart = max(float((gradients[name] - theirs[name]).abs().max()) for name in theirs)

@@ -1,14 +1,16 @@
-"""The batches of a pre-training run; plan and corpus alone determine them, so any step can be
-repeated.
+"""The batches of a pre-training run. The plan and the corpus determine them, so that every step can
+be repeated.
 
-In bag-of-words prediction the [MASK] of a template predicts the content words of its sentence; in
-Ma et al. 2024 (arXiv 2401.11248) [CLS] does. A small model thus learns to answer templates.
+In bag-of-words prediction the [MASK] of a template predicts the content words of its sentence, so
+that a small model learns to answer templates. In Ma et al. 2024 (arXiv 2401.11248) [CLS] predicts
+them.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +23,13 @@ from promptcli.plugins.pretrain.corpus import MASK, Corpus, Template, Vocabulary
 from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.training.trainable_encoder import MASKED, RANDOM, group_by_length
 
-LONGEST_LINE = 62  # most tokens of a line in a template
-_POOL = 16_384  # chunks sorted by length at a time: little padding, but still a random draw
-#: Each kind of draw has its own seed, so that no two share random numbers.
+_MAX_LINE_TOKENS = 62  # longest line that is put into a template
+_MAX_TEMPLATE_TOKENS = 32
+_CHUNKS_PER_SORT = 16_384  # sorted by length together: little padding, but still a random order
+#: Each kind of draw has its own random stream.
 _CUT, _ORDER, _MASKS, _PLACES, _KINDS, _TEMPLATES = range(6)
-_LINES = 1_000  #: seed of templated lines, as for a further phase
-DEFAULT_TEMPLATES = Path(__file__).with_name("templates.txt")  #: our own, none from the papers
-_LONGEST_TEMPLATE = 32  # tokens of a template
+_LINES_PHASE = 1_000  # takes the place of a phase's number in the seed of the lines' order
+DEFAULT_TEMPLATES = Path(__file__).with_name("templates.txt")  #: our own, without the papers'
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,14 @@ class Step:
     """One step of the run."""
 
     number: int  #: from 0
-    seen: int  #: tokens of the steps before it
+    seen: int  #: number of tokens in the earlier steps
     spans: np.ndarray  #: (n, 2) begin and end of its chunks in the corpus
     dropout: float
-    templated: bool = False  #: whether its spans are lines, put into templates
+    templated: bool = False  #: whether the spans are lines, which are put into templates
 
     @property
     def tokens(self) -> int:
-        """Tokens of the step, without padding and template words."""
+        """The number of tokens of the step, without padding and template words."""
         return int((self.spans[:, 1] - self.spans[:, 0] + 2).sum())
 
 
@@ -53,43 +55,49 @@ _NO_WORDS = np.zeros(0, np.int64)
 class BagOfWords:
     """The words that the mask of a template predicts."""
 
-    mask: int  #: its place in the flattened ids
+    mask: int  #: the place of the mask in the flattened ids
     words: np.ndarray  #: (e,) int64, ids
-    weights: np.ndarray  #: (e,), sum 1
+    weights: np.ndarray  #: (e,), with the sum 1
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Inputs and predictions; each template mask predicts several words, with weights."""
+    """The inputs of a step and what is predicted from them; the mask of a template predicts several
+    words, each with a weight.
+    """
 
     ids: np.ndarray  #: (n, t) int64, padded at the end
     real: np.ndarray  #: (n, t) bool, False on padding
     begins: np.ndarray  #: (n,) int64, the position of each chunk's [CLS] in the position table
-    #: (k,) int64, places of the predictions in the flattened ids, the masks of templates last
+    #: (k,) int64, places to predict from in the flattened ids; the masks of templates come last
     places: np.ndarray
     gold: np.ndarray  #: (g,) int64, the right ids at the first g places
-    owners: np.ndarray  #: (e,) int64, the place of each word, counted after the first g
+    #: (e,) int64, for each word the place that predicts it, numbered after the first g
+    owners: np.ndarray
     words: np.ndarray  #: (e,) int64, ids
-    weights: np.ndarray  #: (e,) float32, of the words; their sum is 1
+    weights: np.ndarray  #: (e,) float32, of the words, with the sum 1
 
-    def on(self, device: str | torch.device) -> MaskedInputs:
+    def on(self, device: str) -> MaskedInputs:
         """Return the batch on a device."""
-        tensors = {
-            name: devices.to_device(array, torch.device(device))
-            for name, array in vars(self).items()
-            if name != "real"
+        tensors: dict[str, Any] = {
+            field.name: devices.to_device(getattr(self, field.name), torch.device(device))
+            for field in fields(self)
         }
-        real = None
-        if not self.real.all():
-            real = devices.to_device(self.real, torch.device(device))
-        return MaskedInputs(real=real, **tensors)
+        if self.real.all():
+            tensors["real"] = None
+        return MaskedInputs(**tensors)
 
 
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
     """Yield the steps of a run, first to last."""
     number = seen = 0
     has_templates = plan.objective == BAGS
-    lines = lines_for_templates(plan, corpus) if has_templates else iter(())
+    lines: Iterator[np.ndarray] = iter(())
+    if has_templates:
+        template_tokens = max(len(before) + len(after) for before, after in corpus.templates)
+        longest = min(_MAX_LINE_TOKENS, plan.positions - 2 - template_tokens)
+        passes = itertools.repeat(corpus.lines(longest))
+        lines = _batches(plan, passes, _LINES_PHASE, template_tokens)
     kinds = np.random.default_rng([plan.seed, _KINDS])
     for index, phase in enumerate(plan.phases):
         chunks = chunks_of_phase(plan, corpus, index)
@@ -103,46 +111,39 @@ def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
 
 
 def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarray]:
-    """Yield the spans of each batch of a phase, (n, 2), endlessly."""
-
-    def spans(epoch: int) -> np.ndarray:
-        cuts = np.random.default_rng([plan.seed, _CUT, index, epoch])
-        return corpus.chunks(plan.phases[index].lengths, plan.positions - 2, cuts)
-
-    return _batches(plan, spans, index)
-
-
-def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
-    """Yield the spans of each batch of lines, (n, 2), endlessly."""
-    extra = max(len(before) + len(after) for before, after in corpus.templates)
-    spans = corpus.lines(min(LONGEST_LINE, plan.positions - 2 - extra))
-    return _batches(plan, lambda epoch: spans, _LINES, extra)
+    """Yield the spans of each batch of a phase, (n, 2), endlessly; each pass cuts the corpus into
+    other chunks.
+    """
+    lengths = plan.phases[index].lengths
+    seeds = ([plan.seed, _CUT, index, epoch] for epoch in itertools.count())
+    rngs = map(np.random.default_rng, seeds)
+    passes = (corpus.chunks(lengths, plan.positions - 2, rng) for rng in rngs)
+    return _batches(plan, passes, index)
 
 
 def _batches(
-    plan: Plan, spans_of: Callable[[int], np.ndarray], seed: int, extra: int = 0
+    plan: Plan, passes: Iterator[np.ndarray], phase: int, template_tokens: int = 0
 ) -> Iterator[np.ndarray]:
-    """Yield the batches of one pass after another over spans; a batch has spans of similar lengths,
-    and at most ``batch_tokens``, padding included.
+    """Yield the batches of each pass over the corpus, given the spans of the pass, (n, 2).
 
-    Every span gets ``extra`` more tokens.
+    A batch has spans of similar lengths and at most ``batch_tokens``, padding included. Every span
+    gets ``template_tokens`` more tokens.
     """
-    for epoch in itertools.count():
-        spans = spans_of(epoch)
-        rng = np.random.default_rng([plan.seed, _ORDER, seed, epoch])
+    for epoch, spans in enumerate(passes):
+        rng = np.random.default_rng([plan.seed, _ORDER, phase, epoch])
         spans = spans[rng.permutation(len(spans))]
-        for begin in range(0, len(spans), _POOL):
-            pool = spans[begin : begin + _POOL]
-            lengths = pool[:, 1] - pool[:, 0] + 2 + extra
+        for begin in range(0, len(spans), _CHUNKS_PER_SORT):
+            pool = spans[begin : begin + _CHUNKS_PER_SORT]
+            lengths = pool[:, 1] - pool[:, 0] + 2 + template_tokens
             batches = [pool[rows] for rows in group_by_length(lengths, plan.batch_tokens)]
             for index in rng.permutation(len(batches)):
                 yield batches[index]
 
 
 def batch_of_step(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
-    """Return a step's inputs: chunks, or lines in templates whose masks predict their words.
+    """Return the inputs of a step: chunks, or lines in templates whose masks predict their words.
 
-    A share of the tokens of the chunks or lines is predicted, at least one.
+    A share of the tokens of the chunks or lines is predicted, but at least one token.
     """
     vocabulary = corpus.vocabulary
     lines = [np.asarray(corpus.tokens[start:end]) for start, end in step.spans.tolist()]
@@ -184,7 +185,7 @@ def _bags_of_words(
 ) -> list[BagOfWords]:
     """Return the distinct content words of each line, weighted by their information.
 
-    A line without content words has nothing to predict, and is left out.
+    A line without content words is left out, because there is nothing to predict.
     """
     bags = []
     for mask, line in zip(masks.tolist(), lines, strict=True):
@@ -199,13 +200,13 @@ def _bags_of_words(
 def _mask_tokens(
     ids: np.ndarray, in_line: np.ndarray, step: Step, plan: Plan, vocabulary: Vocabulary
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mask a share of the ordinary tokens of the lines in place; ``in_line`` (n, t) says which
-    tokens these are.
+    """Mask a share of the ordinary tokens of the lines in place; ``in_line`` (n, t) is True on the
+    tokens of the lines.
 
     Return the places in the flattened ids and the right ids, (k,) each.
     """
     words = np.flatnonzero(in_line & vocabulary.are_ordinary[ids])
-    if not len(words):  # all characters are unknown
+    if not len(words):  # no character of the lines is in the alphabet
         words = np.flatnonzero(in_line)
     rng = np.random.default_rng([plan.seed, _MASKS, step.number])
     flat = ids.ravel()
@@ -223,8 +224,8 @@ def _mask_tokens(
 
 
 def _first_positions(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
-    """Return the position of the first token of each chunk, (n,): 0, or a drawn one at which the
-    chunk fits, so that all positions learn.
+    """Return the position of the first token of each chunk, (n,): 0, or a random position at which
+    the chunk fits, so that all positions learn.
     """
     rng = np.random.default_rng([plan.seed, _PLACES, step.number])
     anywhere = rng.integers(0, plan.positions - lengths + 1)
@@ -237,8 +238,8 @@ def read_templates(file: Path, vocabulary: Vocabulary) -> tuple[Template, ...]:
     for number, line in enumerate(stream_sentences(file), 1):
         before, *after = vocabulary.encode(line.split("[X]"))
         masks = sum(piece.count(MASK) for piece in (before, *after))
-        if len(after) != 1 or masks != 1 or len(before) + len(after[0]) > _LONGEST_TEMPLATE:
-            allowed = f"write one [X], one [MASK], and at most {_LONGEST_TEMPLATE} tokens"
+        if len(after) != 1 or masks != 1 or len(before) + len(after[0]) > _MAX_TEMPLATE_TOKENS:
+            allowed = f"write one [X], one [MASK], and at most {_MAX_TEMPLATE_TOKENS} tokens"
             raise UsageError(
                 f"{file}, line {number}: {line.strip()[:60]!r} is not a template; {allowed}"
             )

@@ -14,16 +14,17 @@ from promptcli.cli.options import Json, field_option
 from promptcli.notes import current_command
 from promptcli.plugins.pretrain.plan import Plan
 
-#: Settings with their own option; ``--set`` takes the others.
-_PLAIN = (
+#: Settings that have an option.
+_OPTIONS = (
     *("layers", "width", "heads", "positions", "vocab_size", "objective"),
     *("tokens", "batch_tokens", "learning_rate", "seed"),
 )
-_KINDS = {name: kind for name, kind in options.kinds_of(Plan).items() if name not in _PLAIN}
-_OTHERS = [
-    f"{item.name.replace('_', '-')}={item.default}: {item.metadata['help']}"
+#: The types of the other settings, which ``--set`` takes.
+_SET_TYPES = {name: kind for name, kind in options.kinds_of(Plan).items() if name not in _OPTIONS}
+_SET_HELP = [
+    f"{options.written_name(item.name)}={item.default}: {item.metadata['help']}"
     for item in dataclasses.fields(Plan)
-    if item.name in _KINDS
+    if item.name in _SET_TYPES
 ]
 
 
@@ -42,23 +43,23 @@ def pretrain(
         typer.Option(
             "--from",
             metavar="MODEL",
-            help="Continue a masked language model with its head (`mini-bert`, a folder, a hub"
+            help="Continue a masked language model that has a head (`mini-bert`, a folder, a hub"
             " id), with its vocabulary, shape and weights.",
         ),
     ] = None,
     templates: Annotated[
         Path | None,
         typer.Option(
-            help="For bag-of-words: templates, one on each line, with [X] and [MASK]. Default:"
-            " 49 that come with promptcli."
+            help="For bag-of-words: a file with a template on each line, which has [X] and [MASK]."
+            " Default: 49 templates that come with promptcli."
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Resume the run in the folder, if there is one; it ends with the weights of a"
-            " run that was never stopped.",
+            help="Resume the run in the folder, if there is one. It ends with the weights of a run"
+            " that was never stopped.",
         ),
     ] = False,
     layers: Annotated[int, field_option(Plan, "layers")] = Plan.layers,
@@ -77,7 +78,7 @@ def pretrain(
         list[str] | None,
         typer.Option(
             metavar="FIELD=VALUE",
-            help=f"Another setting of the run; repeatable. {' '.join(_OTHERS)}",
+            help=f"Another setting of the run; repeatable. {' '.join(_SET_HELP)}",
             rich_help_panel="Run",
         ),
     ] = None,
@@ -89,8 +90,8 @@ def pretrain(
     keeps its tokenizer, shape and head. Use the result as a backbone: `promptcli embed file.txt
     --backbone FOLDER`.
     """
-    # nearly every step has its own shape, and the matrix library would keep memory for a thousand
-    # of them
+    # nearly every step has inputs of another shape, and the matrix library would keep memory for
+    # a thousand shapes
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     from promptcli.plugins.pretrain import pretraining
 
@@ -104,11 +105,11 @@ def pretrain(
         "tokens": tokens,
         "batch_tokens": batch_tokens,
         "seed": seed,
-        **options.parse_pairs(_KINDS, set or ()),
+        **options.parse_pairs(_SET_TYPES, set or ()),
     }
     if learning_rate is not None:
         settings["learning_rate"] = learning_rate
-    made = pretraining.pretrain(
+    pretrained = pretraining.pretrain(
         files,
         output,
         unrelated=unrelated or (),
@@ -119,9 +120,9 @@ def pretrain(
         command=current_command().replace(" --resume", ""),
         **settings,
     )
-    note(f"model saved in {made.folder}; try: promptcli eval --backbone {made.folder}")
+    note(f"model saved in {pretrained.folder}; try: promptcli eval --backbone {pretrained.folder}")
     if as_json:
-        result_json(made.figures)
+        result_json(pretrained.figures)
         return
-    for name, value in made.figures.items():
+    for name, value in pretrained.figures.items():
         result(f"{name}\t{json.dumps(value)}")

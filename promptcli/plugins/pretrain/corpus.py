@@ -1,12 +1,12 @@
-"""Vocabulary and corpus of a pre-training run: text files are streamed into a file of token ids.
+"""The vocabulary and the corpus of a pre-training run: text files are streamed into a file of token
+ids.
 
-A chunk is a run of complete lines between [CLS] and [SEP]; for unrelated lines, a single line.
+A chunk is a run of complete lines between [CLS] and [SEP]. Of files with unrelated lines, each
+chunk is a single line.
 """
 
 import functools
 import itertools
-import json
-import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,34 +25,37 @@ from promptcli.storage import files
 #: The special tokens in the order of their ids.
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
+_MAX_ALPHABET = 300  # number of characters; rarer characters become [UNK]
+_LINES_PER_BATCH = 20_000  # tokenised together
+_FUNCTION_PIECES = 150  # number of the most frequent pieces, which have no information
+_MIN_CHUNK_TOKENS = 4  # without [CLS] and [SEP]
 
-
-_ALPHABET = 300  # most characters of the alphabet; rarer ones become [UNK]
+Template = tuple[list[int], list[int]]  #: ids before and after the sentence, with one [MASK]
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """A vocabulary, which maps lines to ids without special tokens around them."""
+    """A vocabulary, and the function that maps lines to their ids."""
 
-    encode: Callable[[Sequence[str]], list[list[int]]]
+    encode: Callable[[Sequence[str]], list[list[int]]]  #: adds no special tokens
     size: int
-    pieces: tuple[str, ...] = ()  #: by id, of a vocabulary made here
+    pieces: tuple[str, ...] = ()  #: by id; empty for the vocabulary of a checkpoint
     pad: int = PAD
-    unk: int | None = UNK  #: None if every text has tokens
-    start: int = CLS  #: before an input
-    end: int = SEP  #: after it
+    unk: int | None = UNK  #: None if the tokenizer has a token for every text
+    start: int = CLS  #: precedes an input
+    end: int = SEP  #: follows an input
     mask: int = MASK
     others: tuple[int, ...] = ()  #: ids of further special tokens
 
     @functools.cached_property
     def are_ordinary(self) -> np.ndarray:
-        """Whether each token is not special, (size,) bool."""
+        """False for each special token, (size,) bool."""
         special = {self.pad, self.unk, self.start, self.end, self.mask, *self.others}
         return np.array([number not in special for number in range(self.size)])
 
     @functools.cached_property
     def ordinary(self) -> np.ndarray:
-        """The ids of all tokens that are not special, ascending."""
+        """The ids of all tokens that are not special, in ascending order."""
         return np.flatnonzero(self.are_ordinary)
 
     @classmethod
@@ -82,10 +85,6 @@ class Vocabulary:
         ids = tokenizer.get_vocab()
         return cls(encode, len(ids), tuple(sorted(ids, key=ids.__getitem__)))
 
-    def save(self, path: Path) -> None:
-        """Write one item a line, in the order of the ids (BERT's ``vocab.txt``)."""
-        path.write_text("".join(f"{text}\n" for text in self.pieces), encoding="utf-8")
-
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
         try:
@@ -98,11 +97,12 @@ class Vocabulary:
 
 
 def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabulary:
-    """Return the WordPiece vocabulary of lower-cased lines, ``size`` items with the specials.
+    """Return the WordPiece vocabulary of lower-cased lines, with ``size`` items, special tokens
+    included.
 
-    The same text always gives the same vocabulary. The library numbers word-internal characters in
-    random order, and breaks ties by these numbers. The alphabet is therefore counted first and
-    passed in a fixed order, and the lines are read twice.
+    The same text always gives the same vocabulary. The library would number the characters inside
+    words in random order, and it breaks ties by these numbers. So the lines are read twice: the
+    first time to count the alphabet, which is then passed in a fixed order.
     """
     tokenizer = BertWordPieceTokenizer(lowercase=True)
     first, inside = _alphabet(tokenizer, lines())
@@ -116,9 +116,9 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
         show_progress=False,
     )
     if tokenizer.get_vocab_size() != size:
-        pieces = f"it has {tokenizer.get_vocab_size()} pieces that occur twice"
         raise UsageError(
-            f"the corpus is too small for {size}: {pieces}; give less, or more text",
+            f"the corpus gives {tokenizer.get_vocab_size()} pieces that occur twice, not {size};"
+            " give another size, or more text",
             parameter="vocab_size",
         )
     return Vocabulary.of_pieces(BertWordPieceTokenizer(tokenizer.get_vocab(), lowercase=True))
@@ -127,6 +127,7 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
 def _alphabet(
     tokenizer: BertWordPieceTokenizer, lines: Iterable[str]
 ) -> tuple[list[str], list[str]]:
+    """Return the most frequent characters, sorted, and those of them that occur inside words."""
     texts: Counter[str] = Counter()
     for line in lines:
         texts.update(line.split())
@@ -139,57 +140,31 @@ def _alphabet(
             for character in word:
                 counts[character] += times
     most_frequent = sorted(counts, key=lambda character: (-counts[character], character))
-    alphabet = sorted(most_frequent[:_ALPHABET])
+    alphabet = sorted(most_frequent[:_MAX_ALPHABET])
     return alphabet, [character for character in alphabet if character in inside]
-
-
-def save_own_tokenizer(vocabulary: Path, folder: Path, positions: int) -> None:
-    """Write ``vocab.txt`` and ``tokenizer_config.json`` in the form of a BERT checkpoint."""
-    shutil.copyfile(vocabulary, folder / "vocab.txt")
-    settings = {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": True,
-        "model_max_length": positions,
-    }
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps(settings, indent=1) + "\n", encoding="utf-8"
-    )
-
-
-def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
-    """Return the smallest integer type that holds every id."""
-    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
-
-
-_LINES = 20_000  # tokenised at a time
-_FUNCTION_PIECES = 150  # pieces that occur in the most lines, and have no information
-_SHORTEST = 4  # fewest tokens of a chunk without [CLS] and [SEP]
-
-
-Template = tuple[list[int], list[int]]  #: ids before and after the sentence, [MASK] in one of them
 
 
 @dataclass(frozen=True)
 class Corpus:
     """The tokenised corpus."""
 
-    tokens: np.ndarray  #: (t,) ids of all lines, one after the other; on the disk
-    ends: np.ndarray  #: (lines,) where each line ends
-    #: number of the first line of the files of unrelated lines, which come last
-    unrelated_from: int
+    tokens: np.ndarray  #: (t,) ids of all lines, one after the other; a file on the disk
+    ends: np.ndarray  #: (lines,) the end of each line in ``tokens``
+    unrelated_from: int  #: number of the first unrelated line; all lines after it are unrelated
     vocabulary: Vocabulary
     templates: tuple[Template, ...] = ()
 
     @functools.cached_property
     def information(self) -> np.ndarray:
-        """Inverse document frequency of each piece, (v,) float32: ln(lines / (lines with it + 1)).
+        """The inverse document frequency of each piece, (v,) float32: ln(n / (df + 1)) of n lines,
+        df of them with the piece.
 
-        0 for the 150 most frequent pieces, for pieces without a letter and for special tokens.
+        The 150 most frequent pieces, pieces without a letter and special tokens have 0.
         """
         size = self.vocabulary.size
         lines_with = np.zeros(size, np.int64)
-        for first in range(0, len(self.ends), _LINES):
-            ends = self.ends[first : first + _LINES]
+        for first in range(0, len(self.ends), _LINES_PER_BATCH):
+            ends = self.ends[first : first + _LINES_PER_BATCH]
             begin = int(self.ends[first - 1]) if first else 0
             line = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=begin))
             pairs = np.unique(line * size + self.tokens[begin : int(ends[-1])].astype(np.int64))
@@ -205,13 +180,13 @@ class Corpus:
 
     @property
     def unknown(self) -> float:
-        """The share of tokens that are [UNK]; 0 if the vocabulary has none."""
+        """The share of tokens that are [UNK]; 0 if the vocabulary has no [UNK]."""
         if self.vocabulary.unk is None:
             return 0.0
         return float(np.mean(np.asarray(self.tokens) == self.vocabulary.unk))
 
     def lines(self, longest: int) -> np.ndarray:
-        """Return begin and end of each line that is long enough, (lines, 2); lines are cut to at
+        """Return begin and end of each line that is long enough, (lines, 2); a line is cut to at
         most ``longest`` tokens.
         """
         starts = np.concatenate([[0], self.ends[:-1]])
@@ -222,8 +197,8 @@ class Corpus:
     ) -> np.ndarray:
         """Return begin and end of each chunk in ``tokens``, (chunks, 2).
 
-        One of ``lengths`` is drawn for each chunk, which takes whole lines up to that length (at
-        least one line), and at most ``longest`` tokens; the rest is left out.
+        For each chunk one of ``lengths`` is drawn. The chunk takes whole lines up to that length,
+        but at least one line, and is cut to at most ``longest`` tokens.
         """
         related = self.ends[: self.unrelated_from].tolist()
         draws = iter(rng.choice(lengths, size=len(related) + 1).tolist())
@@ -245,11 +220,11 @@ class Corpus:
 def _long_enough(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return the spans that are long enough for a chunk, (n, 2)."""
     spans = np.stack([starts, ends], axis=1)
-    return np.asarray(spans[ends - starts >= _SHORTEST])
+    return np.asarray(spans[ends - starts >= _MIN_CHUNK_TOKENS])
 
 
 def make_vocabulary(folder: Path, texts: Sequence[Path], size: int) -> Vocabulary:
-    """Return the run's vocabulary, trained on all lines unless it exists."""
+    """Return the vocabulary in a run's folder; if it is missing, it is trained on all lines."""
     if not (folder / "vocab.txt").is_file():
         with notes.stage("vocabulary", None) as advance:
 
@@ -259,8 +234,8 @@ def make_vocabulary(folder: Path, texts: Sequence[Path], size: int) -> Vocabular
                     yield line
 
             vocabulary = train_vocabulary(lines, size)
-        with files.atomic_path(folder / "vocab.txt") as temporary:
-            vocabulary.save(temporary)
+        # BERT's form: a piece on each line, in the order of the ids
+        files.write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in vocabulary.pieces))
     return Vocabulary.load(folder / "vocab.txt")
 
 
@@ -271,11 +246,12 @@ def make_corpus(
     vocabulary: Vocabulary,
     templates: tuple[Template, ...] = (),
 ) -> Corpus:
-    """Return the corpus; unless it is present, it is tokenised into ``folder``, ``lines.npz`` last.
+    """Return the corpus in a run's folder; if it is missing, it is tokenised, and ``lines.npz`` is
+    written last.
 
-    ``unrelated`` are the files at the end of ``texts`` whose lines are in no order.
+    ``unrelated``: the files at the end of ``texts`` whose lines are in no order.
     """
-    dtype = token_dtype(vocabulary.size)
+    dtype = np.dtype(np.uint16 if vocabulary.size <= 1 << 16 else np.uint32)
     if not (folder / "lines.npz").is_file():
         lengths = [np.zeros(0, np.int64)]
         related = 0
@@ -287,7 +263,7 @@ def make_corpus(
         ):
             for file in texts:
                 lines = stream_sentences(file)
-                while batch := tuple(itertools.islice(lines, _LINES)):
+                while batch := tuple(itertools.islice(lines, _LINES_PER_BATCH)):
                     ids = vocabulary.encode(batch)
                     out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype).data)
                     lengths.append(np.array(list(map(len, ids)), np.int64))
@@ -302,7 +278,7 @@ def make_corpus(
             ends = stored["ends"]
             related = int(stored["unrelated_from"])
         if ends[-1] != len(tokens):
-            raise ValueError(f"lines.npz is not of the {len(tokens):,} tokens")
+            raise ValueError(f"lines.npz does not describe the {len(tokens):,} tokens")
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
         reason = errors.one_line(error, 100)
         raise UsageError(

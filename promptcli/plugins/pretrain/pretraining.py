@@ -1,4 +1,4 @@
-"""A complete pre-training run: vocabulary, corpus, start, steps, the backbone and its record."""
+"""A complete pre-training run: its vocabulary, corpus, start, steps, backbone and record."""
 
 import contextlib
 import dataclasses
@@ -36,18 +36,17 @@ from promptcli.plugins.pretrain.plan import BAGS, Plan
 from promptcli.plugins.pretrain.start import NewBert, open_start
 from promptcli.settings import list_of_names
 from promptcli.storage import files as storage
-from promptcli.storage import runs
 from promptcli.storage.cache import library_versions
+from promptcli.storage.runs import Position, RunFolder, load_state, save_state, truncate_log
 from promptcli.storage.typed_documents import to_json
-from promptcli.training.step import PRIME, DeferredMetrics
+from promptcli.training.step import CLIP, PRIME, DeferredMetrics
 
-_CLIP = 1.0  #: norm to which gradients are clipped
-_LOG_EVERY = 20  # steps; their mean is logged
-_SAVE_SECONDS = 60.0  # between two checkpoints
+_LOG_EVERY = 20  # steps between two lines of the log, which hold the means of these steps
+_SECONDS_TO_SAVE = 60.0  # shortest time between two written states
 _BETAS = (0.9, 0.98)
 _EPSILON = 1e-6
 _RECORD = "pretraining.json"  # written last
-_MUCH_UNKNOWN = 0.05  # share of tokens; a vocabulary of the same text gives less
+_MAX_UNKNOWN_SHARE = 0.05  # of the tokens; a vocabulary of the same text leaves fewer unknown
 
 
 @dataclass(frozen=True)
@@ -78,18 +77,18 @@ def pretrain(
     embed file.txt --backbone FOLDER``.
 
     Args:
-        files: Plain text, one sentence or paragraph a line.
+        files: Plain text, one sentence or paragraph on each line.
         output: Folder of the model.
         unrelated: Further files, whose lines are in no order.
-        start: Continue a masked language model with its head (``mini-bert``, a folder, a hub id),
-            with its vocabulary, shape and weights.
-        templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that
-            come with promptcli.
-        resume: Resume the run in the folder, if any; its weights are those of an uninterrupted
-            run.
+        start: Continue a masked language model that has a head (``mini-bert``, a folder, a hub
+            id), with its vocabulary, shape and weights.
+        templates: For bag-of-words: a file with a template on each line, which has [X] and [MASK].
+            Default: 49 templates that come with promptcli.
+        resume: Resume the run in the folder, if there is one. It ends with the weights of a run
+            that was never stopped.
         device: ``auto``, ``cpu``, ``cuda``, ...
         offline: Never use the network.
-        command: The typed command, for the record.
+        command: The typed command, which the record keeps.
         settings: Fields of ``Plan``: ``tokens`` (the budget, required), ``layers``, ``width``,
             ``learning_rate``, ...
 
@@ -97,7 +96,7 @@ def pretrain(
         UsageError: Settings that exclude each other, a file that is not text, or a folder with
             other content.
         NotFoundError: A file or a model is missing.
-        PromptcliError: The loss is not a number.
+        PromptcliError: The loss became infinite or NaN.
 
     Example:
         >>> import promptcli as pc
@@ -111,44 +110,26 @@ def pretrain(
         raise UsageError("must be given: the budget of the run", parameter="tokens")
     with notes.without_network(offline), evaluator.keep_random_states():
         initial = open_start(start) if start else NewBert()
-        plan = initial.plan(settings)
-        if templates and plan.objective != BAGS:
-            raise UsageError(f"needs the objective {BAGS}", parameter="templates")
         unrelated_files = list(map(Path, unrelated))
         all_files = [*map(Path, list_of_names(files)), *unrelated_files]
         hashes = []
         for file in all_files:
             mark = " unrelated" if file in unrelated_files else ""
             hashes.append(_hash_of_text(file) + mark)
-        plan = dataclasses.replace(plan, files=tuple(hashes))
+        plan = dataclasses.replace(initial.plan(settings), files=tuple(hashes))
         templates_file = None
         if plan.objective == BAGS:
             templates_file = Path(templates or DEFAULT_TEMPLATES)
             plan = dataclasses.replace(plan, templates=_hash_of_text(templates_file))
+        elif templates:
+            raise UsageError(f"needs the objective {BAGS}", parameter="templates")
         output = Path(output)
         device = devices.choose_device(device)
         with _run_folder(output, plan, resume=resume) as work:
             vocabulary = initial.vocabulary(work, all_files, plan.vocab_size)
             read = () if templates_file is None else read_templates(templates_file, vocabulary)
             corpus = make_corpus(work, all_files, unrelated_files, vocabulary, read)
-            _check_corpus(corpus, plan)
-            state = work / "state.safetensors"
-            model = initial.model(plan, corpus, device, resumed=state.exists())
-            trainer = Pretrainer(plan, device, model)
-            with (
-                errors.if_stopped("resume=True continues the run from its last checkpoint"),
-                notes.stage("pretrain", plan.tokens) as advance,
-            ):
-                end = trainer.train(corpus, state, output / "log.jsonl", advance)
-            initial.save_tokenizer(work, output, plan)
-            model.save(output, dropout=plan.dropout)
-            figures: dict[str, object] = {
-                "parameters": sum(map(torch.numel, trainer.parameters.values())),
-                "steps": end.step,
-                "tokens": end.seen,
-                "minutes": round(end.seconds / 60, 1),
-                "tokens_per_second": round(end.seen / end.seconds) if end.seconds else None,
-            }
+            figures = _train(initial, plan, corpus, work, output, device)
             record = {
                 "command": command,
                 "versions": library_versions(),
@@ -160,7 +141,7 @@ def pretrain(
 
 
 def _hash_of_text(file: Path) -> str:
-    """Return the hash of a text file; other files are refused."""
+    """Return the hash of a file; raise UsageError if it is not text."""
     next(stream_sentences(file), None)
     return storage.sha256(file)
 
@@ -168,7 +149,7 @@ def _hash_of_text(file: Path) -> str:
 @contextlib.contextmanager
 def _run_folder(output: Path, plan: Plan, *, resume: bool) -> Iterator[Path]:
     """Yield the folder of a run, new or resumed, locked against other processes."""
-    folder = runs.RunFolder(output / "work")
+    folder = RunFolder(output / "work")
     if output.exists() and not folder.has_begun:
         if not output.is_dir() or set(output.iterdir()) - {folder.folder, folder.lock}:
             raise UsageError(f"{output} is not empty; give another folder", parameter="output")
@@ -182,8 +163,12 @@ def _run_folder(output: Path, plan: Plan, *, resume: bool) -> Iterator[Path]:
         yield folder.folder
 
 
-def _check_corpus(corpus: Corpus, plan: Plan) -> None:
-    """Refuse a corpus with fewer tokens than a step; note its size, and many unknown tokens."""
+def _train(
+    initial: NewBert, plan: Plan, corpus: Corpus, work: Path, output: Path, device: str
+) -> dict[str, object]:
+    """Train on a corpus, from the state in the folder ``work`` if there is one; write the backbone
+    to the folder ``output``, and return the figures of the run.
+    """
     if len(corpus.tokens) < plan.batch_tokens:
         raise UsageError(
             f"{plan.batch_tokens:,} are more than the {len(corpus.tokens):,} tokens of the corpus;"
@@ -191,24 +176,39 @@ def _check_corpus(corpus: Corpus, plan: Plan) -> None:
             parameter="batch_tokens",
         )
     note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
-    if corpus.unknown > _MUCH_UNKNOWN:
+    if corpus.unknown > _MAX_UNKNOWN_SHARE:
         reason = "the vocabulary was made from other text or another script"
         note(f"{corpus.unknown:.0%} of the tokens are [UNK]: {reason}")
+    state = work / "state.safetensors"
+    model = initial.model(plan, corpus, device, resumed=state.exists())
+    with (
+        errors.if_stopped("resume=True continues the run from its last checkpoint"),
+        notes.stage("pretrain", plan.tokens) as advance,
+    ):
+        end = Pretrainer(plan, device, model).train(corpus, state, output / "log.jsonl", advance)
+    initial.save_tokenizer(work, output, plan)
+    model.save(output, dropout=plan.dropout)
+    return {
+        "parameters": sum(map(torch.numel, model.parameters.values())),
+        "steps": end.step,
+        "tokens": end.seen,
+        "minutes": round(end.seconds / 60, 1),
+        "tokens_per_second": round(end.seen / end.seconds) if end.seconds else None,
+    }
 
 
 class Pretrainer:
     """A model in pre-training.
 
-    The plan and the step number alone determine what a step reads and draws, so a resumed run ends
-    with the same weights, bit by bit.
+    The plan and the number of a step determine what the step reads and draws. A resumed run
+    therefore ends with the same weights, bit by bit.
     """
 
     def __init__(self, plan: Plan, device: str, model: ContinuedMaskedLM) -> None:
         self.plan = plan
         self.device = device
         self.model = model
-        self.parameters = self.model.parameters
-        weights = self.parameters.values()
+        weights = model.parameters.values()
         groups: list[dict[str, Any]] = [
             {"params": [weight for weight in weights if weight.dim() > 1]},
             # biases and layer norms do not decay
@@ -224,17 +224,15 @@ class Pretrainer:
         )
         self._sums = np.zeros(3)  # loss, right guesses, predictions since the last report
 
-    def train(
-        self, corpus: Corpus, state: Path, log: Path, advance: notes.Advance
-    ) -> runs.Position:
+    def train(self, corpus: Corpus, state: Path, log: Path, advance: notes.Advance) -> Position:
         """Train to the end of the token budget, from the state on disk if there is one.
 
         ``state`` is written every minute and at the end; ``advance`` takes the tokens seen.
         """
-        position = runs.Position()
+        position = Position()
         if state.exists():
-            position = runs.load_state(state, self.parameters, self.optimizer)
-        runs.truncate_log(log, position.step)
+            position = load_state(state, self.model.parameters, self.optimizer)
+        truncate_log(log, position.step)
         advance(position.seen)
         reported = position
         saved = began = time.perf_counter()
@@ -247,7 +245,7 @@ class Pretrainer:
             metrics.add(self.gradients(step, batch), step)
             self.apply_gradients()
             now = time.perf_counter()
-            position = runs.Position(
+            position = Position(
                 position.step + 1, position.seen + step.tokens, position.seconds + now - began
             )
             began = now
@@ -255,7 +253,7 @@ class Pretrainer:
                 metrics.read()
                 self._report(reported, position, log, advance)
                 reported = position
-                if now - saved > _SAVE_SECONDS:
+                if now - saved > _SECONDS_TO_SAVE:
                     saved = now
                     self.save(state, position)
                 began = time.perf_counter()
@@ -263,8 +261,8 @@ class Pretrainer:
         self.save(state, position)
         return position
 
-    def save(self, state: Path, position: runs.Position) -> None:
-        runs.save_state(state, self.parameters, self.optimizer, position)
+    def save(self, state: Path, position: Position) -> None:
+        save_state(state, self.model.parameters, self.optimizer, position)
 
     def gradients(self, step: Step, batch: MaskedBatch) -> Tensor:
         """Compute the gradients of a step.
@@ -288,12 +286,12 @@ class Pretrainer:
 
     def apply_gradients(self) -> None:
         """Clip the gradients and take the optimiser's step."""
-        nn.utils.clip_grad_norm_(self.parameters.values(), _CLIP)
+        nn.utils.clip_grad_norm_(self.model.parameters.values(), CLIP)
         self.optimizer.step()
 
     def _record(self, metrics: np.ndarray, step: Step) -> None:
-        """Add the metrics of a step to the next report; the run ends if the loss is infinite or
-        NaN.
+        """Add the metrics of a step to the next report; raise PromptcliError if the loss is
+        infinite or NaN.
         """
         loss, right, predictions = metrics.tolist()
         if not math.isfinite(loss):
@@ -304,7 +302,7 @@ class Pretrainer:
         self._sums += (loss * predictions, right, predictions)
 
     def _report(
-        self, reported: runs.Position, position: runs.Position, log: Path, advance: notes.Advance
+        self, reported: Position, position: Position, log: Path, advance: notes.Advance
     ) -> None:
         """Log and show the means of the steps since the last report."""
         loss, right, predictions = self._sums.tolist()

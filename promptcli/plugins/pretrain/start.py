@@ -1,10 +1,12 @@
 """The start of a pre-training run: a new BERT, a model of an earlier run, or a model of others.
 
-The token vectors of a new BERT start from a truncated SVD of the corpus' positive pointwise mutual
-information (PPMI), so words in similar contexts are close. Its positions start from sinusoids, so
-the same distance looks the same at every position.
+The token vectors of a new BERT start from a truncated SVD of the positive pointwise mutual
+information (PPMI) of the corpus, so that words in similar contexts are close. The position table
+starts from sinusoids, so that the same distance looks the same at every position.
 """
 
+import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,6 @@ from torch import Tensor
 
 from promptcli import notes
 from promptcli.backbones import devices
-from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.language_models import ContinuedMaskedLM, MaskedCheckpoint, MaskedLM
 from promptcli.backbones.model_folder import json_field
 from promptcli.errors import UsageError
@@ -27,22 +28,20 @@ from promptcli.plugins.pretrain.corpus import (
     Corpus,
     Vocabulary,
     make_vocabulary,
-    save_own_tokenizer,
 )
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
 
-_ENCODER = "mini"  # the shipped encoder; it is not a language model
-_WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
-# exponent of context counts, so that rare contexts do not dominate (Levy et al. 2015)
-_SMOOTHING = 0.75
-_SLICE = 4_000_000  # tokens counted at a time
-_SPREAD = 0.04  # standard deviation of the start vectors
-_WAVELENGTH = 10_000.0  # of the slowest pair, in units of 2 pi tokens
-_PLAIN_SPREAD = 0.02  # BERT's own, for dimensions without data
+_WINDOW_TOKENS = 5  # to each side; a pair of tokens at distance d counts 1/d
+# exponent of context counts, which keeps rare contexts from dominating (Levy et al. 2015)
+_SMOOTHING_EXPONENT = 0.75
+_TOKENS_PER_COUNT = 4_000_000  # counted together
+_START_STD = 0.04  # of the start vectors
+_RANDOM_STD = 0.02  # BERT's own, for dimensions without data
+_MAX_WAVELENGTH = 10_000.0  # of the sinusoids, in units of 2 pi tokens
 
 
 class NewBert:
-    """A BERT from random weights, with vocabulary and initial vectors from the corpus."""
+    """A BERT from random weights; its vocabulary and its start vectors come from the corpus."""
 
     def plan(self, settings: Mapping[str, Any]) -> Plan:
         return Plan(**settings)
@@ -60,7 +59,16 @@ class NewBert:
         return model
 
     def save_tokenizer(self, work: Path, folder: Path, plan: Plan) -> None:
-        save_own_tokenizer(work / "vocab.txt", folder, plan.positions)
+        """Write ``vocab.txt`` and ``tokenizer_config.json`` in the form of a BERT checkpoint."""
+        shutil.copyfile(work / "vocab.txt", folder / "vocab.txt")
+        settings = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": True,
+            "model_max_length": plan.positions,
+        }
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps(settings, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 @dataclass(frozen=True)
@@ -70,10 +78,8 @@ class OthersModel(NewBert):
     checkpoint: MaskedCheckpoint
 
     def plan(self, settings: Mapping[str, Any]) -> Plan:
-        """Return the plan of a run from this model, with the given settings."""
-        backbone = self.checkpoint.backbone
         fixed = {
-            "positions": min(backbone.max_tokens, LONG[-1] + 2),
+            "positions": min(self.checkpoint.backbone.max_tokens, LONG[-1] + 2),
             "tied": True,
             "objective": Plan.objective,
             "at_start": 1.0,
@@ -83,7 +89,9 @@ class OthersModel(NewBert):
         return self._plan({**CONTINUED, **settings}, fixed)
 
     def _plan(self, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> Plan:
-        """Return the plan of a run; the model fixes its shape and some settings."""
+        """Return the plan of a run from this model, which fixes its shape and the settings
+        ``fixed``.
+        """
         backbone = self.checkpoint.backbone
         fixed = {
             "layers": backbone.n_layers,
@@ -94,15 +102,14 @@ class OthersModel(NewBert):
         }
         for field, value in fixed.items():
             default = getattr(Plan, field)
-            asked = settings.get(field, default)
-            if asked not in (value, default):
+            requested = settings.get(field, default)
+            if requested not in (value, default):
                 raise UsageError(
-                    f"{asked} does not go with {self.checkpoint.name}, which has its own; leave it"
-                    " out",
+                    f"{requested} does not go with {self.checkpoint.name}, which has its own; leave"
+                    " it out",
                     parameter=field,
                 )
-        begun_from = backbone.provenance.weights_sha256
-        return Plan(**{**settings, **fixed, "begun_from": begun_from})
+        return Plan(**{**settings, **fixed, "begun_from": backbone.provenance.weights_sha256})
 
     def vocabulary(self, work: Path, texts: Sequence[Path], size: int) -> Vocabulary:
         return Vocabulary.of(self.checkpoint)
@@ -115,7 +122,7 @@ class OthersModel(NewBert):
 
 
 class OwnBert(OthersModel):
-    """A BERT that ``promptcli pretrain`` made, with the settings of a new one."""
+    """A BERT that ``promptcli pretrain`` made; a run from it has the settings of a new BERT."""
 
     def plan(self, settings: Mapping[str, Any]) -> Plan:
         backbone = self.checkpoint.backbone
@@ -152,40 +159,38 @@ def new_model(plan: Plan, device: str, dtype: torch.dtype | None = None) -> Mask
 
 
 def open_start(name: str) -> NewBert:
-    """Open a shipped model, a folder or a hub id, made by this command or by others."""
-    if name == _ENCODER:
-        raise UsageError(f"{name} is an encoder; give mini-bert, its backbone", parameter="start")
+    """Open a shipped model, a folder or a hub id; the files of its tokenizer tell whether this
+    command made the model.
+    """
+    if name == "mini":
+        raise UsageError("mini is an encoder; give mini-bert, its backbone", parameter="start")
     checkpoint = MaskedCheckpoint.open(name)
-    return OwnBert(checkpoint) if _is_own(checkpoint.backbone) else OthersModel(checkpoint)
-
-
-def _is_own(backbone: Backbone) -> bool:
-    """Return whether a backbone is a BERT that this command made, by its tokenizer."""
-    first = tuple(map(backbone.tokenizer.text, range(len(SPECIALS))))
-    folder = backbone.folder
-    return (
+    backbone = checkpoint.backbone
+    first_tokens = tuple(map(backbone.tokenizer.text, range(len(SPECIALS))))
+    is_own = (
         backbone.provenance.family == "bert"
-        and first == SPECIALS
-        and json_field(folder / "tokenizer_config.json", "do_lower_case") is True
-        and not (folder / "tokenizer.json").is_file()
+        and first_tokens == SPECIALS
+        and json_field(backbone.folder / "tokenizer_config.json", "do_lower_case") is True
+        and not (backbone.folder / "tokenizer.json").is_file()
     )
+    return OwnBert(checkpoint) if is_own else OthersModel(checkpoint)
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
-    """Return sines and cosines, (positions, d) (Vaswani et al. 2017, 3.5), scaled like BERT's
-    random start.
+    """Return sines and cosines, (positions, d) (Vaswani et al. 2017, 3.5), scaled like the random
+    numbers from which BERT starts.
     """
     pairs = torch.arange((width + 1) // 2)
-    angles = torch.arange(positions)[:, None] * _WAVELENGTH ** (-2 * pairs / width)
+    angles = torch.arange(positions)[:, None] * _MAX_WAVELENGTH ** (-2 * pairs / width)
     waves = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
-    return waves[:, :width] * (_PLAIN_SPREAD * 2**0.5)
+    return waves[:, :width] * (_RANDOM_STD * 2**0.5)
 
 
 def ppmi_svd(corpus: Corpus, vocab_size: int, width: int, seed: int) -> np.ndarray:
-    """Return initial token vectors, (v, d) float32: U sqrt(S) of the PPMI matrix, scaled."""
+    """Return start vectors of the tokens, (v, d) float32: U sqrt(S) of the PPMI matrix, scaled."""
     counts = _cooccurrences(corpus, vocab_size)
     row_sums = np.asarray(counts.sum(axis=1)).ravel()
-    contexts = row_sums**_SMOOTHING
+    contexts = row_sums**_SMOOTHING_EXPONENT
     contexts /= contexts.sum()
     pairs = counts.tocoo()
     information = np.log(pairs.data / (row_sums[pairs.row] * contexts[pairs.col]))
@@ -195,25 +200,25 @@ def ppmi_svd(corpus: Corpus, vocab_size: int, width: int, seed: int) -> np.ndarr
         shape=(vocab_size, vocab_size),
     )
     rng = np.random.default_rng(seed)
-    vectors = rng.normal(0, _PLAIN_SPREAD, (vocab_size, width)).astype(np.float32)
+    vectors = rng.normal(0, _RANDOM_STD, (vocab_size, width)).astype(np.float32)
     rank = min(width, vocab_size - 1)
     left, singular, _ = svds(matrix, k=rank, random_state=seed)
     scaled = left * np.sqrt(singular)
-    spread = scaled.std()
-    if spread > 0:
-        vectors[len(SPECIALS) :, :rank] = (scaled / spread * _SPREAD)[len(SPECIALS) :]
+    std = scaled.std()
+    if std > 0:
+        vectors[len(SPECIALS) :, :rank] = (scaled / std * _START_STD)[len(SPECIALS) :]
     return vectors
 
 
 def _cooccurrences(corpus: Corpus, vocab_size: int) -> Any:
-    """Return the symmetric counts of pairs of tokens within the window and a line, (v, v)."""
+    """Return the counts of pairs of tokens in a line and within the window, (v, v), symmetric."""
     total: Any = sp.coo_array((vocab_size, vocab_size), dtype=np.float32).tocsr()
     line_of = np.repeat(np.arange(len(corpus.ends)), np.diff(corpus.ends, prepend=0))
-    for start in range(0, len(corpus.tokens), _SLICE):
-        tokens = np.asarray(corpus.tokens[start : start + _SLICE]).astype(np.int64)
-        lines = line_of[start : start + _SLICE]
+    for start in range(0, len(corpus.tokens), _TOKENS_PER_COUNT):
+        tokens = np.asarray(corpus.tokens[start : start + _TOKENS_PER_COUNT]).astype(np.int64)
+        lines = line_of[start : start + _TOKENS_PER_COUNT]
         are_words = tokens >= len(SPECIALS)
-        for distance in range(1, _WINDOW + 1):
+        for distance in range(1, _WINDOW_TOKENS + 1):
             near = lines[:-distance] == lines[distance:]
             near &= are_words[:-distance] & are_words[distance:]
             pairs = (tokens[:-distance][near], tokens[distance:][near])

@@ -120,7 +120,7 @@ def test_what_is_saved_is_a_backbone_with_its_own_trained_head(
 
 
 def test_a_stopped_run_goes_on_to_the_same_numbers(tiny_folder, text, tmp_path, run, monkeypatch):
-    monkeypatch.setattr(pretraining, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(pretraining, "_SECONDS_TO_SAVE", 0.0)
     monkeypatch.setattr(pretraining, "_LOG_EVERY", 2)
     words = ["pretrain", text, *SMALL, "--from", tiny_folder("roberta")]
     with monkeypatch.context() as patched:

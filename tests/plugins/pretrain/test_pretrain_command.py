@@ -97,7 +97,7 @@ def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(
 
 
 def test_a_stopped_run_goes_on_to_the_same_numbers(run, model, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretraining, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(pretraining, "_SECONDS_TO_SAVE", 0.0)
     monkeypatch.setattr(pretraining, "_LOG_EVERY", 2)
     begun, options = ("--from", model), [*SMALL, *BAGS, "--tokens", "4000"]
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"

@@ -123,7 +123,7 @@ def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypat
         trainer = Pretrainer(plan, "cpu", new_model(plan, "cpu", torch.float32))
         paths = (tmp_path / f"{name}.safetensors", tmp_path / f"{name}.jsonl")
         trainer.train(corpus, *paths, lambda done: None)
-        return trainer.parameters
+        return trainer.model.parameters
 
     def stopping(trainer, state, position, whole=Pretrainer.save):
         whole(trainer, state, position)
@@ -131,7 +131,7 @@ def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypat
             raise KeyboardInterrupt
 
     monkeypatch.setattr(training, "_LOG_EVERY", 10)
-    monkeypatch.setattr(training, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(training, "_SECONDS_TO_SAVE", 0.0)
     whole = go("whole")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Pretrainer, "save", stopping)

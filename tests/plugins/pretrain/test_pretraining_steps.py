@@ -24,7 +24,6 @@ from promptcli.plugins.pretrain.corpus import (
     Corpus,
     Vocabulary,
     make_corpus,
-    token_dtype,
     train_vocabulary,
 )
 from promptcli.plugins.pretrain.plan import LONG, SHORT, Plan
@@ -149,7 +148,7 @@ def test_vectors_have_no_weight_decay():
     assert {one.dim() for one in matrices["params"]} == {2} and {
         one.dim() for one in vectors["params"]
     } == {1}
-    assert len(matrices["params"]) + len(vectors["params"]) == len(trainer.parameters)
+    assert len(matrices["params"]) + len(vectors["params"]) == len(trainer.model.parameters)
 
 
 def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
@@ -169,7 +168,7 @@ def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
 )
 def test_damaged_files_of_a_run_are_one_line(file, content, tmp_path):
     vocabulary = Vocabulary(lambda lines: [], size=9)
-    np.array([1, 2, 3], token_dtype(9)).tofile(tmp_path / "tokens.bin")
+    np.array([1, 2, 3], np.uint16).tofile(tmp_path / "tokens.bin")
     np.savez(tmp_path / "lines.npz", ends=np.array([1, 3]), unrelated_from=2)
     assert make_corpus(tmp_path, [], [], vocabulary).tokens.tolist() == [1, 2, 3]
     (tmp_path / file).write_bytes(content)
