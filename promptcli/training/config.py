@@ -38,8 +38,8 @@ from promptcli.recipe import Recipe, last_part
 from promptcli.settings import BUILT_IN, PAPER, typed_settings
 from promptcli.training.methods import find_method, forms_of
 from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
+from promptcli.training.objective import Objective
 from promptcli.training.objectives import find_objective
-from promptcli.training.trainable_encoder import Objective
 
 #: Source of a preset, if it is not published.
 FOUND = f"found on {BUILT_IN.backbone}"

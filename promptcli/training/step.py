@@ -31,7 +31,8 @@ from promptcli.errors import (
     one_line,
 )
 from promptcli.notes import note
-from promptcli.training.trainable_encoder import Columns, TokenizedSides, TrainableEncoder
+from promptcli.training.objective import Columns, TokenizedSides
+from promptcli.training.trainable_encoder import TrainableEncoder
 
 #: Spreads seeds, so that runs with different seeds do not share a step's dropout.
 PRIME = 1_000_003

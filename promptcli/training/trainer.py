@@ -29,8 +29,9 @@ from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.methods.method import TrainingSettings
+from promptcli.training.objective import TokenizedSide
 from promptcli.training.step import DeferredMetrics, Processes, TrainingStep
-from promptcli.training.trainable_encoder import TokenizedSide, TrainableEncoder
+from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
 _SECONDS_TO_SAVE = 300.0  # longest time between two written states

@@ -12,15 +12,10 @@ from torch.nn import functional
 from promptcli.backbones.states import Batch
 from promptcli.data.layouts import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
+from promptcli.training.objective import Columns, SideTexts, TokenizedSides, Views
 from promptcli.training.objectives.contrastive import InfoNCE, Similarity, excluded_negatives
 from promptcli.training.objectives.pairs import PairClassifier
-from promptcli.training.trainable_encoder import (
-    Columns,
-    SideTexts,
-    TokenizedSides,
-    TrainableEncoder,
-    Views,
-)
+from promptcli.training.trainable_encoder import TrainableEncoder
 
 #: A batch and a rate to the batch that is passed: each takes the same share of every sentence,
 #: floor(rate x n) of n, drawn by torch's own generator (ConSERT, section 3.2).

@@ -33,17 +33,16 @@ from promptcli.training.methods.csesfp import CSESFPSettings
 from promptcli.training.methods.method import ContrastiveSettings, InBatchSettings
 from promptcli.training.methods.rankcse import RankCSESettings
 from promptcli.training.methods.sncse import SNCSESettings
-from promptcli.training.teacher import SentenceVectors, teacher_of
-from promptcli.training.trainable_encoder import (
-    BiasInputs,
+from promptcli.training.objective import (
     Columns,
     LearnableScalar,
     Objective,
     SideTexts,
     TokenizedSides,
-    TrainableEncoder,
     Views,
 )
+from promptcli.training.teacher import SentenceVectors, teacher_of
+from promptcli.training.trainable_encoder import BiasInputs, TrainableEncoder
 
 _SENTENCES_SHOWN = 5  #: sentences in the plan of a run
 #: Lower bound of a learned temperature, as in CLIP (Radford et al. 2021, 2.5), unless it

@@ -15,8 +15,9 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.pooling.weights import state_at
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings
+from promptcli.training.objective import Columns, TokenizedSides, Views
 from promptcli.training.objectives.contrastive import InfoNCE
-from promptcli.training.trainable_encoder import Columns, TokenizedSides, TrainableEncoder, Views
+from promptcli.training.trainable_encoder import TrainableEncoder
 
 _SPREAD = 0.02  # standard deviation of new weights
 _WIDE = 2048  # inner width of a decoder's layer

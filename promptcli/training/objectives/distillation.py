@@ -15,6 +15,7 @@ from promptcli.data.vectors.precision import Floats, unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError, with_count
 from promptcli.training.methods.distill import DistillSettings
+from promptcli.training.objective import Columns, Objective, SideTexts, TokenizedSides, Views
 from promptcli.training.objectives.contrastive import (
     Similarity,
     contrastive_loss,
@@ -22,14 +23,7 @@ from promptcli.training.objectives.contrastive import (
     nearer_than_positive,
 )
 from promptcli.training.teacher import SentenceVectors, teacher_of
-from promptcli.training.trainable_encoder import (
-    Columns,
-    Objective,
-    SideTexts,
-    TokenizedSides,
-    TrainableEncoder,
-    Views,
-)
+from promptcli.training.trainable_encoder import TrainableEncoder
 
 _SAMPLE = 6000  # sentences by which the teacher's space is turned
 

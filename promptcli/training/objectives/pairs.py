@@ -18,15 +18,15 @@ from promptcli.data.training_data import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.training.methods.sbert import GradedSettings
-from promptcli.training.trainable_encoder import (
+from promptcli.training.objective import (
     Columns,
     Objective,
     Settings,
     SideTexts,
     TokenizedSides,
-    TrainableEncoder,
     Views,
 )
+from promptcli.training.trainable_encoder import TrainableEncoder
 
 #: The class of each label, as in the published code.
 CLASSES = {"contradiction": 0, "entailment": 1, "neutral": 2}

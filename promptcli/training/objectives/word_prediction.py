@@ -16,7 +16,8 @@ from promptcli.data.layouts import DEFINITIONS
 from promptcli.data.training_data import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.training.methods.method import TrainingSettings
-from promptcli.training.trainable_encoder import Columns, Objective, TrainableEncoder, Views
+from promptcli.training.objective import Columns, Objective, Views
+from promptcli.training.trainable_encoder import TrainableEncoder
 
 
 class WordPrediction(Objective[TrainingSettings]):
