@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.options import format_name
+from promptcli.cli.options import Explain, Json, format_name
 from promptcli.data.layouts import name_key
 from promptcli.errors import CheckFailedError, UsageError, unknown, with_count
 
@@ -39,12 +39,20 @@ _RELATIONS = {
 
 
 class HitPrinter:
-    """Prints hits in the chosen format, with the chosen columns."""
+    """Prints hits in the chosen format, with the chosen columns.
+
+    A command takes its arguments as options, see ``options.takes_options``.
+    """
 
     def __init__(
-        self, format: str | None, show: str | None, *, json: bool, explain: bool = False
+        self,
+        show: Show = None,
+        explain: Explain = False,
+        format: Format = None,
+        json: Json = False,
     ) -> None:
         self.format = format_name(format, json=json)
+        self.explains = explain
         if explain and self.format == "csv":
             raise UsageError("csv has no explanations; give table or json", parameter="format")
         # a name that holds a comma is quoted

@@ -1,4 +1,5 @@
-"""One file per command group: parse, call, print.
+"""One file for each group of commands; a command parses its arguments, calls the library and prints
+the result.
 
-No logic; torch is imported when a command runs.
+torch is imported only when a command runs.
 """

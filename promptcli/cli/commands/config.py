@@ -1,4 +1,4 @@
-"""``promptcli config``: show the defaults and their sources, and change them."""
+"""The command ``config``: shows the defaults and their sources, and changes them."""
 
 import os
 from typing import Annotated
@@ -21,34 +21,27 @@ def config(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show your defaults and where each comes from: the environment, the settings file, or
+    """Show your defaults, and where each comes from: the environment, the settings file, or
     promptcli.
 
-    With KEY and VALUE, set one.
-
-    A typed option wins over all of them.
+    With KEY and VALUE, set one. A typed option wins over all of them.
     """
     if unset and (key is None or value is not None):
         raise UsageError(f"--unset takes a KEY and no VALUE: {', '.join(USER_DEFAULTS)}")
     path = config_file(os.environ)
     if key is not None and (unset or value is not None):
         write_setting(os.environ, key, value)
-        if unset:
-            note(f"{key} is not set in {path}")
-        else:
-            note(f"{key} = {value} in {path}")
+        note(f"{key} is not set in {path}" if unset else f"{key} = {value} in {path}")
         return
-    settings = read_settings(os.environ)
+    defaults = read_settings(os.environ)
     if key is not None:
-        settings = {key: look_up("setting", key, settings)}
+        defaults = {key: look_up("setting", key, defaults)}
     if json:
-        documents = {name: effective._asdict() for name, effective in settings.items()}
+        documents = {name: default._asdict() for name, default in defaults.items()}
         result_json({"file": str(path), "models": str(home_folder()), "settings": documents})
         return
-    for name, effective in settings.items():
-        show(
-            f"{name} = {effective.value or '-'}  ({effective.source}; {USER_DEFAULTS[name].about};"
-            f" ${USER_DEFAULTS[name].variable})"
-        )
+    for name, default in defaults.items():
+        about, variable, _ = USER_DEFAULTS[name]
+        show(f"{name} = {default.value or '-'}  ({default.source}; {about}; ${variable})")
     missing = "" if path.is_file() else " (does not exist)"
     note(f"settings file: {path}{missing}; models, runs and caches: {home_folder()}")

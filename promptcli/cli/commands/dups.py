@@ -1,25 +1,27 @@
-"""The command ``dups``: rows of a file that also occur in another file."""
+"""The command ``dups``: finds the rows of a file that also occur in another file."""
 
 from typing import Annotated
 
 import typer
 
-from promptcli.cli.hits import Format, HitPrinter
+from promptcli.cli.hits import HitPrinter
 from promptcli.cli.options import (
     Check,
     Csv,
-    Json,
     Model,
     SkipBad,
     Threshold,
     chosen_model,
     stream_or_name,
+    takes_options,
 )
 from promptcli.data.csv_options import csv_options
 from promptcli.recipe import is_named
 
 
+@takes_options("printer", HitPrinter, "show", "explain")
 def dups(
+    printer: HitPrinter,
     file: Annotated[
         str,
         typer.Argument(
@@ -38,16 +40,13 @@ def dups(
     model: Model = None,
     csv: Csv = None,
     skip_bad: SkipBad = False,
-    format: Format = None,
     check: Check = False,
-    json: Json = False,
 ) -> None:
     """Find rows of a test set that also occur in the training data: with the same text, with the
     same text except for case, spaces and forms of characters, or with a near cosine.
     """
     from promptcli.retrieval.pairs import find_leaks
 
-    printer = HitPrinter(format, None, json=json)
     choice = chosen_model(model)
     leaks = find_leaks(
         stream_or_name(file),

@@ -1,5 +1,5 @@
-"""The commands ``embed`` and ``similarity``: sentences to vectors, in one file or in parts, and the
-cosine of sentences or files.
+"""The commands ``embed``, which writes the vectors of sentences to a file or to a folder of parts,
+and ``similarity``, which prints cosines of sentences.
 """
 
 import sys
@@ -78,7 +78,9 @@ def embed(
     batch_size: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Most sentences in a batch. Default: as many as fit a budget of tokens."
+            min=1,
+            help="Maximum number of sentences in a batch. Default: as many as fit a budget of"
+            " tokens.",
         ),
     ] = None,
     force: Force = False,
@@ -96,15 +98,15 @@ def embed(
     ] = None,
     shard: Annotated[
         int | None,
-        typer.Option(rich_help_panel=_PARTS, help="Make only this part, counted from 0."),
+        typer.Option(rich_help_panel=_PARTS, help="Make only this part; parts are counted from 0."),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
             min=1,
             rich_help_panel=_PARTS,
-            help="Worker processes. Default: one per GPU, without GPUs this process only; with Ray"
-            " as many as its CPUs or GPUs.",
+            help="Number of worker processes. Default: one for each GPU, or this process only if"
+            " there is no GPU; with Ray, one for each of its GPUs or CPUs.",
         ),
     ] = None,
     engine: Annotated[
@@ -131,13 +133,15 @@ def embed(
     OUTPUT.manifest.json records the model, the input and how to read int8. A file appears complete
     or not at all. The same command again, on the same input, changes nothing.
     """
+    from promptcli.data.input_files import split_columns
+
     if shards is not None:
         if split or batch_size is not None:
             name = "split" if split else "batch-size"
             raise UsageError(f"--{name} is for one output file; leave out --shards")
         if output in (None, "-"):
             raise UsageError("--shards writes a folder; name it with -o FOLDER")
-        parts = promptcli.embed_parts(
+        parts_result = promptcli.embed_parts(
             files,
             str(output),
             shards,
@@ -154,12 +158,11 @@ def embed(
             csv=csv_options(csv),
             skip_bad=skip_bad,
         )
-        _show_parts(parts, as_json=json)
+        _show_parts(parts_result, as_json=json)
         return
     if (shard, workers, engine, address) != (None, None, "local", None):
         raise UsageError(
-            "--shard, --workers, --engine and --address need --shards: how many parts there are in"
-            " all"
+            "--shard, --workers, --engine and --address need --shards N, the number of all parts"
         )
     if len(files) > 1 or "://" in files[0]:
         raise UsageError(
@@ -167,12 +170,13 @@ def embed(
             " FOLDER"
         )
     source = stream_or_name(files[0])
+    is_stream = not isinstance(source, str) or Path(split_columns(source)[0]).is_fifo()
     target: str | BinaryIO | None = output
-    if output == "-" or (output is None and _is_stream(source)):
+    if output == "-" or (output is None and is_stream):
         if json:
             raise UsageError("--json: the vectors are on standard output; give a file with -o")
         target = sys.stdout.buffer
-    made = promptcli.embed(
+    embed_result = promptcli.embed(
         source,
         target,
         choice,
@@ -186,64 +190,60 @@ def embed(
         csv=csv_options(csv),
         skip_bad=skip_bad,
     )
-    _show(made, precision, as_json=json)
+    _show(embed_result, precision, as_json=json)
 
 
-def _is_stream(source: str | BinaryIO) -> bool:
-    from promptcli.data.input_files import split_columns
-
-    return not isinstance(source, str) or Path(split_columns(source)[0]).is_fifo()
-
-
-def _show(made: "EmbedResult", precision: str, *, as_json: bool) -> None:
-    report = made.report
-    width = made.encoder.width
-    limit = f"{made.encoder.max_length:,} tokens"
+def _show(embed_result: "EmbedResult", precision: str, *, as_json: bool) -> None:
+    report = embed_result.report
+    output = str(embed_result.output or "standard output")
+    width = embed_result.encoder.width
+    limit = f"{embed_result.encoder.max_length:,} tokens"
     note_counts(
         report.rows, blank=report.blank, zero=report.zero, truncated=report.truncated, limit=limit
     )
-    took = "already there, unchanged"
-    if made.seconds is not None:
-        took = f"{made.seconds:,.1f} s ({report.rows / max(made.seconds, 1e-9):,.0f} sentences/s)"
-    vectors = with_count(report.rows, "vector")
-    note(f"{vectors} of {width:,} dimensions in {made.output or 'standard output'}, {took}")
+    time = "already there, unchanged"
+    if (seconds := embed_result.seconds) is not None:
+        time = f"{seconds:,.1f} s ({report.rows / max(seconds, 1e-9):,.0f} sentences/s)"
+    note(f"{with_count(report.rows, 'vector')} of {width:,} dimensions in {output}, {time}")
     if report.loss is not None:
         loss = f"recall@10 {report.loss.recall_at_10:.3f}"
         note(f"{precision} against float32 on {with_count(report.loss.rows, 'row')}: {loss}")
     if as_json:
         counts = asdict(report)
         del counts["ranges"], counts["blank_rows"]
-        result_json({"output": str(made.output), "dim": width, "precision": precision, **counts})
+        result_json({"output": output, "dim": width, "precision": precision, **counts})
 
 
-def _show_parts(made: "PartsResult", *, as_json: bool) -> None:
-    manifest = made.manifest
-    rate = "none made"
-    if made.made:
-        rows = sum(stop - first for first, stop in map(manifest.bounds, made.made))
-        speed = f"{rows / max(made.seconds, 1e-9):,.0f} sentences/s"
-        rate = f"{len(made.made):,} made in {made.seconds:,.1f} s ({speed})"
-    if made.finished:
+def _show_parts(parts_result: "PartsResult", *, as_json: bool) -> None:
+    manifest = parts_result.manifest
+    folder = parts_result.folder
+    new_parts = parts_result.made
+    time = "none made"
+    if new_parts:
+        rows = sum(stop - start for start, stop in map(manifest.bounds, new_parts))
+        seconds = parts_result.seconds
+        speed = f"{rows / max(seconds, 1e-9):,.0f} sentences/s"
+        time = f"{len(new_parts):,} made in {seconds:,.1f} s ({speed})"
+    parts = with_count(manifest.shards, "part")
+    if parts_result.finished:
         from promptcli.data.vectors.part_folder import total_report
 
-        report = total_report(made.folder, manifest)
+        report = total_report(folder, manifest)
         note_counts(report.rows, blank=report.blank, zero=report.zero, truncated=report.truncated)
         vectors = f"{with_count(manifest.rows, 'vector')} of {manifest.dim:,} dimensions"
-        note(f"{vectors} in {with_count(manifest.shards, 'part')} in {made.folder}, {rate}")
+        note(f"{vectors} in {parts} in {folder}, {time}")
     else:
-        note(
-            f"{made.parts:,} of {with_count(manifest.shards, 'part')} are in {made.folder}, {rate}"
-        )
+        note(f"{parts_result.parts:,} of {parts} are in {folder}, {time}")
     if as_json:
         result_json(
             {
-                "output": str(made.folder),
+                "output": str(folder),
                 "rows": manifest.rows,
                 "dim": manifest.dim,
                 "shards": manifest.shards,
                 "precision": manifest.settings.precision,
-                "made": made.made,
-                "finished": made.finished,
+                "made": new_parts,
+                "finished": parts_result.finished,
             }
         )
 
@@ -268,8 +268,8 @@ def similarity(
     """Compare two sentences, or row i of a file with row i of another: the cosine of each pair, -1
     to 1.
 
-    If both arguments name files, the files are compared. To compare a sentence that is also the
-    name of a file, change the folder.
+    If both arguments name files, the files are compared. If a sentence is also the name of a file,
+    run the command in another folder.
     """
     from promptcli.embedding import compare_rows
 

@@ -1,4 +1,4 @@
-"""``promptcli eval``: score encoders on tasks of any kind."""
+"""The command ``eval``: scores encoders on tasks of any kind."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,8 +31,8 @@ from promptcli.recipe import COMPARED, Choice
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Evaluation
 
-#: Changes that every named recipe can take.
-_NEUTRAL = {"backbone", "max_length"}
+#: Fields that can be changed in every recipe.
+_FIELDS_OF_EVERY_RECIPE = {"backbone", "max_length"}
 _PLUGIN_TASKS = "Transfer tasks and mteb"
 _EXTERNAL = "Vectors of other programs"
 
@@ -45,7 +45,7 @@ def evaluate_command(
         typer.Argument(
             metavar="MODEL",
             help="Names of models and recipes (ditto:1-9: a head), folders, hub ids, recipe files."
-            " Default: every recipe that needs no fitting; for tasks without graded pairs, mini.",
+            " Default: every recipe that needs no fitting; mini for tasks without graded pairs.",
         ),
     ] = None,
     tasks: Annotated[
@@ -156,44 +156,46 @@ def evaluate_command(
     """
     from promptcli.cli.tables import evaluation_records, evaluation_tables
 
-    printed = format_name(format, json=json)
+    output_format = format_name(format, json=json)
     if output is not None:
         check_results_file(output, force=force)
     folder = data_folder(data_dir)
-    names = tasks or _default_tasks(has_folder=folder is not None, paper=paper)
+    task_names = tasks or _default_tasks(has_folder=folder is not None, paper=paper)
     if list_sentences:
         for sentence in task_sentences(
-            names, data_dir=folder, protocol=protocol, skip_missing=True
+            task_names, data_dir=folder, protocol=protocol, skip_missing=True
         ):
             result(sentence)
         return
     changes = dict(choice.changes)
-    neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
-    words: list[str | None] = [*(models or []), *(model or [])]
-    is_bare = not words and changes == neutral
-    if is_bare:
-        words = [] if vectors else _usual_models(names, protocol, paper=paper)
-    elif not words:
-        words = [None]
+    shared_changes = {
+        name: value for name, value in changes.items() if name in _FIELDS_OF_EVERY_RECIPE
+    }
+    names: list[str | None] = [*(models or []), *(model or [])]
+    is_without_model = not names and changes == shared_changes
+    if is_without_model:
+        names = [] if vectors else _default_models(task_names, protocol, paper=paper)
+    elif not names:
+        names = [None]
     with if_stopped("the same command measures only the tasks that had not ended"):
         evaluation = evaluate(
-            [choice_of(word, changes, paper=paper) for word in words],
-            names,
+            [choice_of(name, changes, paper=paper) for name in names],
+            task_names,
             by=by,
             data_dir=folder,
             protocol=protocol,
             vectors=vectors or (),
-            compare=None if compare is None else choice_of(compare, neutral, paper=paper),
+            compare=None if compare is None else choice_of(compare, shared_changes, paper=paper),
             fast=fast,
             mteb_folder=mteb_folder,
             force=force,
             skip_missing=True,
         )
-    if is_bare:  # recipes that do not fit the backbone were not asked for
+    if is_without_model:  # the user did not ask for recipes that do not fit the backbone
         evaluation.drop_refused()
     tables = evaluation_tables(evaluation, subsets=subsets, intervals=not no_intervals)
     report = Report(_document(evaluation), tables, evaluation_records(evaluation))
-    print_report(report, printed)
+    print_report(report, output_format)
     if output is not None:
         write_results(output, report)
         note(f"results in {output}")
@@ -205,10 +207,8 @@ def evaluate_command(
         )
 
 
-def _usual_models(tasks: Sequence[str], protocol: str, *, paper: bool) -> list[str | None]:
-    """Return the models to score if none is named: every recipe on graded pairs, the default
-    encoder on other tasks.
-    """
+def _default_models(tasks: Sequence[str], protocol: str, *, paper: bool) -> list[str | None]:
+    """Return every recipe if there are graded pairs among the tasks, else the default encoder."""
     from promptcli.data.task_table import task_row
     from promptcli.data.tasks import task_names
 
@@ -230,11 +230,11 @@ def _default_tasks(*, has_folder: bool, paper: bool) -> list[str]:
 def _document(evaluation: "Evaluation") -> dict[str, Any]:
     refused = evaluation.refused.items()
     settings = [score.setting for score in evaluation if hasattr(score, "setting")]
-    further = {
-        "refused": [{**label.to_dict(), "reason": str(why)} for label, why in refused],
+    optional = {
+        "refused": [{**label.to_dict(), "reason": str(error)} for label, error in refused],
         "comparisons": [comparison.to_dict() for comparison in evaluation.comparisons],
         "setting": settings and settings[-1],
         "missing": evaluation.missing,
     }
     results = [score.to_dict() for score in evaluation]
-    return {"results": results, **{name: value for name, value in further.items() if value}}
+    return {"results": results, **{name: value for name, value in optional.items() if value}}

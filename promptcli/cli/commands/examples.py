@@ -1,4 +1,4 @@
-"""``promptcli examples``: small files to try the other commands on."""
+"""The command ``examples``: writes small files to try the other commands on."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,15 +21,12 @@ def examples(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Write small example files, for the commands of the README: sentences, a table, notes, graded
+    """Write small example files for the commands of the README: sentences, a table, notes, graded
     pairs, triplets.
     """
-    files = {
-        str(folder / name): content for name, content in write_examples(folder, force=force).items()
-    }
+    contents = write_examples(folder, force=force)
+    rows = [(str(folder / name), content) for name, content in contents.items()]
     if json:
-        result_json(
-            {"files": [{"file": file, "holds": content} for file, content in files.items()]}
-        )
-        return
-    result_table((), list(files.items()))
+        result_json({"files": [{"file": file, "holds": content} for file, content in rows]})
+    else:
+        result_table((), rows)

@@ -1,6 +1,6 @@
-"""``promptcli fit``: fit a recipe's TF-IDF weights or transforms on sentences, into a model."""
+"""The command ``fit``: fits TF-IDF weights or transforms on sentences, and saves the model."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -62,15 +62,13 @@ def fit(
     facts = {key: provenance[key] for key in ("fitted_on", "selected_on") if key in provenance}
     if json:
         result_json({"model": name, "recipe": encoder.recipe.to_dict(), **facts})
-    elif "selected_on" in facts:
-        _print_selection(facts["selected_on"])
-
-
-def _print_selection(selection: dict[str, Any]) -> None:
-    show(f"{selection['task']}, {selection['pairs']:,} pairs")
-    show("Spearman x 100, ± half of the 95% interval")
-    rows = []
-    for row in (selection["without"], *selection["candidates"]):
-        chosen = "chosen" if row["transform"] == selection["chosen"] else ""
-        rows.append([row["transform"], f"{row['value']:.2f}", half_interval(row["ci95"]), chosen])
-    result_table(["transform", "value", "", ""], rows)
+        return
+    selection = facts.get("selected_on")
+    if selection is not None:
+        show(f"{selection['task']}, {selection['pairs']:,} pairs")
+        show("Spearman x 100, ± half of the 95% interval")
+        rows = []
+        for row in (selection["without"], *selection["candidates"]):
+            mark = "chosen" if row["transform"] == selection["chosen"] else ""
+            rows.append([row["transform"], f"{row['value']:.2f}", half_interval(row["ci95"]), mark])
+        result_table(["transform", "value", "", ""], rows)

@@ -1,4 +1,4 @@
-"""The commands of ``promptcli index``."""
+"""The commands ``index ...``: build, change and search an index."""
 
 import functools
 from dataclasses import asdict
@@ -9,20 +9,12 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.hits import (
-    Format,
-    HitPrinter,
-    Show,
-    nothing_found,
-    one_line,
-    score_text,
-)
+from promptcli.cli.hits import HitPrinter, nothing_found, one_line, score_text
 from promptcli.cli.options import (
     By,
     Check,
     Csv,
     Exclude,
-    Explain,
     Force,
     IdField,
     Json,
@@ -38,6 +30,7 @@ from promptcli.cli.options import (
     chosen_model,
     stream_or_name,
     takes_model,
+    takes_options,
 )
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import CheckFailedError, UsageError, with_count
@@ -61,8 +54,8 @@ OwnModel = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="Encoder of the index, for example if it was moved. Default: the one that the index"
-        " names.",
+        help="Encoder of the index, for example if its folder was moved. Default: the one that"
+        " the index names.",
     ),
 ]
 Lexical = Annotated[
@@ -103,9 +96,9 @@ def build(
 ) -> None:
     """Index sentences, or vectors that `embed` wrote, for search by meaning and by words.
 
-    A text with paragraphs is split into passages, with their headings and the ids FILE:LINES;
-    another text, into its numbered lines. Rows without text are left out. Other columns of
-    a table, the places of passages and their front matter are kept for conditions.
+    A text with paragraphs is split into passages, with their headings and the ids FILE:LINES; any
+    other text is split into its numbered lines. Rows without text are left out. Other columns of a
+    table, the places of passages and their front matter are kept for conditions.
     """
     from promptcli.retrieval.sentence_index import SentenceIndex
 
@@ -149,7 +142,7 @@ def add(
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index.
 
-    If the ids are row numbers, they continue after the last row of the index.
+    Row numbers that serve as ids continue after the last row of the index.
     """
     index = _open(folder, model)
     replaced = index.add(
@@ -211,15 +204,15 @@ def info(folder: Folder, json: Json = False) -> None:
     if json:
         console.result_json({"index": folder, **asdict(info)})
         return
-    quality = "exact"
+    recall = "exact"
     if info.recall is not None:
-        about = [f"{name} {value:g}" for name, value in info.recall.items() if name != "rows"]
-        quality = ", ".join(about).replace("at_10", "recall@10")
+        figures = [f"{name} {value:g}" for name, value in info.recall.items() if name != "rows"]
+        recall = ", ".join(figures).replace("at_10", "recall@10")
     rows = f"{info.rows:,} of {info.dim:,} dimensions"
     lines = {
         "index": folder,
         "rows": rows if info.texts else f"{rows}, without texts",
-        "factory": f"{info.factory} ({quality})",
+        "factory": f"{info.factory} ({recall})",
         "model": f"{info.name} ({info.fingerprint[:12]})".lstrip(),
         "recipe": method_line(Recipe.from_dict(info.recipe)),
         "backbone": info.recipe["backbone"],
@@ -245,7 +238,7 @@ def sync(
             metavar="FILE",
             help="Texts, tables (FILE:COLUMN names the column of the text), globs and folders."
             " In a folder, hidden and ignored files, and files that are not text, are left"
-            " out. Default: the files of the last time.",
+            " out. Default: the files of the last sync.",
         ),
     ] = None,
     rows: Rows = None,
@@ -271,7 +264,7 @@ def sync(
     """Make an index match files: it gets exactly their passages and table rows, with the ids
     FILE:LINES.
 
-    Only new and changed texts are encoded; with another model, all of them.
+    Only new and changed texts are encoded; with another model, all texts.
     """
     from promptcli.retrieval.sync import TooManyRemovalsError
     from promptcli.retrieval.sync import sync as sync_index
@@ -293,24 +286,24 @@ def sync(
         verbose=verbose,
     )
     try:
-        result = update(yes=yes, dry_run=dry_run)
+        changes = update(yes=yes, dry_run=dry_run)
     except TooManyRemovalsError as error:
         if not console.agrees(f"{error.question}. Remove them"):
             raise UsageError(
                 f"{error.question}; --yes removes them, --dry-run shows them"
             ) from None
-        result = update(yes=True)
+        changes = update(yes=True)
     if dry_run:
-        _show_changes(result, as_json=json)
+        _show_changes(changes, as_json=json)
     elif json:
-        console.result_json({"index": folder, **result.report()})
+        console.result_json({"index": folder, **changes.report()})
     else:
-        _note_rows(folder, result.index)
+        _note_rows(folder, changes.index)
 
 
-def _show_changes(result: "SyncResult", *, as_json: bool) -> None:
+def _show_changes(changes: "SyncResult", *, as_json: bool) -> None:
     """Print the rows that a sync would add and remove."""
-    for sign, kind, rows in (("+", "added", result.added), ("-", "removed", result.removed)):
+    for sign, kind, rows in (("+", "added", changes.added), ("-", "removed", changes.removed)):
         for row_id, text in rows:
             if as_json:
                 console.result_json({"change": kind, "id": row_id, "text": text})
@@ -319,14 +312,15 @@ def _show_changes(result: "SyncResult", *, as_json: bool) -> None:
     console.note("nothing was changed")
 
 
+@takes_options("printer", HitPrinter)
 def search(
+    printer: HitPrinter,
     folder: Folder,
     query: Annotated[
         str,
         typer.Argument(
             metavar="QUERY",
-            help="A sentence, or a file of sentences if one has that name, or - for standard"
-            " input.",
+            help="A sentence, or the name of a file of sentences, or - for standard input.",
         ),
     ],
     k: Annotated[
@@ -341,10 +335,6 @@ def search(
         typer.Option("--sync", help="First update the index from its files, as `index sync` does."),
     ] = False,
     text_field: TextField = None,
-    show: Show = None,
-    explain: Explain = False,
-    format: Format = None,
-    json: Json = False,
 ) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their
     cosine.
@@ -353,17 +343,20 @@ def search(
     from promptcli.models.language import note_unread
     from promptcli.retrieval.files import queries_of
 
-    printer = HitPrinter(format, show, json=json, explain=explain)
     index = _open(folder, model)
     if sync:
         index = index.sync(folder, model=chosen_model(model)).index
-    else:
-        _note_stale(index, folder)
+    elif states := list(index.stale_files().values()):
+        counts = ", ".join(f"{states.count(state):,} {state}" for state in ("changed", "gone"))
+        console.note(
+            f"files of the index: {counts}; --sync, or `promptcli index sync {folder}`, brings it"
+            " up to date"
+        )
     printer.check_columns(index.info().columns)
     if not query.strip():
         raise UsageError("the query is empty; give a sentence, or a file of them")
-    many = query == "-" or names_file(query)
-    blocks = queries_of(stream_or_name(query), text_field) if many else [[query]]
+    is_file = query == "-" or names_file(query)
+    blocks = queries_of(stream_or_name(query), text_field) if is_file else [[query]]
     encoder = None if index.way(by) == "words" else index.encoder.in_role("query", report=True)
     for number, texts in enumerate(blocks):
         if encoder is not None and number == 0:
@@ -374,28 +367,19 @@ def search(
             by=by,  # type: ignore[arg-type]
             where=where,
             min_score=min_score,
-            explain=explain,
+            explain=printer.explains,
         )
         for text, hits in zip(texts, answers, strict=True):
-            if printer.format == "table" and many:
+            if printer.format == "table" and is_file:
                 console.result(f"query: {one_line(text)}")
             printer.print_hits(hits, {"query": text})
             if not hits:
                 console.note(nothing_found(text, min_score, where))
 
 
-def _note_stale(index: "SentenceIndex", folder: str) -> None:
-    """Say that files have changed since the index was made equal to them."""
-    states = list(index.stale_files().values())
-    if states:
-        parts = [f"{states.count(state):,} {state}" for state in ("changed", "gone")]
-        console.note(
-            f"files of the index: {', '.join(parts)}; --sync, or `promptcli index sync {folder}`,"
-            " brings it up to date"
-        )
-
-
+@takes_options("printer", HitPrinter, "explain")
 def dups(
+    printer: HitPrinter,
     folder: Folder,
     threshold: Threshold = 0.95,
     links: Annotated[
@@ -423,7 +407,7 @@ def dups(
             "--output",
             "-o",
             metavar="FILE",
-            help="CSV file of all rows, but only one of each group.",
+            help="CSV file to write, with all rows but only one of each group.",
         ),
     ] = None,
     against: Annotated[
@@ -436,18 +420,14 @@ def dups(
     model: OwnModel = None,
     csv: Csv = None,
     skip_bad: SkipBad = False,
-    show: Show = None,
-    format: Format = None,
     check: Check = False,
-    json: Json = False,
 ) -> None:
     """Print groups of near-duplicates, the largest first, each with its lowest cosine; or, with
     --against, the rows of another set that also occur in the index.
 
-    Vectors do not show every difference: rows may be near although their numbers, names or order of
-    words differ.
+    Vectors do not show every difference: rows may be near although their numbers, names or word
+    order differ.
     """
-    printer = HitPrinter(format, show, json=json)
     index = _open(folder, model)
     printer.check_columns(index.info().columns)
     if against is not None:
@@ -463,19 +443,19 @@ def dups(
         if printer.format == "table":
             rows = with_count(len(group), "row")
             console.result(f"{rows}, lowest cosine {score_text(group.lowest)}")
-        about = {"cluster": number, "size": len(group), "lowest": group.lowest}
-        printer.print_hits(group, about)
+        first_fields = {"cluster": number, "size": len(group), "lowest": group.lowest}
+        printer.print_hits(group, first_fields)
     if keep is not None and output is not None:
         from promptcli.retrieval.pairs import write_without_duplicates
 
         left_out = write_without_duplicates(index, groups, keep, Path(output))
         console.note(f"{output}: {with_count(len(index) - left_out, 'row')}; {left_out:,} left out")
-    spare = sum(len(group) - 1 for group in groups)
+    duplicates = sum(len(group) - 1 for group in groups)
     summary = (
-        f"{with_count(len(groups), 'group')}; {spare:,} of {with_count(len(index), 'row')} of"
+        f"{with_count(len(groups), 'group')}; {duplicates:,} of {with_count(len(index), 'row')} of"
         f" {folder} repeat another row"
     )
-    if check and spare:
+    if check and duplicates:
         raise CheckFailedError(summary)
     console.note(summary)
 

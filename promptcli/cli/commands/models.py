@@ -1,8 +1,8 @@
-"""The commands of ``promptcli models``; ``export``, ``push`` and ``pull``."""
+"""The commands ``models ...``, ``export``, ``push`` and ``pull``."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,6 @@ from promptcli.cli.options import (
 )
 from promptcli.models.entries import SHIPPED_MODELS, TENSORS, Entry
 from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
-
-if TYPE_CHECKING:
-    from promptcli.models.entries import Registry
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a model.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository of the hub.")]
@@ -40,7 +37,7 @@ def list_models(
         bool,
         typer.Option(
             "--recipes",
-            help="List the named recipes instead; --json prints all of them, with their whole"
+            help="List the named recipes instead. --json prints all of them, with complete"
             " prompts.",
         ),
     ] = False,
@@ -49,13 +46,16 @@ def list_models(
     """List the models: those shipped with promptcli and those you saved."""
     if recipes:
         if json:
-            rows = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
-            console.result_json(rows)
+            recipes_by_name = RECIPES.items()
+            console.result_json(
+                [{"name": name, **recipe.to_dict()} for name, recipe in recipes_by_name]
+            )
             return
-        lines = [(name, method_line(RECIPES[name])) for name in LISTED]
-        console.result_table(["name", "method"], lines)
-        others = len(RECIPES) - len(LISTED)
-        console.note(f"{others} further ones of causal models: --json, and docs/causal.md")
+        console.result_table(
+            ["name", "method"], [(name, method_line(RECIPES[name])) for name in LISTED]
+        )
+        unlisted = len(RECIPES) - len(LISTED)
+        console.note(f"{unlisted} further recipes of causal models: --json, and docs/causal.md")
         return
     from promptcli.models import loading
 
@@ -63,12 +63,12 @@ def list_models(
     if json:
         console.result_json(rows)
         return
-    columns = ["name", "trained", "method", "score", "backbone", "width", "origin", "created"]
+    headers = ["name", "trained", "method", "score", "backbone", "width", "origin", "created"]
     cells = []
     for row in rows:
         row |= {"score": _score(row["score"]), "created": row["created"][:10]}  # the day
-        cells.append([_cell(row[column]) for column in columns])
-    console.result_table(columns, cells)
+        cells.append([_cell(row[header]) for header in headers])
+    console.result_table(headers, cells)
 
 
 def show(
@@ -79,7 +79,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
-    entry = _registry().card(name)
+    from promptcli.models.loading import open_registry
+
+    entry = open_registry().card(name)
     fields = {
         **_row(entry),
         "recipe": entry.recipe.to_dict(),
@@ -89,7 +91,7 @@ def show(
         "provenance": entry.provenance,
         "scores": entry.scores,
     }
-    del fields["score"]  # it is among the scores
+    del fields["score"]  # ``scores`` begins with it
     if json:
         console.result_json(fields)
     elif all:
@@ -97,7 +99,7 @@ def show(
         _print_fields({**fields, "scores": scores})
     else:
         _print_fields({**fields, **_short_fields(entry)})
-        console.note("the rest: --all or --json")
+        console.note("all fields: --all or --json")
 
 
 def _short_fields(entry: Entry) -> dict[str, Any]:
@@ -120,7 +122,9 @@ def _short_fields(entry: Entry) -> dict[str, Any]:
 
 def remove(name: Name) -> None:
     """Delete a model you saved."""
-    _registry().remove(name)
+    from promptcli.models.loading import open_registry
+
+    open_registry().remove(name)
     console.note(f"removed model {name}")
 
 
@@ -166,7 +170,7 @@ def export(
         str,
         typer.Option(
             metavar="TARGET",
-            help="`sentence-transformers`; `onnx` or `openvino`: the complete encoder as one graph;"
+            help="`sentence-transformers`; `onnx` or `openvino`: the encoder as one graph;"
             " `model2vec`: a static recipe as a table of words; `peft`: a deep prefix or a LoRA;"
             " `merged`: a tuned backbone as a plain checkpoint.",
         ),
@@ -174,7 +178,9 @@ def export(
     named: NamedModel = None,
     base: Annotated[
         str | None,
-        typer.Option(help="For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION."),
+        typer.Option(
+            help="For peft: hub id of the base model, which is recorded, e.g. OWNER/NAME@REVISION."
+        ),
     ] = None,
     int8: Annotated[
         bool,
@@ -189,13 +195,13 @@ def export(
     """
     from promptcli.models.exporting import export
 
-    encoder = with_argument(choice, named)
-    exported = export(encoder, output, to, base=base, int8=int8, force=force)
+    choice = with_argument(choice, named)
+    exported = export(choice, output, to, base=base, int8=int8, force=force)
     if json:
         console.result_json({**vars(exported), "folder": str(exported.folder)})
         return
-    for difference in exported.notes:
-        console.note(difference)
+    for message in exported.notes:
+        console.note(message)
     summary = f"{exported.target}: {exported.bytes / 1e6:,.1f} MB in {exported.folder}"
     if exported.cosine is not None:
         summary += f", lowest cosine {exported.cosine:.7f} ({exported.tool})"
@@ -215,9 +221,9 @@ def push(
 ) -> None:
     """Send a model to the Hugging Face hub in one commit: card, recipe, learned tensors.
 
-    A backbone from the hub is only named, with its revision; any other is uploaded. The same model
-    again makes no new commit. A changed model replaces its earlier files; other files in the
-    repository stay. The token comes from `hf auth login` or $HF_TOKEN.
+    A backbone from the hub is only named, with its revision; any other is uploaded. If the same
+    model is sent again, no commit is made. A changed model replaces its earlier files; other files
+    in the repository stay. The token comes from `hf auth login` or $HF_TOKEN.
     """
     from promptcli.models.hub import push
 
@@ -225,8 +231,8 @@ def push(
     if json:
         console.result_json(vars(pushed))
         return
-    news = "" if pushed.changed else "nothing new: "
-    console.note(f"{news}commit {pushed.commit}")
+    unchanged = "" if pushed.changed else "nothing new: "
+    console.note(f"{unchanged}commit {pushed.commit}")
     console.result(pushed.url)
 
 
@@ -262,14 +268,8 @@ def pull(
     console.result(name)
 
 
-def _registry() -> "Registry":
-    from promptcli.models.loading import open_registry
-
-    return open_registry()
-
-
 def _row(entry: Entry) -> dict[str, Any]:
-    """Return the fields of a model that are listed."""
+    """Return the fields of a model that the list shows."""
     return {
         "name": entry.name,
         "origin": "shipped" if entry.name in SHIPPED_MODELS else "saved",
@@ -302,7 +302,7 @@ def _print_fields(fields: Mapping[str, Any], indent: str = "") -> None:
 
 
 def _cell(value: Any) -> str:
-    """Return a field of a model as text; rows of a table are only shown by ``--json``."""
+    """Return a field of a model as text; of a list of records, only their number."""
     if value in (None, "", {}, []):
         return "-"
     if not isinstance(value, list):

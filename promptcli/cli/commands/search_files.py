@@ -1,4 +1,4 @@
-"""The command ``search``, which searches files without an index."""
+"""The command ``search``: searches files without an index."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,13 +6,11 @@ from typing import Annotated
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.hits import Format, HitPrinter, Show, nothing_found
+from promptcli.cli.hits import HitPrinter, nothing_found
 from promptcli.cli.options import (
     By,
     Csv,
     Exclude,
-    Explain,
-    Json,
     MinScore,
     Model,
     NoIgnore,
@@ -22,11 +20,14 @@ from promptcli.cli.options import (
     Verbose,
     Where,
     chosen_model,
+    takes_options,
 )
 from promptcli.data.csv_options import csv_options
 
 
+@takes_options("printer", HitPrinter)
 def search_files(
+    printer: HitPrinter,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")],
     files: Annotated[
         list[str],
@@ -52,10 +53,6 @@ def search_files(
     csv: Csv = None,
     skip_bad: SkipBad = False,
     verbose: Verbose = False,
-    show: Show = None,
-    explain: Explain = False,
-    format: Format = None,
-    json: Json = False,
 ) -> None:
     """Print the passages of files that are nearest to a query, best first.
 
@@ -63,7 +60,6 @@ def search_files(
     """
     from promptcli.retrieval.file_search import place_of, search, texts_of
 
-    printer = HitPrinter(format, show, json=json, explain=explain)
     hits = search(
         query,
         [Path(file) for file in files],
@@ -79,10 +75,10 @@ def search_files(
         csv=csv_options(csv),
         skip_bad=skip_bad,
         verbose=verbose,
-        explain=explain,
+        explain=printer.explains,
     )
-    shown = {str(hit.file) for hit in hits} if context else ()
-    lines = {file: texts_of(file, csv_options(csv)) for file in shown}
+    files_of_context = {str(hit.file) for hit in hits} if context else ()
+    lines = {file: texts_of(file, csv_options(csv)) for file in files_of_context}
     for hit in hits:
         printer.print_line(hit, place_of(hit), lines.get(str(hit.file), []), context)
         if context and printer.format == "table":

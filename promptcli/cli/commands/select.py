@@ -1,4 +1,6 @@
-"""``promptcli ditto-search``, ``search-layers`` and ``search-templates``."""
+"""The commands ``ditto-search``, ``search-layers`` and ``search-templates``, which select a head, a
+layer and a template.
+"""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,15 +49,15 @@ def ditto_search(
     corpus: Annotated[
         str,
         typer.Option(
-            help="Sentences to count idf on, for the correlation with TF-IDF: a file, a task or"
-            " demo."
+            help="Sentences on which idf is counted, for the correlation with TF-IDF: a file, a"
+            " task or demo."
         ),
     ] = "demo",
     weights: Annotated[
         str,
         typer.Option(
-            help="How a head weighs tokens: by its diagonal (ditto), or by its row at the"
-            " template's mask, in causal models at the last token (slot-attention)."
+            help="How a head weighs tokens: ditto, by its diagonal; slot-attention, by its row at"
+            " the template's mask, or at the last token in causal models."
         ),
     ] = "ditto",
     name: Name = None,
@@ -113,8 +115,13 @@ def search_layers(
     _note_saved(search)
     if json:
         result_json(search.to_dict())
-    else:
-        _print_layers(search)
+        return
+    recipe = search.recipe
+    own_pooling = search.baseline["own"].choice
+    _print_caption(search)
+    show(f"{recipe.backbone}, {recipe.prompt}; gain over {own_pooling}, the recipe's own")
+    _print_poolings(search)
+    _print_selection_bias(search, "layer", "the recipe's own layer")
 
 
 def search_templates(
@@ -126,8 +133,8 @@ def search_templates(
             help="greedy (PromptBERT, section 4.2): relation tokens, then prefix tokens around"
             " the best of them; free: a race among the templates of a grammar or a file, or"
             " those that a T5 writes; demonstrations: a race among examples in front of"
-            " PromptEOL's template, on a causal model. Default: greedy; with --candidates or"
-            " --t5 free."
+            " PromptEOL's template, on a causal model. Default: greedy; free with --candidates"
+            " or --t5."
         ),
     ] = None,
     candidates: Annotated[
@@ -147,18 +154,19 @@ def search_templates(
     pairs: Annotated[
         str | None,
         typer.Option(
-            help="For demonstrations and --t5: lines of word<TAB>definition, or of"
-            " word<TAB>sentence that it sums up. Default: 235 shipped ones."
+            help="For demonstrations and --t5: file with lines of word<TAB>definition, or of"
+            " word<TAB>sentence, where the word sums up the sentence. Default: 235 shipped"
+            " lines."
         ),
     ] = None,
     beam: Annotated[
-        int, typer.Option(help="For --t5: templates to keep (in the paper 500).")
+        int, typer.Option(help="For --t5: number of templates to keep (500 in the paper).")
     ] = 100,
     limit: Annotated[
         int | None,
         typer.Option(
-            help="Number of candidates to draw. Default: 600 of the packaged grammar; all of"
-            " --candidates, --pairs.",
+            help="Number of candidates to draw. Default: 600 of the packaged grammar; all lines"
+            " of --candidates or --pairs.",
         ),
     ] = None,
     top: Annotated[int, typer.Option(help="For races: number of templates to list.")] = 10,
@@ -214,10 +222,12 @@ def _note_saved(search: "Search") -> None:
     note(f"{search.best.choice} {saved}")
 
 
-def _caption(search: "Search") -> None:
+def _print_caption(search: "Search") -> None:
     task = search.task
-    show(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}")
-    show("Spearman x 100, ± half of the 95% interval")
+    show(
+        f"{task.label}, {len(task.pairs()):,} pairs, {task.text}",
+        "Spearman x 100, ± half of the 95% interval",
+    )
 
 
 def _score(item: "Ranked") -> list[str]:
@@ -228,7 +238,7 @@ def _print_heads(search: "Search", corpus: str) -> None:
     """Print the best heads, the scores of all heads, and the selection bias."""
     from promptcli.select.head_search import HEAD_WEIGHTS
 
-    _caption(search)
+    _print_caption(search)
     weights = search.settings["weights"]
     show(
         f"best {len(search.ranked)} of {search.compared}; gain over the plain average of"
@@ -236,87 +246,76 @@ def _print_heads(search: "Search", corpus: str) -> None:
         f" tokens (idf counted on {corpus})"
     )
     _print_poolings(search)
-    best = str(parse_pooling(search.best.choice).states)
-    values = search.maps[best].tolist()
-    show("")
-    show(f"{best} {weights}, every head")
-    numbered = [[layer, *(f"{value:.1f}" for value in row)] for layer, row in enumerate(values, 1)]
-    result_table(["layer", *map(str, range(1, len(values[0]) + 1))], numbered)
+    states = str(parse_pooling(search.best.choice).states)
+    scores = search.maps[states].tolist()
+    show("", f"{states} {weights}, every head")
+    rows = [[layer, *(f"{score:.1f}" for score in row)] for layer, row in enumerate(scores, 1)]
+    result_table(["layer", *map(str, range(1, len(scores[0]) + 1))], rows)
     _print_selection_bias(search, "head", "the plain average of its states")
-
-
-def _print_layers(search: "Search") -> None:
-    """Print the layers, best first, and the selection bias."""
-    recipe = search.recipe
-    _caption(search)
-    own = search.baseline["own"].choice
-    show(f"{recipe.backbone}, {recipe.prompt}; gain over {own}, the recipe's own")
-    _print_poolings(search)
-    _print_selection_bias(search, "layer", "the recipe's own layer")
 
 
 def _print_poolings(search: "Search") -> None:
     """Print the poolings, best first, and the baselines."""
-    heads = ["", "pooling", "value", "", "gain"]
+    headers = ["", "pooling", "value", "", "gain"]
     rows: list[list[object]] = []
     for rank, item in enumerate(search.ranked, 1):
         rows.append([rank, item.choice, *_score(item), f"{item.gain:+.2f}"])
         if item.tfidf is not None:
-            heads[5:] = ["Pearson", "Spearman"]
+            headers[5:] = ["Pearson", "Spearman"]
             rows[-1] += [f"{item.tfidf.pearson:.2f}", f"{item.tfidf.spearman:.2f}"]
-    for plain in search.baseline.values():
-        if plain not in search.ranked:
-            rows.append(["", plain.choice, *_score(plain)])
-    result_table(heads, rows)
+    for baseline in search.baseline.values():
+        if baseline not in search.ranked:
+            rows.append(["", baseline.choice, *_score(baseline)])
+    result_table(headers, rows)
 
 
 def print_templates(search: "Search") -> None:
-    """Print the templates as PromptBERT's table 4, with the published scores, if any."""
+    """Print the templates as in PromptBERT's table 4, next to their published scores, if any."""
     from promptcli.select.template_search import published_scores
 
     backbone = search.recipe.backbone
     published = published_scores(backbone, search.task.label)
     show(f"{backbone}; {search.recipe.pooling}, period rule; * the best")
-    _caption(search)
+    _print_caption(search)
     show(search.compared)
-    heads = ["template", "", search.task.label, ""]
+    headers = ["template", "", search.task.label, ""]
     if published:
-        heads.append("published")
+        headers.append("published")
     rows: list[list[str]] = []
     for heading, templates in search.stages.items():
         rows.append([heading])
         for item in templates:
-            if item in search.ranked:  # of a race, only the ``top`` are listed
-                printed = f"{published[item.choice]:.2f}" if item.choice in published else "-"
+            if item in search.ranked:  # a race lists only the best ones, see ``--top``
+                figure = f"{published[item.choice]:.2f}" if item.choice in published else "-"
                 star = "*" if item is search.best else ""
-                rows.append([item.choice, star, *_score(item), printed][: len(heads)])
+                rows.append([item.choice, star, *_score(item), figure][: len(headers)])
     rows.append(["Without a template"])
     for item in search.baseline.values():
-        rows.append([item.choice, "", *_score(item), "-"][: len(heads)])
-    result_table(heads, rows)
-    _print_verdict(search)
+        rows.append([item.choice, "", *_score(item), "-"][: len(headers)])
+    result_table(headers, rows)
+    _print_better_baseline(search)
 
 
-def _print_selection_bias(search: "Search", chosen: str, baseline: str) -> None:
+def _print_selection_bias(search: "Search", kind: str, baseline: str) -> None:
     halves = search.cross_validation
     assert halves is not None
-    show("")
     show(
+        "",
         f"selection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that"
-        f" chose the {chosen}, {halves.held_out:.2f} on the held-out half ({halves.gap:+.2f})"
+        f" chose the {kind}, {halves.held_out:.2f} on the held-out half ({halves.gap:+.2f})",
+        f"gain over {baseline} on the held-out half: {halves.gain:+.2f}",
+        f"the best {kind} above was chosen in {halves.agreement:.0%} of the splits",
     )
-    show(f"gain over {baseline} on the held-out half: {halves.gain:+.2f}")
-    show(f"the best {chosen} above was chosen in {halves.agreement:.0%} of the splits")
-    _print_verdict(search)
+    _print_better_baseline(search)
 
 
-def _print_verdict(search: "Search") -> None:
+def _print_better_baseline(search: "Search") -> None:
     """Print that a plain average is better than the best choice, if it is."""
-    plain = search.better_baseline
-    if plain is not None:
-        ahead = plain.value - search.best.value
-        show("")
+    baseline = search.better_baseline
+    if baseline is not None:
+        ahead = baseline.value - search.best.value
         show(
-            f"the plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above the"
-            " best choice"
+            "",
+            f"the plain average {baseline.choice} is better: {baseline.value:.2f}, {ahead:.2f}"
+            " above the best choice",
         )

@@ -1,4 +1,4 @@
-"""`promptcli train`: train an encoder by a method and save it as a model."""
+"""The command ``train``: trains an encoder by a method of the papers and saves it as a model."""
 
 import contextlib
 import json
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from promptcli.training.run import Trained
 
 _SETTINGS = "Settings"
-#: Names that differ on the command line -> the parameter of ``promptcli.train``, or the setting.
-_TYPED = {"from": "start", "test": "tests", "prompt": "template"}
-_OF_RUN = ("name", "report_to", "device", "tests")  # parameters that do not affect the settings
+#: Option -> the parameter of ``promptcli.train``, or the setting, that has another name.
+_FIELD_NAMES = {"from": "start", "test": "tests", "prompt": "template"}
+#: Parameters of ``promptcli.train`` that ``training_settings`` lacks.
+_NOT_SETTINGS = ("name", "report_to", "device", "tests")
 
 
 def _setting(help: str, *names: str, **bounds: Any) -> Any:
@@ -160,16 +161,13 @@ class TrainingOptions:
     ] = None
 
     def typed(self) -> dict[str, Any]:
-        """Return the options and the settings that were typed; the others are None, False or an
-        empty list.
-        """
-        given = dict(vars(self))
-        pairs = given.pop("set") or ()
+        """Return the options and the settings that were typed."""
         typed = {
             field: value
-            for field, value in given.items()
+            for field, value in vars(self).items()
             if value is not None and value is not False and value != []
         }
+        pairs = typed.pop("set", ())
         return typed | parse_pairs(setting_types(self.method or ""), pairs)
 
 
@@ -194,7 +192,7 @@ def train(
         typer.Option(
             metavar="FILE",
             help="TOML file of options and settings, by their names (`batch-size = 64`); typed"
-            " options win. `--dry-run --format toml` writes one.",
+            " options win. `--dry-run --format toml` writes such a file.",
         ),
     ] = None,
     method_option: Annotated[
@@ -213,31 +211,33 @@ def train(
     if format is not None and (format != "toml" or not dry_run):
         raise UsageError("takes toml, with --dry-run", parameter="format")
     if dry_run and resume:
-        raise UsageError("a resumed run keeps its settings: leave out one", parameter="dry_run")
+        raise UsageError(
+            "a resumed run keeps its settings; leave out --dry-run or --resume", parameter="dry_run"
+        )
     if method_option is not None:
         if resume:  # train --resume NAME --method METHOD
             options.name = options.name or options.method
             options.method = method_option
         else:
             options.method = options.method or method_option
-    given = {**_read(config), **options.typed()}
-    arguments = library_arguments(given, resume=resume)
+    typed = {**_read(config), **options.typed()}
+    arguments = library_arguments(typed, resume=resume)
     if dry_run:
-        for field in _OF_RUN:
+        for field in _NOT_SETTINGS:
             arguments.pop(field, None)
-        shown = library.training_settings(**arguments)
+        settings = library.training_settings(**arguments)
         if format is not None:
-            result_document(_as_toml(given, shown))
+            result_document(_as_toml(typed, settings))
         elif json:
-            result_json(shown)
+            result_json(settings)
         else:
-            _print_settings(shown)
+            _print_settings(settings)
         return
     from promptcli.training.step import number_of_processes  # loads torch
 
-    several = number_of_processes(os.environ) > 1
+    is_distributed = number_of_processes(os.environ) > 1
     # trackers also print
-    with ended_by_signals(several), contextlib.redirect_stdout(sys.stderr):
+    with ended_by_signals(is_distributed), contextlib.redirect_stdout(sys.stderr):
         trained = library.train(**arguments, resume=resume, force=force)
     if not trained.is_main:
         return
@@ -248,13 +248,13 @@ def train(
     note(last_line(trained))
 
 
-def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict[str, Any]:
-    """Return the typed options as arguments of ``promptcli.train``: with a name, data sources, and
-    the program's device.
+def library_arguments(typed: Mapping[str, Any], *, resume: bool = False) -> dict[str, Any]:
+    """Return the typed options, the program's device and the user's defaults as arguments of
+    ``promptcli.train``.
 
-    ``train --resume NAME`` names a run, whose folder has all that it began with.
+    A resumed run takes all arguments but its name from its folder.
     """
-    arguments = dict(given)
+    arguments = dict(typed)
     method = arguments.pop("method", "")
     name = arguments.pop("name", None)
     if resume and name is None and not (arguments and method in METHODS):
@@ -266,8 +266,8 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
             f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
         )
     if "data" in arguments:
-        words = arguments["data"]
-        arguments["data"] = words[0] if len(words) == 1 else list(map(Path, words))
+        sources = arguments["data"]
+        arguments["data"] = sources[0] if len(sources) == 1 else list(map(Path, sources))
     if "csv" in arguments:
         arguments["csv"] = csv_options(arguments["csv"])
     if "report_to" in arguments:
@@ -283,9 +283,9 @@ def library_arguments(given: Mapping[str, Any], *, resume: bool = False) -> dict
         folder = data_folder(arguments.get("data_dir"))
         if folder is not None:
             arguments["data_dir"] = folder
-        own = default_backbone()  # of the user's settings, as if it were typed
-        if own != BUILT_IN.backbone and not ({"paper", "start"} & arguments.keys()):
-            arguments.setdefault("backbone", own)
+        backbone = default_backbone()  # the user's default counts as if it were typed
+        if backbone != BUILT_IN.backbone and not ({"paper", "start"} & arguments.keys()):
+            arguments.setdefault("backbone", backbone)
     return {"method": method, "name": name or method, **arguments}
 
 
@@ -298,49 +298,51 @@ def _read(path: Path | None) -> dict[str, Any]:
     except ValueError as problem:
         raise UsageError(f"{path}: {problem}", parameter="config") from None
     kinds = setting_types() | get_type_hints(TrainingOptions) | {"data_dir": str, "dtype": str}
-    taken = kinds.keys() - {"set"}
-    given = {}
+    del kinds["set"]
+    arguments = {}
     for key, value in document.items():
-        field = _TYPED.get(key, key.replace("-", "_"))
-        if field not in taken:
-            raise unknown(f"key of {path}", key, map(written_name, sorted(taken)))
-        kind, *_ = get_args(kinds[field]) or [kinds[field]]  # of those that may be None, too
+        field = _FIELD_NAMES.get(key, key.replace("-", "_"))
+        if field not in kinds:
+            raise unknown(f"key of {path}", key, map(written_name, sorted(kinds)))
+        kind, *_ = get_args(kinds[field]) or [kinds[field]]  # without the None of an option
         if kind == list[str] and isinstance(value, str):
             value = [value]
         try:
-            given[field] = convert(value, kind)
+            arguments[field] = convert(value, kind)
         except ValueError as problem:
             raise UsageError(f"{path}: {problem}", parameter=field) from None
-    return given
+    return arguments
 
 
-def _as_toml(given: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
-    """Return the given options and the settings in force, as ``--config`` reads them."""
-    values = {"method": shown["method"], **given}
-    values |= {"backbone": shown["backbone"], "on": shown["chosen_by"]}
-    values.setdefault("data", [shown["data"]])
-    if shown["dtype"] != "auto":
-        values["dtype"] = shown["dtype"]
-    values |= {field: shown[field] for field in setting_types() if field in shown}
-    names = {field: name for name, field in _TYPED.items()}
+def _as_toml(typed: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Return the typed options and the settings in force, as ``--config`` reads them."""
+    values = {"method": settings["method"], **typed}
+    values |= {"backbone": settings["backbone"], "on": settings["chosen_by"]}
+    values.setdefault("data", [settings["data"]])
+    if settings["dtype"] != "auto":
+        values["dtype"] = settings["dtype"]
+    values |= {field: settings[field] for field in setting_types() if field in settings}
+    names = {field: name for name, field in _FIELD_NAMES.items()}
     lines = ["# promptcli train --config FILE; typed options win over this file"]
     for field, value in values.items():
         if value not in (None, "", [], ()):
-            # strings, numbers and arrays are written as in JSON
-            written = json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
-            lines.append(f"{names.get(field, written_name(field))} = {written}")
+            # JSON writes strings, numbers and arrays as TOML does
+            text = json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
+            lines.append(f"{names.get(field, written_name(field))} = {text}")
     return "\n".join(lines)
 
 
-def _print_settings(shown: Mapping[str, Any]) -> None:
-    for key, value in shown.items():
-        if key not in ("recipe", "template"):  # views show them
-            written = " | ".join(value) if isinstance(value, list) else typed_value(value)
-            result(f"{written_name(key)} = {written}")
+def _print_settings(settings: Mapping[str, Any]) -> None:
+    for name, value in settings.items():
+        if name not in ("recipe", "template"):  # ``views`` has both
+            text = " | ".join(value) if isinstance(value, list) else typed_value(value)
+            result(f"{written_name(name)} = {text}")
 
 
 def _print_scores(trained: "Trained") -> None:
-    """Print the scores on every task, before and after, and the words nearest to learned ones."""
+    """Print the scores on every task before and after training, and the words nearest to learned
+    vectors.
+    """
     columns = {**trained.references, "trained": trained.scores}
     rows = []
     for task in trained.scores:
@@ -355,18 +357,18 @@ def _print_scores(trained: "Trained") -> None:
 
 
 def last_line(trained: "Trained") -> str:
-    """Return the last line: how to use the model, or which model is better and what may help."""
+    """Return the last line: the command that uses the model, or the better model and advice."""
     name = trained.entry.name
     if not trained.below:
         return f"saved as model {name!r}; use it: promptcli embed FILE -m {name}"
     better = max(trained.below, key=trained.below.__getitem__)
     development, value = next(iter(trained.scores.items()))
-    short = f"{better} is better on {development}, {trained.below[better]:.2f} to {value:.2f}"
-    helps = "try another --learning-rate or more --epochs"
+    scores = f"{better} is better on {development}, {trained.below[better]:.2f} to {value:.2f}"
+    advice = "try another --learning-rate or more --epochs"
     if better == "mini":
-        helps = "promptcli embed FILE -m mini"
+        advice = "promptcli embed FILE -m mini"
         facts = trained.facts
         learns = find_method(facts["method"], supervised=facts["supervised"]).learns
         if "backbone" in learns and "started_from" not in facts:
-            helps += "; or train from it: --from mini"
-    return f"saved as model {name!r}, but {short}: {helps}"
+            advice += "; or train from it: --from mini"
+    return f"saved as model {name!r}, but {scores}: {advice}"
