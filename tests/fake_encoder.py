@@ -39,7 +39,7 @@ class FakeEncoder:
         self.pause = pause
         self.most = most
         self.calls = []
-        self.parts, self.tensors, self.leading = [self], dict, LeadingTexts()
+        self.prompt_encoders, self.tensors, self.leading = [self], dict, LeadingTexts()
 
     def in_role(self, role, *, report=False):
         return self

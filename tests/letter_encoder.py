@@ -19,7 +19,7 @@ class LetterEncoder:
         self.backbone, self.tensors = SimpleNamespace(name=recipe.backbone, dtype="float32"), dict
         self.loaded_backbone = self.backbone
         self.backbone_provenance = SimpleNamespace(backbone=recipe.backbone)
-        self.input_key, self.parts = (), [self]
+        self.input_key, self.prompt_encoders = (), [self]
         self.provenance = {"backbone": recipe.backbone, "dtype": "float32"}
         self.device, self.leading = SimpleNamespace(type="cpu"), SimpleNamespace()
 

@@ -55,7 +55,7 @@ def assert_waits_once_a_batch(encoder, cuda, spare):
     batches = 6
     with cuda.waits() as waits:
         encoder.encode(MANY, batch_size=len(MANY) // batches)
-    assert waits.total() <= len(encoder.parts) * batches + spare, waits
+    assert waits.total() <= len(encoder.prompt_encoders) * batches + spare, waits
 
 
 def tiny_recipe(recipe):
@@ -122,7 +122,7 @@ def test_causal_recipes_give_the_processors_vectors(family, name, cuda, tiny_fol
             shared = gpu.shared_tokens(gpu.pooling.needs, np.array([90, 80]))
         assert all(part.device.type == "cuda" for layer in shared.prefix for part in layer)
     # what begins every input, once
-    assert_waits_once_a_batch(gpu, cuda, spare=4 * len(gpu.parts))
+    assert_waits_once_a_batch(gpu, cuda, spare=4 * len(gpu.prompt_encoders))
 
 
 def cosines(first, second):

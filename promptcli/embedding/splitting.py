@@ -37,7 +37,7 @@ class Splitter:
     """
 
     def __init__(self, encoder: "Encoder") -> None:
-        self._encoders = encoder.parts
+        self._encoders = encoder.prompt_encoders
         self.window = min(each.max_length for each in self._encoders)  #: in tokens
 
     def parts(self, text: str) -> list[str]:

@@ -183,21 +183,21 @@ def _set_threads(own: int, of_new_threads: int) -> None:
         setting.join()
 
 
-def batches_at_a_time(threads: int, most: int = PARALLEL_BATCHES) -> int:
-    """Return the number of batches computed at a time, so that each has the same number of
-    threads.
+def batches_at_a_time(threads: int, max_batches: int = PARALLEL_BATCHES) -> int:
+    """Return the number of batches computed at a time: the largest divisor of ``threads`` up to
+    ``max_batches``, so that each batch has the same number of threads.
     """
-    return max((count for count in range(1, most + 1) if threads % count == 0), default=1)
+    return max((count for count in range(1, max_batches + 1) if threads % count == 0), default=1)
 
 
 def map_in_threads(
-    work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = PARALLEL_BATCHES
+    work: Callable[[Item], Result], batches: Sequence[Item], *, max_threads: int = PARALLEL_BATCHES
 ) -> Iterator[Result]:
-    """Yield the result of every batch, in order, from up to ``most`` threads (1: this one), without
-    gradients.
+    """Yield the result of every batch, in order, computed without gradients by up to
+    ``max_threads`` threads; by the calling thread if that is 1.
     """
     threads = torch.get_num_threads()
-    parallel = batches_at_a_time(threads, min(most, len(batches)))
+    parallel = batches_at_a_time(threads, min(max_threads, len(batches)))
     if parallel < 2:
         yield from map(work, batches)
         return

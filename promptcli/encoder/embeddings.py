@@ -1,8 +1,4 @@
-"""Embeddings of sentences, and the stream that makes them: windows of sentences in, vectors out.
-
-The stream works on three chunks at a time: one thread tokenises a chunk, the device computes the
-chunk before it, and the caller uses the vectors of the one before that.
-"""
+"""Embeddings of sentences, and the stream that makes them: windows of sentences in, vectors out."""
 
 import contextvars
 import itertools
@@ -25,7 +21,7 @@ Result = TypeVar("Result")
 #: Vectors supplied by the caller: one or several.
 VectorsLike: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
 
-_SENTENCES_A_CHUNK = 32_768  # distinct ones
+_CHUNK_SENTENCES = 32_768  # distinct sentences that are tokenised, then computed, at once
 
 
 @dataclass(frozen=True)
@@ -38,24 +34,24 @@ class Embeddings:
     tokens: np.ndarray
 
     @classmethod
-    def join(cls, parts: Sequence["Embeddings"]) -> "Embeddings":
-        """Return the sentences of all parts, one part after the other."""
-        if len(parts) == 1:
-            return parts[0]
+    def join(cls, chunks: Sequence["Embeddings"]) -> "Embeddings":
+        """Return the sentences of all chunks, one chunk after the other."""
+        if len(chunks) == 1:
+            return chunks[0]
         return cls(
-            np.concatenate([part.vectors for part in parts]),
-            np.concatenate([part.truncated for part in parts]),
-            np.concatenate([part.tokens for part in parts]),
+            np.concatenate([chunk.vectors for chunk in chunks]),
+            np.concatenate([chunk.truncated for chunk in chunks]),
+            np.concatenate([chunk.tokens for chunk in chunks]),
         )
 
     def take(self, indices: np.ndarray) -> "Embeddings":
         """Return the sentences of these indices."""
-        if np.array_equal(indices, np.arange(len(self.tokens))):  # none repeats another
+        if np.array_equal(indices, np.arange(len(self.tokens))):  # no sentence repeats another
             return self
         return Embeddings(self.vectors[indices], self.truncated[indices], self.tokens[indices])
 
 
-#: Waits for the embeddings of the same n inputs, by encoder.
+#: Waits for the embeddings of n inputs, and returns them by encoder.
 PendingEmbeddings = Callable[[], dict[Any, Embeddings]]
 
 
@@ -75,12 +71,22 @@ def encode_stream(
     """Yield the embeddings of one window of sentences after the other, by the encoders of the
     passes.
 
-    A window's distinct sentences are encoded once, and many of them in chunks. Another thread makes
-    the inputs of the next chunk. A chunk's last batches are fetched when those of the next one have
-    begun, so that a GPU computes while the caller uses the vectors.
+    A window's distinct sentences are encoded once, in chunks. Three chunks are in work at a time: a
+    thread tokenises the next one, the device computes this one, and the caller uses the vectors of
+    the one before.
     """
+
+    def tokenize(chunk: _Chunk) -> list[ModelInputs]:
+        return [forward.inputs(chunk.sentences) for forward in passes]
+
+    def begin(chunk: _Chunk, inputs: list[ModelInputs]) -> tuple[_Chunk, list[PendingEmbeddings]]:
+        pairs = zip(passes, inputs, strict=True)
+        return chunk, [forward.begin(of_pass, chunk.progress) for forward, of_pass in pairs]
+
+    tokenized = prefetch(tokenize, _chunks(windows, progress, len(passes)))
+    begun = itertools.starmap(begin, tokenized)
     computed = defaultdict[Any, list[Embeddings]](list)  # the window's chunks so far
-    for chunk, pending in delay_by_one(_begin_chunks(windows, passes, progress)):
+    for chunk, pending in delay_by_one(begun):
         for wait in pending:
             for encoder, embeddings in wait().items():
                 computed[encoder].append(embeddings)
@@ -90,19 +96,6 @@ def encode_stream(
                 for encoder, chunks in computed.items()
             }
             computed.clear()
-
-
-def _begin_chunks(
-    windows: Iterable[Sequence[str]], passes: Sequence[ForwardPass], progress: Advance
-) -> Iterator[tuple["_Chunk", list[PendingEmbeddings]]]:
-    """Yield each chunk when its passes have begun, with their embeddings."""
-    chunks = _chunks(windows, progress, len(passes))
-    tokenized = prefetch(
-        lambda chunk: [forward.inputs(chunk.sentences) for forward in passes], chunks
-    )
-    for chunk, inputs in tokenized:
-        begun = zip(passes, inputs, strict=True)
-        yield chunk, [forward.begin(of_pass, chunk.progress) for forward, of_pass in begun]
 
 
 class _Chunk(NamedTuple):
@@ -121,16 +114,14 @@ def _chunks(windows: Iterable[Sequence[str]], progress: Advance, passes: int) ->
         places = [place_of.setdefault(sentence, len(place_of)) for sentence in window]
         distinct = list(place_of) or ["."]  # one input shows the width if there are no sentences
         share = _share(progress, len(window), len(distinct) * passes)
-        for start in range(0, len(distinct), _SENTENCES_A_CHUNK):
-            sentences = distinct[start : start + _SENTENCES_A_CHUNK]
+        for start in range(0, len(distinct), _CHUNK_SENTENCES):
+            sentences = distinct[start : start + _CHUNK_SENTENCES]
             is_last = start + len(sentences) == len(distinct)
             yield _Chunk(sentences, share, np.array(places, np.int64) if is_last else None)
 
 
 def _share(progress: Advance, sentences: int, inputs: int) -> Advance:
-    """Return a function that converts progress in inputs of a window to progress in its
-    sentences.
-    """
+    """Return a function that takes progress in a window's inputs and reports it in sentences."""
     done: float = 0
 
     def advance(new: float) -> None:
@@ -145,19 +136,17 @@ def _share(progress: Advance, sentences: int, inputs: int) -> Advance:
 def prefetch(
     work: Callable[[Item], Result], items: Iterable[Item]
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield every item with its result, computed by another thread while the previous one is in
-    use.
-    """
+    """Yield every item with its result; another thread computes the next one meanwhile."""
     remaining = iter(items)
     first = list(itertools.islice(remaining, 2))
-    if len(first) < 2:  # nothing to overlap with
+    if len(first) < 2:  # there is no second item that a thread could compute meanwhile
         for item in first:
             yield item, work(item)
         return
     with ThreadPoolExecutor(1) as pool:
         try:
             submitted = (
-                # in the context of the messages that it raises
+                # a copy of the context, so that its notes reach the same reader
                 (item, pool.submit(contextvars.copy_context().run, work, item))
                 for item in itertools.chain(first, remaining)
             )
@@ -168,7 +157,7 @@ def prefetch(
 
 
 def delay_by_one(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield every item once the next one is made."""
+    """Yield every item after the next one was taken from ``items``."""
     previous: list[Item] = []
     for item in items:
         yield from previous

@@ -1,7 +1,8 @@
-"""A recipe with its weights: sentences in, vectors out, in four steps.
+"""The encoder on torch: a recipe with its weights.
 
-``_SharedPass`` takes a batch through them: prompt, backbone, pooling, transforms.
-``encode_windows_together`` makes the batches and puts the vectors back in order.
+A sentence becomes a vector in four steps: prompt, backbone, pooling, transforms.
+``encode_windows_together`` encodes by several encoders at once; ``_SharedPass`` makes the batches,
+takes each through the four steps, and puts the vectors back in order.
 """
 
 import copy
@@ -35,7 +36,6 @@ from promptcli.encoder.batching import (
     IN_FLIGHT,
     PARALLEL_BATCHES,
     PARALLEL_TOKENS,
-    TOKEN_BUDGET,
     BatchSplitter,
     check_not_forked,
     make_batch,
@@ -68,12 +68,12 @@ class Graph:
 class TorchEncoder(Encoder):
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)), computed by torch.
 
-    T are the recipe's transforms. A recipe with denoising subtracts h_hat, the vector of the
-    template without a sentence, before T or after a stage of it.
+    T are the recipe's transforms. Denoising subtracts h_hat, the vector of the template without a
+    sentence, before T or after one of T's stages.
 
-    ``mean:PROMPT || PROMPT`` (MetaEOL, ReverseEOL) is the mean of the vectors of several prompts,
-    the encoder's ``parts``. Each is denoised on its own, before the transforms. The prompts are
-    words: nothing is learned.
+    ``mean:PROMPT || PROMPT`` (MetaEOL, ReverseEOL) is the mean of the vectors of several prompts.
+    Each prompt has its own encoder, without transforms, which subtracts its own h_hat. The prompts
+    are words: nothing is learned.
     """
 
     prompt: Prompt  #: the first of several prompts
@@ -92,18 +92,19 @@ class TorchEncoder(Encoder):
         self.denoising = recipe.parts.denoise
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.loaded_backbone = None if self._tuned else backbone
-        #: An exported model that computes the vectors, pooling included, in the backbone's place;
+        #: An exported model that computes the vectors instead of the backbone and the pooling;
         #: None: torch computes them.
         self.graph: Graph | None = graphs[0] if graphs else None
         self._biases: dict[int, Tensor] = {}
         with used_extensions() as used:
-            self._several = _encoders_of_mean(recipe, backbone, tensors, graphs)
+            self._several = _encoders_of_prompts(recipe, backbone, tensors, graphs)
             if self._several:
                 self.prompt = self._several[0].prompt
-                written = "mean:" + " || ".join(part.prompt.spec for part in self._several)
+                specs = [encoder.prompt.spec for encoder in self._several]
+                prompt_spec = f"mean:{' || '.join(specs)}"
             else:
                 self.prompt = build_prompt(recipe.parts.prompt, backbone, tensors)
-                written = self.prompt.spec
+                prompt_spec = self.prompt.spec
             template = self.prompt.template
             self.pooling = build_pooling(recipe.parts.pooling, backbone, tensors, template)
             self.transforms = build_transforms(recipe.parts.transforms, backbone, tensors)
@@ -112,13 +113,13 @@ class TorchEncoder(Encoder):
         self.extensions = sorted(used)
         if self.transforms:
             self.is_prefix_truncatable = self.transforms[-1].is_prefix_truncatable
-        written_out = recipe.replace(
-            prompt=written,
+        full_recipe = recipe.replace(
+            prompt=prompt_spec,
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         )
         super().__init__(
-            written_out,
+            full_recipe,
             template,
             backbone.tokenizer,
             backbone.provenance,
@@ -127,20 +128,20 @@ class TorchEncoder(Encoder):
             max_input_tokens=backbone.max_tokens - self.prompt.length,
             device_name=str(backbone.device),
         )
-        #: Names and functions that are applied in order to the pooled vector. With ``denoise``
-        #: NAME, h_hat is subtracted after the stage of that name. "hidden" changes nothing: it is
-        #: the place before all transforms.
+        #: Names and functions that are applied in order to the pooled vector. The recipe's
+        #: ``denoise`` names the stage after which h_hat is subtracted. The stage "hidden" changes
+        #: nothing: it is the place before all transforms.
         self.stages: list[Stage] = [("hidden", lambda vectors: vectors)]
         for transform in self.transforms:
             self.stages += transform.stages
         self._check()
 
     def _check(self) -> None:
-        """Refuse parts that do not go together."""
+        """Refuse components that do not fit each other."""
         template = self.template
         needs = self.pooling.needs
         if needs.slot == LAST and not self.backbone.causal and not template.text.endswith(SLOT):
-            # the state of the last token sums up nothing in a model that does not continue a text
+            # only a model that continues a text sums it up in the state of its last token
             causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
             raise WrongKindError(
                 f"weights 'last-token' are for causal models ({causal}), not"
@@ -149,7 +150,7 @@ class TorchEncoder(Encoder):
         if self.backbone.words_only:
             check_words_only(self.recipe, table=self.backbone_provenance.family == TABLE)
         masks = len(template.masks)
-        # [CLS] is 0 and the last token -1: every template has them
+        # [CLS] is slot 0 and the last token slot -1: every template has both
         if max([needs.slot or 0, *(slot for _, slot in needs.attention_rows)]) > masks:
             has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
             raise UsageError(
@@ -163,18 +164,18 @@ class TorchEncoder(Encoder):
         if place not in places:
             raise UsageError(
                 f"denoise {place!r} needs a transform with that stage, e.g. topk-tokens:200, and no"
-                " mean of prompts, which takes hidden"
+                " mean of prompts: a mean takes only hidden"
             )
         if self.pooling.weights.of_content:
             raise UsageError(
-                f"denoise {place!r} subtracts the vector of the template alone, whose tokens"
-                f" {self.pooling.weights.spec!r} leave out; give none"
+                f"denoise {place!r} subtracts the vector of the template without a sentence, whose"
+                f" tokens the weights {self.pooling.weights.spec!r} leave out; give none"
             )
-        # refuses the template [X]: it has no words to take the bias of
+        # refuses a template without words, which has no bias
         bias_batch(template, [0], self.backbone, raw_positions=False)
 
     @property
-    def parts(self) -> "Sequence[TorchEncoder]":
+    def prompt_encoders(self) -> "Sequence[TorchEncoder]":
         return self._several or [self]
 
     def one_prompt(self) -> "TorchEncoder":
@@ -188,9 +189,8 @@ class TorchEncoder(Encoder):
     # -- the path of a sentence
 
     def inputs(self, sentences: Sequence[str]) -> ModelInputs:
-        """Return the ids of n sentences in the prompt's template.
-
-        The mean of several prompts has an input for each, and is refused.
+        """Return the model inputs of n sentences; refuse the mean of several prompts, which has an
+        input for each prompt.
         """
         self.one_prompt()
         return super().inputs(sentences)
@@ -206,10 +206,10 @@ class TorchEncoder(Encoder):
         return self.pooling.weights.token_ids(texts, self.backbone)
 
     def batch(self, inputs: Iterable[Sequence[int]], shared: SharedTokens | None = None) -> Batch:
-        """Return the ids of n inputs as a batch on the backbone's device, padded, with the prompt's
+        """Return the ids of n inputs as a padded batch on the backbone's device, with the prompt's
         learned vectors.
 
-        ``shared``: the tokens that begin every input, if they are computed already.
+        ``shared``: the keys and values of the tokens that begin every input, if they are known.
         """
         ids = RaggedIds.of(inputs)
         masks = self.template.mask_positions(ids.lengths)
@@ -218,24 +218,22 @@ class TorchEncoder(Encoder):
         return self.prompt.attach(replace(batch, shared=shared))
 
     def apply_transforms(self, vectors: Tensor, lengths: np.ndarray) -> Tensor:
-        """Return pooled vectors (n, d) after transforms and denoising, of inputs of these lengths
-        (n,).
+        """Return pooled vectors (n, d) after transforms and denoising; ``lengths`` (n,) are those
+        of the inputs.
         """
-        for name, step in self.stages:
-            vectors = step(vectors)
+        for name, stage in self.stages:
+            vectors = stage(vectors)
             if name == self.denoising.name:
                 vectors = vectors - self.biases(lengths - self.template.length)
         return vectors
 
     def biases(self, lengths: np.ndarray) -> Tensor:
-        """Return h_hat (n, d) for sentences of these lengths (n,), at the place of the denoising.
+        """Return h_hat (n, d) for sentences of these lengths (n,), as it is subtracted.
 
-        Each is computed once.
+        The bias of a length is computed once.
         """
         distinct, places = np.unique(lengths.clip(min=0), return_inverse=True)
-        missing = np.array(
-            [length for length in distinct.tolist() if length not in self._biases], np.int64
-        )
+        missing = distinct[[length not in self._biases for length in distinct.tolist()]]
         if len(missing):
             splitter = BatchSplitter(np.full(len(missing), self.template.length), self.device)
             computed = splitter.run(
@@ -247,14 +245,15 @@ class TorchEncoder(Encoder):
         return table.index_select(0, to_device(places.reshape(-1), table.device))
 
     def _compute_biases(self, lengths: np.ndarray) -> Tensor:
+        """Return h_hat (n, d) for n lengths, by one forward pass."""
         raw_positions = self.denoising.argument == "code"
         batch = bias_batch(
             self.template, lengths.tolist(), self.backbone, raw_positions=raw_positions
         )
         states = self.backbone.run(self.prompt.attach(batch), self.pooling.needs)
         biases = self.pooling.pool(batch, states)
-        for name, step in self.stages:
-            biases = step(biases)
+        for name, stage in self.stages:
+            biases = stage(biases)
             if name == self.denoising.name:
                 break
         return biases
@@ -262,7 +261,7 @@ class TorchEncoder(Encoder):
     def without_cache(self) -> "TorchEncoder":
         encoder = copy.copy(self)
         encoder._biases = {}
-        encoder._several = [part.without_cache() for part in self._several]
+        encoder._several = [single.without_cache() for single in self._several]
         return encoder
 
     @property
@@ -276,7 +275,8 @@ class TorchEncoder(Encoder):
         return (id(self.backbone), id(self.graph), *text, learned, self.max_length, rewriting)
 
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None:
-        """Return the keys and values of the tokens that begin every input.
+        """Return the keys and values of the tokens that begin each input; ``lengths`` (n,) are the
+        inputs' lengths.
 
         None if sharing does not pay, or if an input has no other tokens.
         """
@@ -312,22 +312,22 @@ class TorchEncoder(Encoder):
         return (window for (window,) in encoded)
 
     def combine(self, encoded: Sequence[Embeddings]) -> Embeddings:
-        """Return the encoder's vectors from its parts' vectors."""
+        """Return the encoder's embeddings from those of its single prompts."""
         if not self._several:
             return encoded[0]
-        mean = np.mean([part.vectors for part in encoded], axis=0, dtype=np.float32)
+        mean = np.mean([of_prompt.vectors for of_prompt in encoded], axis=0, dtype=np.float32)
         vectors = torch.from_numpy(mean).to(self.device)
         with torch.inference_mode():
-            for _, step in self.stages:
-                vectors = step(vectors)
-        truncated = np.any([part.truncated for part in encoded], axis=0)
-        tokens = np.sum([part.tokens for part in encoded], axis=0)
+            for _, stage in self.stages:
+                vectors = stage(vectors)
+        truncated = np.any([of_prompt.truncated for of_prompt in encoded], axis=0)
+        tokens = np.sum([of_prompt.tokens for of_prompt in encoded], axis=0)
         return Embeddings(vectors.float().cpu().numpy(), truncated, tokens)
 
     def to(self, device: str | torch.device) -> Self:
-        """Return the encoder itself if it is on ``device``, else a copy there, computed by torch.
+        """Return the encoder itself if it is on ``device``, else a copy there, without a graph.
 
-        ``device`` is a name that torch knows, such as cuda:0, or auto.
+        ``device`` is torch's name of a device, such as cuda:0, or auto.
         """
         target = torch.device(choose_device(str(device)))
         if target == self.device:
@@ -338,12 +338,9 @@ class TorchEncoder(Encoder):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the parts, weights included.
-
-        A graph is left out; torch computes instead.
-        """
-        parts = (self.recipe, self.backbone, self.tensors())
-        return functools.partial(type(self), leading=self.leading, name=self.name), parts
+        """Pickle the recipe and all weights, but no graph: torch computes the copy's vectors."""
+        arguments = (self.recipe, self.backbone, self.tensors())
+        return functools.partial(type(self), leading=self.leading, name=self.name), arguments
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
@@ -371,7 +368,13 @@ class TorchEncoder(Encoder):
     def with_leading_text(self, text: str) -> "TorchEncoder":
         text, recipe = self._with_text(text)
         if not self.leading.counted:
-            recipe = recipe.replace(pooling=self._pooling_without(text))
+            # the model's ``include_prompt`` is false: its weights begin after the text
+            first = 0
+            if text:
+                tokenizer = self.backbone.tokenizer
+                blank = " " if tokenizer.start_blank else ""
+                first = len(tokenizer.start) + len(tokenizer.encode([blank + text])[0])
+            recipe = recipe.replace(pooling=str(self.recipe.parts.pooling.counted_from(first)))
         encoder = TorchEncoder(
             recipe,
             self.backbone,
@@ -391,33 +394,20 @@ class TorchEncoder(Encoder):
                 )
         return encoder
 
-    def _pooling_without(self, text: str) -> str:
-        """Return the pooling that leaves out the tokens of a text in front.
 
-        Models request it by ``include_prompt`` false. Each of its weights ``w`` becomes
-        ``from:k;w``, k the position of the first token after the text at the template's start.
-        """
-        count = 0
-        if text:
-            tokenizer = self.backbone.tokenizer
-            blank = " " if tokenizer.start_blank else ""
-            count = len(tokenizer.start) + len(tokenizer.encode([blank + text])[0])
-        return str(self.recipe.parts.pooling.counted_from(count))
-
-
-def _encoders_of_mean(
+def _encoders_of_prompts(
     recipe: Recipe,
     backbone: Backbone,
     tensors: Mapping[str, Tensor],
     graphs: Sequence[Graph],
 ) -> list[TorchEncoder]:
-    """Return an encoder for each prompt of a mean, without transforms; none for a single prompt."""
+    """Return an encoder without transforms for each prompt of a mean; none for another prompt."""
     prompt = recipe.parts.prompt
     if prompt.name != "mean":
         return []
     encoders = []
-    for number, part in enumerate(prompt["prompts"]):
-        single = recipe.replace(prompt=str(part), transforms=())
+    for number, spec in enumerate(prompt["prompts"]):
+        single = recipe.replace(prompt=str(spec), transforms=())
         graph = graphs[number : number + 1]
         encoders.append(TorchEncoder(single, backbone, tensors, graphs=graph))
     return encoders
@@ -426,11 +416,11 @@ def _encoders_of_mean(
 def bias_batch(
     template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool
 ) -> Batch:
-    """Return the bias inputs for sentence lengths k, one each, (K, t) with t the template's length
-    (PromptBERT, section 4.3).
+    """Return the inputs whose vectors are h_hat (PromptBERT, section 4.3): one for each of K
+    sentence lengths k, (K, t), t the template's length.
 
-    They are the template with the sentence removed; its tokens after [X] keep the positions they
-    would have after a sentence of k tokens.
+    Each is the template without a sentence; its tokens after [X] have the positions that they would
+    have after a sentence of k tokens.
     """
     if template.text == SLOT or template.has_blocks or template.copies > 1:
         raise UsageError(
@@ -461,13 +451,20 @@ def build_encoder(
     leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
     name: str = "",
 ) -> TorchEncoder:
-    """Make the encoder of a recipe, with its backbone.
+    """Return the encoder of a recipe.
 
-    For device and dtype see ``load``. ``backbone`` is a loaded one to share. Tuned tensors never go
-    into it: they get a copy.
+    Args:
+        recipe: The recipe.
+        device: See ``load``.
+        dtype: See ``load``.
+        tensors: Its learned and fitted tensors, by name.
+        backbone: A loaded backbone to share. None, or a tuned backbone among the tensors: it is
+            loaded.
+        leading: Texts in front of a sentence, by name.
+        name: Name of the model, for messages and manifests.
     """
     if words_only(recipe.backbone):
-        check_words_only(recipe)  # before they are read
+        check_words_only(recipe)  # before the word vectors are read
     tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:
         device = choose_device(device)
@@ -484,7 +481,7 @@ def build_encoder(
 
 
 def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a tuned backbone among an entry's tensors, by the backbone's names."""
+    """Return the tensors of a tuned backbone among an entry's, by their names in the backbone."""
     return {
         name.removeprefix(TUNED): tensor
         for name, tensor in tensors.items()
@@ -498,7 +495,7 @@ def encode_together(
     *,
     progress: Advance = no_progress,
 ) -> list[Embeddings]:
-    """Return each encoder's vectors of n sentences, see ``encode_windows_together``."""
+    """Return each encoder's embeddings of n sentences, see ``encode_windows_together``."""
     windows = [check_texts(sentences)]
     [encoded] = encode_windows_together(encoders, windows, progress=progress)
     return encoded
@@ -511,34 +508,38 @@ def encode_windows_together(
     progress: Advance = no_progress,
     batch_size: int | None = None,
 ) -> Iterator[list[Embeddings]]:
-    """Yield each encoder's vectors of one window of sentences after the other.
+    """Yield each encoder's embeddings of one window of sentences after the other.
 
     Encoders with the same model input share a forward pass. The vectors of a sentence do not depend
     on the batch that it is in, on the other sentences or on the other encoders. A batch has at most
     ``batch_size`` sentences and fills the token budget otherwise.
     """
     check_not_forked()
-    by_input: dict[tuple[object, ...], list[TorchEncoder]] = {}
+    sharing: dict[tuple[object, ...], list[TorchEncoder]] = {}
     for encoder in encoders:
-        for part in encoder.parts:
-            by_input.setdefault(part.input_key, []).append(part)
-    passes = [_SharedPass(members, batch_size) for members in by_input.values()]
+        for single in encoder.prompt_encoders:
+            sharing.setdefault(single.input_key, []).append(single)
+    passes = [_SharedPass(sharing_encoders, batch_size) for sharing_encoders in sharing.values()]
     for window in encode_stream(windows, passes, progress):
-        yield [encoder.combine([window[part] for part in encoder.parts]) for encoder in encoders]
-    for members in by_input.values():
-        for part in members:
-            for line in part.pooling.weights.notes():
+        yield [
+            encoder.combine([window[single] for single in encoder.prompt_encoders])
+            for encoder in encoders
+        ]
+    for encoder in encoders:
+        for single in encoder.prompt_encoders:
+            for line in single.pooling.weights.notes():
                 note(line)
 
 
 class _SharedPass:
-    """Encoders with the same model input: one forward pass serves them all."""
+    """Encoders with the same model input: one forward pass computes the vectors of all of them."""
 
     def __init__(self, encoders: Sequence[TorchEncoder], batch_size: int | None) -> None:
         self._batch_size = batch_size
-        self._first = encoders[0]  # makes the inputs
-        self._averaging: dict[TorchEncoder, Tensor] = {}  # by their matrix: no layer runs
-        self._deep: list[TorchEncoder] = []
+        self._first = encoders[0]  # makes the inputs of all
+        #: encoder -> the matrix whose rows it averages; these encoders need no layer
+        self._averaging: dict[TorchEncoder, Tensor] = {}
+        self._deep: list[TorchEncoder] = []  # the encoders that need the backbone's layers
         for encoder in encoders:
             matrix = encoder.averaged_matrix()
             if matrix is None:
@@ -553,12 +554,13 @@ class _SharedPass:
         return self._first.inputs(sentences)
 
     def begin(self, inputs: ModelInputs, progress: Advance) -> PendingEmbeddings:
+        """Begin to encode n inputs; see ``ForwardPass``."""
         ids = inputs.ids
         pending = _PendingVectors(inputs)
         remaining = len(ids)
         with torch.inference_mode():
             for encoder, matrix in self._averaging.items():
-                pending.vectors[encoder] = _averages(encoder, ids, matrix)
+                pending.vectors[encoder] = _average_rows(encoder, ids, matrix)
             for batch, fetch in self._begin_batches(ids):
                 pending.add(batch, fetch)
                 new = min(len(batch), remaining)  # the last batch may repeat its inputs
@@ -575,6 +577,7 @@ class _SharedPass:
         if not self._deep:
             return
         first = self._first
+        backbone = first.backbone
         lengths = ids.lengths
         shared = None
         if first.graph is None:
@@ -583,29 +586,26 @@ class _SharedPass:
                 if encoder.denoising.name != "none":
                     # of all lengths at once, so that they do not depend on the order of batches
                     encoder.biases(lengths - encoder.template.length)
-        at_a_time, budget = self._batches_and_budget()
-        known = 0 if shared is None else shared.length
-        batches = list(plan_batches(lengths - known, budget, batch_size=self._batch_size))
+        batches_at_a_time = 1
+        budget = token_budget(backbone.device, backbone.word_embeddings.size(1))
+        if first.graph or backbone.reentrant:
+            batches_at_a_time = PARALLEL_BATCHES
+            budget = PARALLEL_TOKENS
+        elif backbone.causal and backbone.device.type == "cpu":  # the threads share the batch
+            budget = min(budget, PARALLEL_TOKENS * torch.get_num_threads())
+        own_lengths = lengths if shared is None else lengths - shared.length
+        batches = list(plan_batches(own_lengths, budget, batch_size=self._batch_size))
         splitter = BatchSplitter(lengths, first.device)
         compute = functools.partial(self._compute, ids, shared)
-        for parts in map_in_threads(
-            functools.partial(splitter.run, compute), batches, most=at_a_time
+        for computed in map_in_threads(
+            functools.partial(splitter.run, compute), batches, max_threads=batches_at_a_time
         ):
-            yield from parts
-
-    def _batches_and_budget(self) -> tuple[int, int]:
-        """Return how many batches are computed at a time, and the tokens of each."""
-        backbone = self._first.backbone
-        if self._first.graph or backbone.reentrant:
-            return PARALLEL_BATCHES, PARALLEL_TOKENS
-        if backbone.causal and backbone.device.type == "cpu":  # the threads share the batch
-            return 1, min(TOKEN_BUDGET, PARALLEL_TOKENS * torch.get_num_threads())
-        return 1, token_budget(backbone.device, backbone.word_embeddings.size(1))
+            yield from computed
 
     def _compute(
         self, ids: RaggedIds, shared: SharedTokens | None, batch: np.ndarray
     ) -> Fetch[TorchEncoder]:
-        """Begin to compute the vectors of a batch, the indices of its inputs."""
+        """Begin to compute the vectors of a batch, given by the indices of its inputs."""
         first = self._first
         model_input = first.batch(ids.take(batch), shared)
         if first.graph is not None:
@@ -624,35 +624,36 @@ class _PendingVectors:
 
     def __init__(self, inputs: ModelInputs) -> None:
         self._inputs = inputs
-        self._unread = deque[tuple[np.ndarray, Fetch[TorchEncoder]]]()
+        self._in_flight = deque[tuple[np.ndarray, Fetch[TorchEncoder]]]()
         self.vectors: dict[TorchEncoder, np.ndarray] = {}  #: (n, d) float32 each
 
     def add(self, batch: np.ndarray, fetch: Fetch[TorchEncoder]) -> None:
         """Add a batch (indices of inputs); wait for an earlier one if too many are in flight."""
-        self._unread.append((batch, fetch))
-        if len(self._unread) > IN_FLIGHT:
+        self._in_flight.append((batch, fetch))
+        if len(self._in_flight) > IN_FLIGHT:
             self._read_batch()
 
     def _read_batch(self) -> None:
-        """Wait for the vectors of the oldest unread batch, and put them at its indices."""
-        batch, fetch = self._unread.popleft()
-        for encoder, rows in fetch().items():
+        """Wait for the vectors of the oldest batch in flight, and put them at its indices."""
+        batch, fetch = self._in_flight.popleft()
+        for encoder, vectors in fetch().items():
             if encoder not in self.vectors:
-                self.vectors[encoder] = np.empty((len(self._inputs.ids), rows.shape[1]), np.float32)
-            self.vectors[encoder][batch] = rows
+                shape = (len(self._inputs.ids), vectors.shape[1])
+                self.vectors[encoder] = np.empty(shape, np.float32)
+            self.vectors[encoder][batch] = vectors
 
     def wait(self) -> dict[TorchEncoder, Embeddings]:
         """Return the embeddings of all inputs, once."""
-        while self._unread:
+        while self._in_flight:
             self._read_batch()
-        vectors, self.vectors = self.vectors, {}  # only the caller holds them
+        by_encoder, self.vectors = self.vectors, {}  # only the caller keeps them in memory
         return {
-            encoder: Embeddings(rows, self._inputs.truncated, self._inputs.ids.lengths)
-            for encoder, rows in vectors.items()
+            encoder: Embeddings(vectors, self._inputs.truncated, self._inputs.ids.lengths)
+            for encoder, vectors in by_encoder.items()
         }
 
 
-def _averages(encoder: TorchEncoder, ids: RaggedIds, matrix: Tensor) -> np.ndarray:
+def _average_rows(encoder: TorchEncoder, ids: RaggedIds, matrix: Tensor) -> np.ndarray:
     """Return the vectors (n, d) float32 of an encoder that averages rows of a matrix, without
     batches or padding.
     """

@@ -108,8 +108,8 @@ class Encoder(abc.ABC):
         self._text_rule = text_rule(recipe.text_rule)
 
     @property
-    def parts(self) -> "Sequence[Encoder]":
-        """The encoders of single prompts that it consists of: itself, or several."""
+    def prompt_encoders(self) -> "Sequence[Encoder]":
+        """The encoder itself, or for the mean of several prompts, an encoder of each prompt."""
         return [self]
 
     @property

@@ -1,4 +1,4 @@
-"""The mean of word vectors by numpy alone, without the slow import of torch."""
+"""The encoder that averages word vectors, by numpy alone: the import of torch is slow."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,6 @@ from promptcli.encoder.embeddings import Embeddings, PendingEmbeddings, encode_s
 from promptcli.encoder.sentence_encoder import TUNED, Encoder
 from promptcli.encoder.template import ModelInputs, Template
 from promptcli.errors import UsageError
-from promptcli.grammar import Spec
 from promptcli.notes import Advance, no_progress
 from promptcli.recipe import SLOT, LeadingTexts, Recipe
 from promptcli.storage.tensors import StoredTensors, arrays_of
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-#: Dtypes that the word vectors of a language model are rounded to. Other dtypes need torch.
+#: Dtype as it is typed -> dtype that the word vectors of a language model are rounded to. Other
+#: dtypes need torch.
 _DTYPES = {"stored": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
 
@@ -37,10 +37,10 @@ def static_encoder(
     name: str,
     on_torch: Callable[[], Encoder],
 ) -> "StaticEncoder | None":
-    """Return the encoder of a recipe that averages word vectors on the CPU; None for other recipes.
+    """Return the encoder of a recipe that averages word vectors on the CPU; None if the recipe, the
+    device or the dtype needs torch.
 
-    This is the only place that decides whether torch is needed. ``on_torch`` makes the same encoder
-    on torch.
+    Only this function decides that. ``on_torch`` returns the same encoder on torch.
     """
     tuned_rows = TUNED + TUNED_ROWS
     if not (
@@ -65,45 +65,43 @@ def static_encoder(
 
 
 def averages_words(recipe: Recipe, leading: LeadingTexts) -> bool:
-    """Return whether a recipe averages word vectors (of a sentence, or with one of the model's
-    texts in front), with transforms that numpy computes.
+    """Return whether a recipe averages the word vectors of a sentence, with none or one of the
+    model's texts in front, and has only transforms that numpy computes.
     """
     prompts = [text + SLOT for text in ("", *leading.texts.values())]
     return (
         recipe.prompt in prompts
         and recipe.pooling == "static/avg"
         and recipe.denoise == "none"
-        and all(map(_by_numpy, recipe.parts.transforms))
+        and all(
+            transform["count"] is not None
+            if transform.name == "truncate"
+            else str(transform) == "normalize"
+            for transform in recipe.parts.transforms
+        )
     )
 
 
-def _by_numpy(transform: Spec) -> bool:
-    """Return whether numpy computes a transform."""
-    if transform.name == "truncate":
-        return transform["count"] is not None
-    return str(transform) == "normalize"
-
-
 def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
-    """Refuse a recipe that needs more than averaged word vectors.
+    """Refuse a recipe that word vectors alone cannot compute.
 
-    A table of words may also have its own dense, normalize and truncate layers, and a prompt.
+    A ``table`` of words may also have its own dense, normalize and truncate layers, and a prompt.
     """
     allowed = Recipe(recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
     if table:
         layers = ("dense", "normalize", "truncate")
         specs = [str(spec) for spec in recipe.parts.transforms if spec.name in layers]
         allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period, transforms=specs)
-    possible = allowed.resolve().to_dict()
-    others = [
+    allowed_values = allowed.resolve().to_dict()
+    refused = [
         f"{key} {value!r}"
         for key, value in recipe.resolve().to_dict().items()
-        if value != possible.get(key)
+        if value != allowed_values.get(key)
     ]
-    if others:
+    if refused:
         raise UsageError(
             f"{recipe.backbone!r} holds word vectors, which only the model static-avg averages,"
-            f" not {', '.join(others)}"
+            f" not {', '.join(refused)}"
         )
 
 
@@ -137,7 +135,7 @@ class StaticEncoder(Encoder):
         self._table = table
         self._tensors = tensors
         self._dtype = dtype
-        #: Returns the same encoder on torch, made at the first call.
+        #: Returns the same encoder on torch; only the first call builds it.
         self.on_torch = functools.cache(on_torch)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -152,13 +150,13 @@ class StaticEncoder(Encoder):
         return self._tensors
 
     def to(self, device: "str | torch.device") -> Encoder:
-        """Return the encoder itself for the CPU, else one on torch."""
+        """Return the encoder itself for the CPU, else the encoder on torch."""
         if str(device) == "cpu":
             return self
         return self.on_torch().to(device)
 
     def with_leading_text(self, text: str) -> Encoder:
-        if not self.leading.counted:  # the weights leave the text out
+        if not self.leading.counted:  # only torch's weights can leave the text out
             return self.on_torch().with_leading_text(text)
         text, recipe = self._with_text(text)
         return StaticEncoder(
@@ -193,7 +191,7 @@ class StaticEncoder(Encoder):
         return lambda: {self: embeddings}
 
     def _word_vectors(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the word vectors of some token ids, float32."""
+        """Return the word vectors of some token ids, float32 numbers of the encoder's dtype."""
         vectors: np.ndarray = self._table.rows[tokens].astype(np.float32)
         return as_bfloat16(vectors) if self._dtype == "bfloat16" else vectors
 
@@ -201,24 +199,24 @@ class StaticEncoder(Encoder):
 def as_bfloat16(array: np.ndarray) -> np.ndarray:
     """Return a float32 array rounded to the nearest bfloat16, ties to even."""
     bits = array.view(np.uint32)
-    last = (bits >> 16) & 1
-    rounded: np.ndarray = (bits + 0x7FFF + last) & 0xFFFF0000
+    last_bit = (bits >> 16) & 1
+    rounded: np.ndarray = (bits + 0x7FFF + last_bit) & 0xFFFF0000
     return rounded.view(np.float32)
 
 
-#: Inputs summed at a time: their sums stay in a core's cache.
+#: Inputs summed at a time: so few that their sums stay in a core's cache.
 _INPUTS_AT_A_TIME = 256
 
 
 def average_embeddings(
     inputs: RaggedIds, embeddings_of: Callable[[np.ndarray], np.ndarray], vocabulary: int
 ) -> np.ndarray:
-    """Return the mean of the embeddings of each of n inputs, (n, d) float32.
+    """Return the mean of the tokens' embeddings for each of n inputs, (n, d) float32; zeros for an
+    empty input.
 
-    The mean of an empty one is zero. ``embeddings_of`` returns the embeddings (k, d) float32 of k
-    tokens of the ``vocabulary``; it is called once, with those that occur.
+    ``embeddings_of`` returns the embeddings (k, d) float32 of k tokens. It is called once, with the
+    tokens of the ``vocabulary`` that occur: the others need not become float32.
     """
-    # only a few of all rows, so that only these become float32
     used = np.flatnonzero(np.bincount(inputs.ids, minlength=vocabulary))
     place = np.empty(vocabulary, dtype=np.int32)
     place[used] = np.arange(len(used))
@@ -237,7 +235,9 @@ def average_embeddings(
 def _sums(
     embeddings: np.ndarray, places: np.ndarray, starts: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
-    """Return the sums of some inputs, longest first; each adds its tokens in order."""
+    """Return the sums (n, d) of n inputs, sorted from the longest to the shortest; each adds its
+    tokens in order.
+    """
     sums: np.ndarray = embeddings[places[starts]]
     longer = len(lengths)  # inputs that have further tokens
     for position in range(1, int(lengths[0])):

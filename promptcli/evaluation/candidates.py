@@ -147,7 +147,7 @@ def score_models(
             if score is not None:
                 scores[label][number] = score
             else:
-                inputs = tuple(part.input_key for part in reader.encoder.parts)
+                inputs = tuple(part.input_key for part in reader.encoder.prompt_encoders)
                 missing.setdefault((number, inputs), {})[label] = reader
     if known := sum(map(len, scores.values())):
         total = len(opened) * len(tasks)

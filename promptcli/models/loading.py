@@ -1,8 +1,9 @@
-"""Models by name: a name, a recipe or a choice of options becomes an entry, and an entry becomes an
-encoder.
+"""From a model's name to its encoder: a name, a recipe or a ``Choice`` becomes an entry
+(``entry_of``), and an entry becomes an encoder (``open_encoder``).
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -30,7 +31,6 @@ from promptcli.storage.typed_documents import read_document
 if TYPE_CHECKING:
     import torch
 
-    from promptcli.backbones.backbone import Backbone
     from promptcli.encoder.encoder import TorchEncoder
 
 
@@ -44,9 +44,9 @@ def build_torch(
 
     Args:
         recipe: The recipe.
-        folder: Where the backend may keep files that it makes once for a model.
+        folder: Where a backend may keep files that it makes once for a model.
         rows: Number of sentences that will be encoded; None: unknown.
-        calibration: Sentences like those that will be encoded; maybe none.
+        calibration: Sentences like those that will be encoded; it may be empty.
         options: Those of ``build_encoder``.
     """
     from promptcli.encoder.encoder import build_encoder
@@ -54,7 +54,7 @@ def build_torch(
     return build_encoder(recipe, **options)
 
 
-#: Name of a backend, which is torch or another library -> its function.
+#: Name of a backend (torch, or another library that computes vectors) -> its function.
 BACKENDS: Table[Callable[..., "TorchEncoder"]] = Table("backends", {"torch": build_torch})
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
@@ -63,12 +63,11 @@ DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
 SEARCH_MODEL = "mini-multi"
 #: Shipped model -> its languages, as messages name them.
 LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", SEARCH_MODEL: "eleven languages"}
-_MOST_LISTED = 5  #: models that a message lists
+_LISTED_MODELS = 5  #: models that a message lists
 _OWNER = "sentence-transformers/"  #: may be omitted in a model's name
-#: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
-#: plain recipe.
+#: Fields of a recipe that fitted tensors depend on.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
-#: A list of sentences, or their name: ``demo``, a task, a file.
+#: A list of sentences, or the name of their source: ``demo``, a task, a file.
 Sentences = str | Path | Sequence[str]
 
 
@@ -78,7 +77,7 @@ def with_language(name: str) -> str:
 
 
 def or_search_model(model: Model | None) -> Model:
-    """Return the model, or the default model for search and comparison if none is named."""
+    """Return the model, or if the user chose none, the default model for search and comparison."""
     if model is None:
         return SEARCH_MODEL
     if isinstance(model, Choice) and not model.changes and model.model is None:
@@ -115,9 +114,9 @@ def load(
     Args:
         choice: A model of the registry, a named recipe, a ``Recipe`` or a recipe file, a folder, or
             a hub id (``sentence-transformers/`` may be omitted). An encoder of promptcli or
-            sentence-transformers keeps its pooling, layers and prompts; of a plain language model
-            the first and last layer are averaged, a causal one is read at its last token, with a
-            note.
+            sentence-transformers keeps its pooling, layers and prompts. Of a plain language model
+            the first and the last layer are averaged, a causal one is read at its last token; a
+            note says so.
         backbone: Replaces the recipe's.
         prompt: Replaces the recipe's.
         pooling: Replaces the recipe's.
@@ -131,7 +130,7 @@ def load(
             GPU.
         dtype: ``auto`` (bfloat16 if the hardware is fast in it, else float32), ``stored`` (float32;
             for causal models the dtype of their files if the device supports it), ``float32``,
-            ``bfloat16`` or ``float16``. ``int8`` takes a backend's 8 bits whatever they lose.
+            ``bfloat16`` or ``float16``. ``int8`` takes a backend's 8 bits, however much they lose.
         offline: Never use the network.
         backend: Runtime on a CPU: ``torch``, ``openvino``, ``openvino-int8``, ``onnx``,
             ``onnx-int8``, or ``auto``.
@@ -141,7 +140,7 @@ def load(
 
     Raises:
         NotFoundError: The name is unknown.
-        UsageError: The parts do not fit together, or the backend does not support them.
+        UsageError: The components do not fit together, or the backend does not support them.
 
     Example:
         >>> import promptcli as pc
@@ -158,11 +157,11 @@ def load(
     }
     changes = {field: value for field, value in given.items() if value is not None}
     if revision is not None:
-        if not isinstance(choice, str | Path) or _parse_entry(str(choice)):
+        if not isinstance(choice, str | Path) or _parse_recipe(str(choice)):
             raise UsageError("only a model on the hub has one; give its name", parameter="revision")
         choice = f"{choice}@{revision}"
     with without_network(offline):
-        wanted = Choice(
+        chosen = Choice(
             entry_of(choice),
             changes,
             device=f"cuda:{device}" if isinstance(device, int) else str(device or "auto"),
@@ -170,7 +169,7 @@ def load(
             backend=backend,
             dim=dim,
         )
-        return open_encoder(wanted, rows=rows, calibration=calibration)
+        return open_encoder(chosen, rows=rows, calibration=calibration)
 
 
 def as_list(models: Model | Sequence[Model]) -> list[Model]:
@@ -198,22 +197,21 @@ def entry_of(model: Model) -> Entry:
 
 
 def _entry_of_choice(choice: Choice) -> Entry:
-    """Return the entry of a choice.
+    """Return the entry of a choice, with the choice's changes of its recipe.
 
-    Without a model, changes apply to the default entry, or, if its learned tensors depend on one of
-    them, to the plain ``Recipe()``. A recipe that does not name a backbone has the choice's. A
-    changed entry has its own name, no scores, and is not in the registry.
+    If the user names no model, it is the default model; but the plain recipe if the user names a
+    backbone or a field that the default model's tensors are fitted to. A recipe that names no
+    backbone has the choice's.
     """
     changes = dict(choice.changes)
     model = choice.model
     if model is None:
-        # the default entry's head belongs to its own backbone
-        is_plain = choice.backbone != BUILT_IN.backbone or not changes.keys().isdisjoint(_FITTED)
-        model = Recipe() if is_plain else DEFAULT_MODEL
+        keeps_default = choice.backbone == BUILT_IN.backbone and changes.keys().isdisjoint(_FITTED)
+        model = DEFAULT_MODEL if keeps_default else Recipe()
     entry = entry_of(model)
     if not entry.provenance and entry.recipe.backbone == BUILT_IN.backbone:
         changes = {"backbone": choice.backbone, **changes}
-    entry = with_changes(entry, changes)
+    entry = _with_changes(entry, changes)
     if choice.dim is None:
         return entry
     return dataclasses.replace(
@@ -225,46 +223,73 @@ def _entry_of_choice(choice: Choice) -> Entry:
     )
 
 
-def _find_entry(text: str) -> Entry:
-    """Return the entry of a model, a folder, a recipe, or a hub id without or with
-    ``sentence-transformers/``.
+def _with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
+    """Return an entry with fields of its recipe changed; refuse a change of a field that its
+    tensors are fitted to.
+
+    A changed entry has another name and no scores.
     """
-    registry = open_registry()
-    if text in registry.names():
-        return registry.load(text)
-    is_folder = os.path.isdir(text)
-    if not is_folder and (entry := _parse_entry(text)):
+    # a new prompt has its own default of the period
+    fields = {"period": None, **changes} if "prompt" in changes else changes
+    recipe = entry.recipe.replace(**fields)
+    if recipe.resolve() == entry.recipe.resolve():
         return entry
-    if is_folder or "/" in text:
-        return read_model(locate(text))
-    return _find_by_last_part(text, [*registry.names(), *RECIPES])
-
-
-def _find_by_last_part(text: str, known: Sequence[str]) -> Entry:
-    """Return the entry of a hub id that may lack ``sentence-transformers/``, or of a file.
-
-    A text that looks like a mistyped name is not looked up on the hub.
-    """
-    similar = similar_name(text, [*known, *SHIPPED_BACKBONES])
-    if "@" in text or f"{_OWNER}{text}?" in similar:
-        similar = ""
-    reasons = list[str]()
-    for name in [text] if os.path.exists(text) else [text, _OWNER + text]:
-        # the note about the first name announces the second request, too
-        with without_network(bool(similar)), silent(bool(reasons)):
-            try:
-                return read_model(locate(name))
-            except NotFoundError as error:
-                reasons.append(str(error).partition(";")[0])
-    reason = f"no model {text!r}{similar} {hub_remedy(text)}" if similar else reasons[0]
-    first = ", ".join(known[:_MOST_LISTED])
-    listed = "`promptcli models list`, `promptcli models list --recipes`"
-    raise NotFoundError(
-        f"{reason}; models: {first}, ... (all: {listed}); or give a folder, or a hub id"
+    differing = [
+        field for field in vars(recipe) if getattr(recipe, field) != getattr(entry.recipe, field)
+    ]
+    forbidden = [field for field in _FITTED if field in differing]
+    if entry.tensors and forbidden:
+        raise UsageError(
+            f"model {entry.name!r} holds parameters fitted for its recipe, so its"
+            f" {' and '.join(forbidden)} cannot be changed; see `promptcli fit`"
+        )
+    named = [f"{field}={getattr(recipe, field)}" for field in changes if field in differing]
+    return dataclasses.replace(
+        entry,
+        name=" ".join([entry.name, *named]),
+        recipe=recipe,
+        scores=[],
+        transfer=entry.transfer and entry.transfer.replace(**fields),
     )
 
 
-def _parse_entry(text: str) -> Entry | None:
+def _find_entry(name: str) -> Entry:
+    """Return the entry of a name.
+
+    It is, in this order: a model of the registry, a folder, a recipe (by name, as text, in a file),
+    OWNER/NAME on the hub, a file, NAME on the hub, and NAME of the owner sentence-transformers.
+    """
+    registry = open_registry()
+    names = registry.names()
+    if name in names:
+        return registry.load(name)
+    is_folder = os.path.isdir(name)
+    if not is_folder and (entry := _parse_recipe(name)):
+        return entry
+    if is_folder or "/" in name:
+        return read_model(locate(name))
+    known = [*names, *RECIPES]
+    similar = similar_name(name, [*known, *SHIPPED_BACKBONES])
+    if "@" in name or f"{_OWNER}{name}?" in similar:
+        similar = ""
+    reasons = list[str]()
+    for tried in [name] if os.path.exists(name) else [name, _OWNER + name]:
+        # a name that looks mistyped is not looked up on the hub; the note about the first request
+        # announces the second one, too
+        with without_network(bool(similar)), silent(bool(reasons)):
+            try:
+                return read_model(locate(tried))
+            except NotFoundError as error:
+                reasons.append(str(error).partition(";")[0])
+    reason = f"no model {name!r}{similar} {hub_remedy(name)}" if similar else reasons[0]
+    first = ", ".join(known[:_LISTED_MODELS])
+    commands = "`promptcli models list`, `promptcli models list --recipes`"
+    raise NotFoundError(
+        f"{reason}; models: {first}, ... (all: {commands}); or give a folder, or a hub id"
+    )
+
+
+def _parse_recipe(text: str) -> Entry | None:
     """Return the recipe of a name, of JSON or TOML text, or of a recipe file; None for any other
     text.
     """
@@ -285,46 +310,17 @@ def _parse_entry(text: str) -> Entry | None:
 
 
 def backbone_model(model: Model) -> Model:
-    """Return a model for work on its backbone: a name that is neither a model nor a recipe is a
-    backbone with the plain recipe.
+    """Return a model for work on its backbone: a name that is neither a model nor a recipe is taken
+    for a backbone, which gets the plain recipe.
     """
     word = model.model if isinstance(model, Choice) else model
     name = str(word)
     if not isinstance(word, str | Path) or name in open_registry().names():
         return model
-    if not os.path.isdir(name) and _parse_entry(name):
+    if not os.path.isdir(name) and _parse_recipe(name):
         return model
     recipe = Recipe(name)
     return dataclasses.replace(model, model=recipe) if isinstance(model, Choice) else recipe
-
-
-def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
-    """Return an entry with fields of its recipe changed.
-
-    Refuse a change that its fitted tensors forbid.
-    """
-    # a new prompt has its own default
-    fields = {"period": None, **changes} if "prompt" in changes else changes
-    recipe = entry.recipe.replace(**fields)
-    if recipe.resolve() == entry.recipe.resolve():
-        return entry
-    differing = [
-        field for field in vars(recipe) if getattr(recipe, field) != getattr(entry.recipe, field)
-    ]
-    forbidden = [name for name in _FITTED if name in differing]
-    if entry.tensors and forbidden:
-        raise UsageError(
-            f"model {entry.name!r} holds parameters fitted for its recipe, so its"
-            f" {' and '.join(forbidden)} cannot be changed; see `promptcli fit`"
-        )
-    named = [f"{field}={getattr(recipe, field)}" for field in changes if field in differing]
-    return dataclasses.replace(
-        entry,
-        name=" ".join([entry.name, *named]),
-        recipe=recipe,
-        scores=[],
-        transfer=entry.transfer and entry.transfer.replace(**fields),
-    )
 
 
 def open_encoder(
@@ -352,33 +348,29 @@ def open_encoder(
     # fewer bits do not make an average of rows faster; float32 is equal on every processor
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
         dtype = "float32"
+    donated = (encoder.loaded_backbone for encoder in backbone_donors)
+    same = (backbone for backbone in donated if backbone and backbone.name == recipe.backbone)
     options: dict[str, Any] = {
         "device": device,
         "dtype": dtype,
         "leading": entry.prompts,
         "name": entry.name,
     }
-    backbones: dict[str, Backbone] = {}
-    for donor in backbone_donors:
-        if donor.loaded_backbone is not None:
-            backbones.setdefault(donor.loaded_backbone.name, donor.loaded_backbone)
-
-    def on_torch() -> "TorchEncoder":
-        return look_up("backend", choice.backend, BACKENDS)(
-            recipe,
-            folder=home_folder() / "cache" / "graphs",
-            rows=rows,
-            calibration=calibration,
-            backbone=backbones.get(recipe.backbone),
-            tensors=entry.tensors,
-            **options,
-        )
-
+    build_by_backend = functools.partial(
+        look_up("backend", choice.backend, BACKENDS),
+        recipe,
+        folder=home_folder() / "cache" / "graphs",
+        rows=rows,
+        calibration=calibration,
+        backbone=next(same, None),
+        tensors=entry.tensors,
+        **options,
+    )
     encoder: Encoder | None = None
     if choice.backend == "torch":
-        encoder = static_encoder(recipe, entry.tensors, on_torch=on_torch, **options)
-    encoder = encoder or on_torch()
-    _note_choice(choice, entry)
+        encoder = static_encoder(recipe, entry.tensors, on_torch=build_by_backend, **options)
+    encoder = encoder or build_by_backend()
+    _note_default(choice, entry)
     return encoder
 
 
@@ -389,8 +381,8 @@ def open_model(model: Model, **options: Any) -> "TorchEncoder":
     return on_torch
 
 
-def _note_choice(choice: Choice, entry: Entry) -> None:
-    """Note the defaults chosen for the user."""
+def _note_default(choice: Choice, entry: Entry) -> None:
+    """Note which model is used if the user chose none."""
     if choice.model is not None or choice.changes.keys() == {"backbone"}:
         return
     plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
@@ -399,7 +391,7 @@ def _note_choice(choice: Choice, entry: Entry) -> None:
         note(
             f"using {default if entry.name == DEFAULT_MODEL else plain}; choose another by its name"
         )
-    elif not entry.tensors:  # nothing of the default entry is left
+    elif not entry.tensors:  # the plain recipe took the place of the default entry
         note(f"using {plain}, not {default}")
 
 
@@ -423,7 +415,7 @@ def list_models() -> list[Entry]:
 
 
 def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:
-    """Save an encoder in the registry: from then on ``load(name)`` and ``--model name`` open it.
+    """Save an encoder in the registry; ``load(name)`` and ``--model name`` open it from then on.
 
     Args:
         encoder: Any encoder.

@@ -298,7 +298,10 @@ def test_the_mean_of_several_prompts_is_the_mean_of_their_vectors(tiny_backbone)
     assert gap(after.encode(TEXTS), flat.numpy()) < 1e-4
     with refusal("one template, not with the mean of 3"):
         made.inputs(TEXTS)
-    assert len(build_encoder(RECIPES["metaeol"], backbone=tiny_backbone("gemma2")).parts) == 8
+    assert (
+        len(build_encoder(RECIPES["metaeol"], backbone=tiny_backbone("gemma2")).prompt_encoders)
+        == 8
+    )
 
 
 def test_the_demonstration_is_the_one_published_for_the_model(tiny_folder, tiny_backbone, tmp_path):

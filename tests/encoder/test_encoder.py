@@ -335,8 +335,13 @@ def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
     recipe = Recipe(pooling="last/mask", prompt="mean:a [X] [MASK] || [X] is [MASK]")
     mean = TorchEncoder(recipe.replace(denoise="hidden"), bert, {})
     assert isinstance(mean, TorchEncoder) and isinstance(mean, pc.Encoder)
-    assert [part.recipe.prompt for part in mean.parts] == ["a [X] [MASK]", "[X] is [MASK]"]
-    expected = np.mean([part.encode(SENTENCES) for part in mean.parts], axis=0, dtype=np.float32)
+    assert [each.recipe.prompt for each in mean.prompt_encoders] == [
+        "a [X] [MASK]",
+        "[X] is [MASK]",
+    ]
+    expected = np.mean(
+        [each.encode(SENTENCES) for each in mean.prompt_encoders], axis=0, dtype=np.float32
+    )
     assert np.array_equal(mean.encode(SENTENCES), expected)
     with refusal("one template, not with the mean of 2"):
         mean.one_prompt()
@@ -532,7 +537,7 @@ def test_results_come_in_order_and_threads_are_given_back(two_threads):
     assert of_new_threads == [2] * 9
     assert set(seen) == {1} and torch.get_num_threads() == 2
     # one batch has all threads
-    assert list(map_in_threads(work, [3], most=8)) == [9] and seen[-1] == 2
+    assert list(map_in_threads(work, [3], max_threads=8)) == [9] and seen[-1] == 2
 
 
 def test_an_error_in_a_thread_ends_the_pass(two_threads):

@@ -57,8 +57,10 @@ def shares_of_cosine(
             steps = ", ".join([recipe.pooling, *recipe.transforms])
             note(f"after {steps} the cosine is not a sum over words")
         return shared
-    states = _WordStates(asking.parts[0], query)
-    return [states.nearest(_WordStates(answering.parts[0], hit.text or "")) for hit in hits]
+    states = _WordStates(asking.prompt_encoders[0], query)
+    return [
+        states.nearest(_WordStates(answering.prompt_encoders[0], hit.text or "")) for hit in hits
+    ]
 
 
 class _Words:

@@ -95,7 +95,7 @@ class GraphBackend:
         lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
         graphs = [
             _graph_of(member, self, folder, precisions, sentences, lowest_mean)
-            for member in encoder.parts
+            for member in encoder.prompt_encoders
         ]
         return TorchEncoder(
             encoder.recipe,

@@ -83,7 +83,7 @@ def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSys
         if system.training is not None:
             trained.append([system])
         else:
-            key = system.make and tuple(part.input_key for part in system.encoder.parts)
+            key = system.make and tuple(part.input_key for part in system.encoder.prompt_encoders)
             groups.setdefault(key, []).append(system)
     return [*groups.values(), *trained]
 
