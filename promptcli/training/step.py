@@ -35,11 +35,11 @@ from promptcli.training.objective import Columns, TokenizedSides
 from promptcli.training.trainable_encoder import TrainableEncoder
 
 #: Spreads seeds, so that runs with different seeds do not share a step's dropout.
-PRIME = 1_000_003
-_STRIDE = 7_919  # offset between the seeds of two processes; seeds repeat only after 7,919 steps
-_LEAST_TOKENS = 64  # fewest tokens per pass when memory runs out
-_CHARACTERS_SHOWN = 160  # characters of a compiler's message
-CLIP = 1.0  #: largest global norm of the gradient
+RUN_SEED_STRIDE = 1_000_003
+_PROCESS_SEED_STRIDE = 7_919  # between the seeds of two processes, which repeat after 7,919 steps
+_MIN_CHUNK_TOKENS = 64  # fewest tokens per pass when memory runs out
+_COMPILER_MESSAGE_CHARS = 160
+MAX_GRADIENT_NORM = 1.0  #: largest global norm of the gradient
 _BETAS = (0.9, 0.999)
 
 
@@ -303,7 +303,7 @@ class TrainingStep:
                     first, *_ = str(error).splitlines() or [type(error).__name__]
                     raise UsageError(
                         f"torch cannot compile {encoder.backbone.name!r} here"
-                        f" ({one_line(first, _CHARACTERS_SHOWN)}); leave it out",
+                        f" ({one_line(first, _COMPILER_MESSAGE_CHARS)}); leave it out",
                         parameter="compile",
                     ) from None
             tokens = encoder.chunk_tokens // 2
@@ -312,7 +312,7 @@ class TrainingStep:
                     f"{problem} in process {processes.rank}; set gradient-caching and"
                     f" chunk-tokens {tokens} in every process"
                 )
-            if tokens < _LEAST_TOKENS:
+            if tokens < _MIN_CHUNK_TOKENS:
                 raise OutOfMemoryError(
                     f"{problem} even with {encoder.chunk_tokens} tokens per pass; set a smaller"
                     " batch size"
@@ -325,7 +325,9 @@ class TrainingStep:
     def _gradients_once(self, step: int, columns: Columns, sides: TokenizedSides | None) -> Tensor:
         encoder = self.encoder
         processes = self.processes
-        seed = (self.settings.seed * PRIME + step + _STRIDE * processes.rank) % 2**32
+        seed = (
+            self.settings.seed * RUN_SEED_STRIDE + step + _PROCESS_SEED_STRIDE * processes.rank
+        ) % 2**32
         _seed_generators(seed, torch.device(processes.device))
         if not encoder.training:
             encoder.train()
@@ -356,9 +358,9 @@ class TrainingStep:
     def apply_gradients(self) -> Tensor:
         """Clip the gradients and take the optimiser's step; return their norm before."""
         try:
-            norm = clip_grad_norm_(self.view_parameters.values(), CLIP)
+            norm = clip_grad_norm_(self.view_parameters.values(), MAX_GRADIENT_NORM)
             if self.loss_parameters:  # clipped separately: neither shrinks the other's steps
-                clip_grad_norm_(list(self.loss_parameters), CLIP)
+                clip_grad_norm_(list(self.loss_parameters), MAX_GRADIENT_NORM)
             self.optimizer.step()
         except Exception as error:
             if not is_out_of_memory(error):

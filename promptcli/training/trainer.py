@@ -1,11 +1,11 @@
 """The training loop: batches, development scores, checkpoints and resuming.
 
-A run's folder holds ``state.safetensors`` (weights, moments, position; written at every score,
-after some minutes without one, and at Ctrl-C and SIGTERM), ``best.safetensors`` (the
-weights of the best development score) and ``log.jsonl`` (a development score a line).
+The folder of a run holds three files. ``state.safetensors`` has the weights, the optimiser's
+moments and the position; it is written at every score, after some minutes without a score, and at
+Ctrl-C and SIGTERM. ``best.safetensors`` has the weights of the best development score.
+``log.jsonl`` has one development score a line.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -34,7 +34,7 @@ from promptcli.training.step import DeferredMetrics, Processes, TrainingStep
 from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
-_SECONDS_TO_SAVE = 300.0  # longest time between two written states
+_SAVE_INTERVAL_S = 300.0  # longest time between two written states
 _BATCHES_PER_SORT = 32  # number of batches whose rows are sorted by length together
 _ORDER_STREAM = 7  # random stream of the order of an epoch
 _SOURCE_STREAM = 8  # random stream of the order of a source
@@ -44,8 +44,8 @@ class Trainer:
     """Trains an encoder in one or several processes.
 
     The data, the settings, the step's number and the number of processes determine what a step
-    reads and draws. A resumed run therefore ends with the same weights, bit by bit, on the same
-    machine, unless memory ran out.
+    reads and draws. On the same machine, a resumed run therefore ends with the same weights, bit by
+    bit, unless memory ran out.
     """
 
     def __init__(
@@ -72,33 +72,43 @@ class Trainer:
         self.best_weights = folder / "best.safetensors"
         self.start_again = f"delete {folder} and start again"
         self.position = Position()  #: after the last complete step
-        self.sentences = 0  #: tokenised for the steps of this process
-        self.cut = 0  #: those of them that were too long
+        self.sentence_count = 0  #: sentences tokenised for the steps of this process
+        self.truncated_count = 0  #: sentences among them that were too long
         #: All scores of the run, in order; the start comes first if it is scored.
         self.dev_scores: list[DevScore] = []
 
     @property
     def best(self) -> DevScore:
+        """The latest new best score."""
         return [score for score in self.dev_scores if score.best][-1]
 
     def fit(self) -> dict[str, Tensor]:
-        """Train to the last step, or until ``patience`` ends, from the state in the folder if it
-        exists; return the tensors of the best development score.
+        """Train to the last step, or until ``patience`` ends; return the tensors of the best
+        development score.
+
+        A run with a state in the folder continues from it.
         """
         self._begin_or_resume()
+        first_step = self.position.step
         with stage(f"train {self.encoder.method.name}", self.steps) as advance:
-            advance(self.position.step)
-            # a GPU's metrics are read one step late, so the CPU does not wait for it
+            advance(first_step)
             metrics = DeferredMetrics(lambda pair, step: self._record_step(pair, step, advance))
-            with self._kept_if_interrupted(metrics):
+            try:
                 self._take_steps(metrics)
                 metrics.read()
-                self._note_cut()
+                self._note_truncated()
+            except KeyboardInterrupt:  # Ctrl-C or SIGTERM
+                with delay_interrupts():
+                    if self.position.step > first_step:
+                        metrics.read()
+                        self._save()
+                        note(f"the state after step {self.position.step} of {self.steps} is kept")
+                raise
         self.processes.wait()
         return load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
 
     def _take_steps(self, metrics: DeferredMetrics) -> None:
-        began = saved = time.perf_counter()
+        step_began = last_saved = time.perf_counter()
         # another thread tokenises the next step's examples while this one computes
         for (number, rows), (columns, sides) in prefetch(self._tokenize, self._batches()):
             if has_stalled(self.dev_scores, self.settings.patience):
@@ -106,8 +116,8 @@ class Trainer:
             for group in self.step.optimizer.param_groups:
                 group["lr"] = learning_rate(self.settings, number, self.steps, group["peak"])
             for truncated in {id(side.texts): side.truncated for side in sides}.values():
-                self.sentences += len(truncated)
-                self.cut += int(truncated.sum())
+                self.sentence_count += len(truncated)
+                self.truncated_count += int(truncated.sum())
             loss = self.step.gradients(number, columns, sides)
             with delay_interrupts():  # weights and position belong to the same step
                 norm = self.step.apply_gradients()
@@ -117,24 +127,24 @@ class Trainer:
                     self.position,
                     step=number + 1,
                     seen=self.position.seen + len(rows),
-                    seconds=self.position.seconds + now - began,
+                    seconds=self.position.seconds + now - step_began,
                 )
-            began = now
+            step_began = now
             is_scored = self._is_scored(number + 1)
-            if is_scored or now - saved > _SECONDS_TO_SAVE:
+            if is_scored or now - last_saved > _SAVE_INTERVAL_S:
                 metrics.read()
                 if is_scored:
-                    self._note_cut()
+                    self._note_truncated()
                     self._score()
                 self._save()
-                began = saved = time.perf_counter()  # scoring and saving are not timed
+                step_began = last_saved = time.perf_counter()  # scoring and saving are not timed
 
-    def _note_cut(self) -> None:
-        """Note how many sentences of this process's steps were too long and were cut, once."""
+    def _note_truncated(self) -> None:
+        """Note once, before the first score, how many sentences were too long and were cut."""
         if any(score.step for score in self.dev_scores):
             return
         limit = f"{self.settings.max_length} tokens (max-length)"
-        note_counts(self.sentences, blank=0, truncated=self.cut, limit=limit)
+        note_counts(self.sentence_count, blank=0, truncated=self.truncated_count, limit=limit)
 
     def _sealed_best(self) -> Path:
         check_seal(self.best_weights, hint=self.start_again, error=UsageError)
@@ -145,25 +155,11 @@ class Trainer:
         if self.processes.is_main:
             save_state(self.state_path, self.step.parameters, self.step.optimizer, self.position)
 
-    @contextlib.contextmanager
-    def _kept_if_interrupted(self, metrics: DeferredMetrics) -> Iterator[None]:
-        """Write the state of the last complete step if Ctrl-C or SIGTERM ends the block."""
-        begun_at = self.position.step
-        try:
-            yield
-        except KeyboardInterrupt:
-            with delay_interrupts():
-                if self.position.step > begun_at:
-                    metrics.read()
-                    self._save()
-                    note(f"the state after step {self.position.step} of {self.steps} is kept")
-            raise
-
     def _begin_or_resume(self) -> None:
         """Set the position to start from; a new run may first score the start."""
-        begun = self.state_path.exists()
+        has_begun = self.state_path.exists()
         self.processes.wait()  # before the main process writes anything
-        if begun:
+        if has_begun:
             self.position = load_state(self.state_path, self.step.parameters, self.step.optimizer)
             self.dev_scores = read_log(self.log_path, DevScore, until=self.position.step)
             if any(score.best for score in self.dev_scores):
@@ -172,9 +168,9 @@ class Trainer:
         self.processes.wait()  # until all processes have read the state
         step = self.position.step
         if self.processes.is_main:
-            truncate_log(self.log_path, step if begun else -1)
-        is_due = self.settings.scored == "also-ends"  # then a new run scores the start
-        if begun:  # the run may have stopped between a step and its score
+            truncate_log(self.log_path, step if has_begun else -1)
+        is_due = self.settings.scored == "also-ends"  # a new run then scores the start
+        if has_begun:  # the run may have stopped between a step and its score
             is_due = self._is_scored(step) and step not in {score.step for score in self.dev_scores}
         if is_due:
             self._score()
@@ -204,10 +200,8 @@ class Trainer:
         losses = (*self.position.losses, loss)
         self.position = dataclasses.replace(self.position, losses=losses)
         advance(1)
-        shown = f"loss {loss:.4f}"
-        if self.dev_scores:
-            shown += f"  best {self.best.value:.2f}"
-        describe(advance, shown)
+        best = f"  best {self.best.value:.2f}" if self.dev_scores else ""
+        describe(advance, f"loss {loss:.4f}{best}")
         rate = learning_rate(self.settings, step, self.steps, self.settings.learning_rate)
         for watcher in self.watchers:
             watcher.on_step(step + 1, {"loss": loss, "learning_rate": rate, "gradient_norm": norm})
@@ -231,7 +225,7 @@ class Trainer:
         seconds = position.seconds - (self.dev_scores[-1].seconds if self.dev_scores else 0.0)
         with torch.no_grad():
             scalars = encoder.objective.learned_scalars()
-            learned = {scalar.name: float(scalar.value) for scalar in scalars}
+            learned_values = {scalar.name: float(scalar.value) for scalar in scalars}
         score = DevScore(
             step=position.step,
             loss=float(np.mean(position.losses)) if position.losses else None,
@@ -239,7 +233,7 @@ class Trainer:
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
             rate=(position.seen - position.scored_at) / seconds if seconds > 0 else None,
-            learned=learned,
+            learned=learned_values,
         )
         self.dev_scores.append(score)
         self.position = dataclasses.replace(position, scored_at=position.seen, losses=())
@@ -255,14 +249,14 @@ class Trainer:
             watcher.on_score(score)
 
     def _score_line(self, score: DevScore) -> str:
-        shown = [f"step {score.step}/{self.steps}"]
+        figures = [f"step {score.step}/{self.steps}"]
         if score.loss is not None:
-            shown.append(f"loss {score.loss:.4f}")
-        shown.append(f"{self.development.label} {score.value:.2f}{' *' if score.best else ''}")
-        shown += [f"{name} {value:.4f}" for name, value in score.learned.items()]
+            figures.append(f"loss {score.loss:.4f}")
+        figures.append(f"{self.development.label} {score.value:.2f}{' *' if score.best else ''}")
+        figures += [f"{name} {value:.4f}" for name, value in score.learned.items()]
         if score.rate is not None:
-            shown.append(f"{score.rate:.0f} examples/s")
-        return "  ".join(shown)
+            figures.append(f"{score.rate:.0f} examples/s")
+        return "  ".join(figures)
 
 
 def has_stalled(scores: Sequence[DevScore], patience: int) -> bool:
@@ -306,7 +300,7 @@ def draw_batches(
 
     A source with fewer rows than its share starts over within the epoch; a source with more rows
     continues in the next epoch. Each pass over a source has a new order. If the ``lengths`` of all
-    rows are given, a batch holds rows of similar lengths.
+    rows are given, the rows of a batch have similar lengths.
     """
     size = settings.batch_size
     shares = source_shares(sizes, settings.data_temperature)
@@ -325,10 +319,10 @@ def draw_batches(
             windows = _cut(rows, _BATCHES_PER_SORT * size)
             by_length = [window[lengths[window].argsort(kind="stable")] for window in windows]
             rows = np.concatenate(by_length)
-        cut = _cut(rows, size)
+        batches = _cut(rows, size)
         if lengths is not None:
-            cut = [cut[number] for number in order.permutation(len(cut))]
-        yield from (batch for batch in cut if len(batch) == size or not settings.drop_last)
+            batches = [batches[number] for number in order.permutation(len(batches))]
+        yield from (batch for batch in batches if len(batch) == size or not settings.drop_last)
 
 
 def _again_and_again(seed: int, source: int, rows: range) -> Iterator[int]:

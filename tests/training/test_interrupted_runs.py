@@ -46,7 +46,7 @@ def wait_at(step, seconds_to_save):
 
     Its state is written when ``seconds_to_save`` have passed since the last time.
     """
-    trainer_module._SECONDS_TO_SAVE = seconds_to_save
+    trainer_module._SAVE_INTERVAL_S = seconds_to_save
     plain = TrainingStep.gradients
 
     def waiting(trainer, number, *given):

@@ -39,7 +39,7 @@ from promptcli.storage import files as storage
 from promptcli.storage.cache import library_versions
 from promptcli.storage.runs import Position, RunFolder, load_state, save_state, truncate_log
 from promptcli.storage.typed_documents import to_json
-from promptcli.training.step import CLIP, PRIME, DeferredMetrics
+from promptcli.training.step import MAX_GRADIENT_NORM, RUN_SEED_STRIDE, DeferredMetrics
 
 _LOG_EVERY = 20  # steps between two lines of the log, which hold the means of these steps
 _SECONDS_TO_SAVE = 60.0  # shortest time between two written states
@@ -269,7 +269,7 @@ class Pretrainer:
 
         Return the loss, the number of right first guesses, and the number of predictions, (3,).
         """
-        torch.manual_seed(self.plan.seed * PRIME + step.number)
+        torch.manual_seed(self.plan.seed * RUN_SEED_STRIDE + step.number)
         self.optimizer.zero_grad()
         try:
             loss, right = self.model.loss(batch.on(self.device), dropout=step.dropout)
@@ -286,7 +286,7 @@ class Pretrainer:
 
     def apply_gradients(self) -> None:
         """Clip the gradients and take the optimiser's step."""
-        nn.utils.clip_grad_norm_(self.model.parameters.values(), CLIP)
+        nn.utils.clip_grad_norm_(self.model.parameters.values(), MAX_GRADIENT_NORM)
         self.optimizer.step()
 
     def _record(self, metrics: np.ndarray, step: Step) -> None:
