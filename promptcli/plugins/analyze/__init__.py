@@ -1,7 +1,7 @@
-"""Public interface of the analyses, and the function that runs one.
+"""The analyses of models, and the public function that runs one.
 
-It imports nothing heavy, since the command line reads the table; each analysis imports its module
-when it runs.
+The command line reads this table for its help, so the module of an analysis is imported only when
+the analysis runs.
 """
 
 import importlib
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from promptcli.models import loading
     from promptcli.models.loading import Model
 
-#: Largest whole number of a setting: a seed of scikit-learn has 32 bits.
-_LARGEST = (1 << 32) - 1
-#: A value of a setting of an analysis.
+_MAX_INTEGER = (1 << 32) - 1  #: of a setting, since a seed of scikit-learn has 32 bits
+#: The value of a setting of an analysis.
 Setting = str | int | bool | Sequence[str]
 
 
@@ -29,20 +28,21 @@ Setting = str | int | bool | Sequence[str]
 class Analysis:
     """One analysis of models."""
 
-    help: str  #: the result, with its place in the papers
-    #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks),
-    #: ``nothing``
+    help: str  #: describes the result, and where the papers have it
+    #: ``sentence``, ``texts`` (several sentences), ``sentences`` (sentences or the name of a file),
+    #: ``pairs`` (tasks of graded pairs) or ``nothing``
     input: str
     #: ``MODULE:FUNCTION``; it takes encoders or a backbone, the input, and the settings by keyword
     function: str
-    #: whether it takes one backbone and ignores the recipe; else all encoders, a result for each
+    #: True: it takes one backbone, without a recipe, and returns its result; False: it takes all
+    #: encoders and returns a list with the result of each
     takes_backbone: bool = False
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
-    #: whether it draws sentences, and accepts a further column and a model for their language
+    #: whether it takes a column of the file, and chooses its model by the sentences' language
     is_map: bool = False
 
 
-#: By the name that ``promptcli.analyze`` takes.
+#: The analyses by name.
 ANALYSES: dict[str, Analysis] = {
     "anisotropy": Analysis(
         "Mean cosine between sentences (PromptBERT, table 1; Ditto, table 5)",
@@ -120,23 +120,23 @@ def analyze(
     Args:
         name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``map``,
             ``mask-tokens``, ``impact``, ``impact-tfidf``, ``attention``: a row of ``ANALYSES``.
-        model: Models, recipes, folders, hub ids or encoders. Default: the backbone; for a map the
+        model: Models, recipes, folders, hub ids or encoders. Default: the backbone; for a map, the
             model for the language of the sentences, see ``similarity``.
         on: A sentence (``impact``, ``attention``); tasks or files of graded pairs
-            (``uniformity``); else sentences, or their name: ``demo`` (default), a task, a file.
+            (``uniformity``); for the others sentences, a file, a task or ``demo`` (the default).
         data_dir: SentEval folder of the tasks.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
         color: Column of the file that colours a map.
-        skip_unfit: Leave out, with a note, models of several that do not fit their backbone.
-        **settings: Its settings: ``first``, ``sample``, ``seed``, ``lower``, ``words`` for
+        skip_unfit: Of several models, leave out those that do not fit their backbone, with a note.
+        **settings: The analysis's: ``first``, ``sample``, ``seed``, ``lower``, ``words`` for
             anisotropy, ``states`` for token-bias, ``method``, ``first`` and ``seed`` for map,
             ``top`` for mask-tokens, ``corpus`` and ``first`` for impact-tfidf, ``head`` for
             attention.
 
     Returns:
-        The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``,
-        ``SentenceMap``, list of ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; for a
-            list of models, the results by label.
+        The result of the analysis: an ``Anisotropy``, ``Uniformity``, ``TokenBias``,
+        ``SentenceMap``, list of ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``. For a
+        list of models: the results by label.
 
     Raises:
         UsageError: An unknown analysis or setting, or a model that does not fit it.
@@ -156,8 +156,8 @@ def analyze(
     for setting, value in settings.items():
         if setting not in analysis.settings:
             raise errors.unknown(f"setting of {name}", setting, analysis.settings)
-        if isinstance(value, int) and not 0 <= value <= _LARGEST:
-            raise UsageError(f"must be 0 to {_LARGEST}, got {value}", parameter=setting)
+        if isinstance(value, int) and not 0 <= value <= _MAX_INTEGER:
+            raise UsageError(f"must be 0 to {_MAX_INTEGER}, got {value}", parameter=setting)
     if color is not None and not analysis.is_map:
         raise UsageError(f"applies to map, not to {name}; leave it out", parameter="color")
     on = BUILT_IN.corpus if on is None else on
@@ -172,7 +172,7 @@ def analyze(
         if isinstance(values.get("corpus"), str):
             values["corpus"] = training_data.fitting_sentences(values["corpus"])
         models = [] if model is None else loading.as_list(model)
-        is_one = not models or models[0] is model
+        is_single = not models or models[0] is model
         if analysis.is_map:
             models = [loading.or_search_model(each) for each in models or [Choice()]]
         _, opened, refused = candidates.open_candidates(models or [BUILT_IN.backbone])
@@ -186,17 +186,16 @@ def analyze(
             results = [run(encoder.backbone, *inputs, **values) for encoder in encoders]
         else:
             results = run(encoders, *inputs, **values)
-    if is_one:
+    if is_single:
         return results[0]
-    labels = [Label(row.model, "") if analysis.takes_backbone else row for row in opened]
+    labels = list(opened)
+    if analysis.takes_backbone:
+        labels = [Label(label.model, "") for label in labels]
     return dict(zip(labels, results, strict=True))
 
 
 def _read_input(kind: str, on: "loading.Sentences", text_field: str | None) -> Any:
-    """Return the input of an analysis.
-
-    Tasks are given by name, all splits of a task as ``STS-B:all``, or as files of pairs.
-    """
+    """Return the input of an analysis as its function takes it."""
     from promptcli.data import senteval, training_data
     from promptcli.data.tasks import load_graded_tasks
 

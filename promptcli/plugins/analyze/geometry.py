@@ -1,10 +1,11 @@
 """The geometry of vectors: anisotropy, alignment, uniformity.
 
 Anisotropy is the mean cosine over pairs of vectors (PromptBERT, eq. 1). With unit vectors u_i,
-sum_{i != j} u_i . u_j = |sum u_i|^2 - n: one running sum replaces the n x n matrix. Alignment and
-uniformity (Ditto, figure 4; Wang and Isola, 2020) of unit vectors f(x) are alignment = E |f(x) -
-f(y)|^2 over pairs with the same meaning, and uniformity = log E exp(-2 |f(x) - f(y)|^2) over pairs
-of distinct sentences; lower is better for both.
+sum_{i != j} u_i . u_j = |sum u_i|^2 - n, so one running sum replaces the n x n matrix.
+
+For unit vectors f(x), alignment = E |f(x) - f(y)|^2 over pairs with the same meaning, and
+uniformity = log E exp(-2 |f(x) - f(y)|^2) over pairs of distinct sentences (Ditto, figure 4; Wang
+and Isola, 2020). Lower is better for both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,32 +27,32 @@ from promptcli.plugins.analyze import pictures
 
 
 class MeanCosine:
-    """The mean cosine over pairs of vectors that arrive in windows.
+    """The mean cosine over all pairs of vectors that are added in windows.
 
-    NaN counts as 0, and a zero vector has cosine 0.
+    NaN counts as 0, and a zero vector has cosine 0 with every vector.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self._sum: NDArray[np.float64] | float = 0.0
-        self._squares = 0.0
+        self._squared_lengths = 0.0
 
     def add(self, vectors: NDArray[np.floating]) -> None:
         """Add vectors (n, d)."""
         units = unit_float64(vectors)
         self._sum = self._sum + units.sum(0)
-        self._squares += float(units.any(1).sum())
+        self._squared_lengths += float(units.any(1).sum())
         self.count += len(units)
 
     def value(self) -> float:
-        """Return |sum_{i != j} cos(i, j)| / (n^2 - n) of the n vectors so far."""
+        """Return |sum_{i != j} cos(i, j)| / (n^2 - n) of the n added vectors."""
         if self.count < 2:
             raise UsageError(
                 f"anisotropy is a mean over pairs of sentences, but there are {self.count}; give at"
                 " least 2"
             )
-        length = float(np.square(self._sum).sum())
-        return abs(length - self._squares) / (self.count * (self.count - 1))
+        squared_length = float(np.square(self._sum).sum())
+        return abs(squared_length - self._squared_lengths) / (self.count * (self.count - 1))
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,12 @@ class Anisotropy:
     """The anisotropy of one encoder's vectors."""
 
     value: float  #: eq. 1
-    vectors: int  #: n
-    truncated: int = 0  #: sentences that lost tokens to the longest input
+    vectors: int  #: number of vectors
+    truncated: int = 0  #: number of sentences that were cut to the model's longest input
 
     @staticmethod
     def draw(path: Path, results: "Mapping[str, Anisotropy]", title: str) -> None:
-        """Draw a labelled horizontal bar for each encoder, by name, into a picture."""
+        """Draw a bar for each encoder's result, by the encoder's name, into a picture."""
         values = [result.value for result in results.values()]
         with pictures.drawing(path, 6.4, 1.3 + 0.34 * len(values)) as figure:
             panel = figure.subplots()
@@ -83,28 +84,29 @@ def sentence_anisotropy(
     """Return the anisotropy of each encoder's sentence vectors (PromptBERT, table 1; Ditto, table
     5).
 
-    Only one window's vectors are held at a time. Repeated sentences count repeatedly. The fields of
-    a ``Preparation`` select and change the sentences; by default they are unchanged.
+    Only the vectors of one window are in memory. A repeated sentence counts each time. The keywords
+    are the fields of a ``Preparation``, which selects and changes the sentences.
     """
     if preparation:
         sentences = Preparation(**preparation).apply(sentences)
     means = [MeanCosine() for _ in encoders]
-    cut = [0] * len(encoders)
+    truncated = [0] * len(encoders)
     with notes.stage("anisotropy", len(sentences)) as advance:
         for start in range(0, len(sentences), WINDOW):
             window = sentences[start : start + WINDOW]
             for number, encoded in enumerate(encode_together(encoders, window, progress=advance)):
                 means[number].add(encoded.vectors)
-                cut[number] += int(encoded.truncated.sum())
+                truncated[number] += int(encoded.truncated.sum())
     return [
-        Anisotropy(mean.value(), mean.count, lost) for mean, lost in zip(means, cut, strict=True)
+        Anisotropy(mean.value(), mean.count, count)
+        for mean, count in zip(means, truncated, strict=True)
     ]
 
 
 def token_anisotropy(backbone: Backbone) -> Anisotropy:
-    """Return the anisotropy of all rows of the word-embedding matrix, (v, d) (PromptBERT, table 2).
+    """Return the anisotropy of the rows of the word-embedding matrix, (v, d) (PromptBERT, table 2).
 
-    Whether the paper counts special and unused rows is unknown; here all rows count.
+    The paper does not say whether special and unused rows count; here all rows count.
     """
     mean = MeanCosine()
     rows = backbone.word_embeddings
@@ -114,11 +116,9 @@ def token_anisotropy(backbone: Backbone) -> Anisotropy:
 
 
 #: Pairs with a higher gold score have the same meaning (SimCSE, footnote 3).
-POSITIVE = 4.0
-#: t of uniformity.
-_T = 2.0
-#: Vectors whose distances to all others are held at a time.
-_VECTORS_AT_ONCE = 512
+_POSITIVE_SCORE = 4.0
+_UNIFORMITY_T = 2.0  #: t of Wang and Isola's Gaussian potential
+_BLOCK_ROWS = 512  #: distances to all vectors are computed for this number of vectors at a time
 
 
 @dataclass(frozen=True)
@@ -126,26 +126,30 @@ class Uniformity:
     """Alignment and uniformity of one encoder."""
 
     alignment: float  #: mean squared distance of the positive pairs
-    uniformity: float  #: logarithm of the mean Gaussian potential of all sentences
-    positives: int  #: number of pairs for ``alignment``
-    sentences: int  #: for ``uniformity``: both sides of every pair, with repetitions
+    uniformity: float  #: logarithm of the mean Gaussian potential of all pairs of sentences
+    positives: int  #: number of positive pairs
+    sentences: int  #: number of sentences: both of every pair, with repetitions
 
     @staticmethod
     def draw(path: Path, results: "Mapping[str, Uniformity]", title: str) -> None:
-        """Draw the values of several encoders, by name, into a picture."""
+        """Draw a point for each encoder's result, by the encoder's name, into a picture.
+
+        In a name such as ``first-last-avg``, the states decide the marker and the weights the
+        colour.
+        """
         colours: dict[str, str] = {}
         markers: dict[str, str] = {}
         with pictures.drawing(path, 8.0, 5.0) as figure:
             panel = figure.subplots()
             for name, result in results.items():
-                states, _, method = name.rpartition("-")
+                states, _, weights = name.rpartition("-")
                 colour = pictures.COLOURS[len(colours) % len(pictures.COLOURS)]
                 marker = pictures.MARKERS[len(markers) % len(pictures.MARKERS)]
                 panel.plot(
                     result.uniformity,
                     result.alignment,
                     markers.setdefault(states, marker),
-                    color=colours.setdefault(method, colour),
+                    color=colours.setdefault(weights, colour),
                     linestyle="",
                     markersize=9,
                     label=name,
@@ -163,17 +167,18 @@ def measure_uniformity(
     """Return each encoder's alignment and uniformity on graded pairs.
 
     No official code is published. SimCSE's authors use all of STS-B and normalise the vectors
-    first. They do not mention repeated sentences, which are kept here. The pairs of all ``tasks``
-    are joined.
+    first. They do not mention repeated sentences, which are kept here. The pairs of all tasks are
+    put together.
     """
-    splits = [task.pairs() for task in tasks]
-    first = [sentence for pairs in splits for sentence in pairs.first]
-    second = [sentence for pairs in splits for sentence in pairs.second]
-    positive = np.concatenate([pairs.gold for pairs in splits]) > POSITIVE
+    pairs_of_tasks = [task.pairs() for task in tasks]
+    first = [sentence for pairs in pairs_of_tasks for sentence in pairs.first]
+    second = [sentence for pairs in pairs_of_tasks for sentence in pairs.second]
+    positive = np.concatenate([pairs.gold for pairs in pairs_of_tasks]) > _POSITIVE_SCORE
     if not positive.any():
+        labels = ", ".join(task.label for task in tasks)
         raise UsageError(
-            f"no pair of {', '.join(task.label for task in tasks)} is graded above {POSITIVE:g}, so"
-            " alignment is undefined; give pairs graded from 0 to 5"
+            f"no pair of {labels} is graded above {_POSITIVE_SCORE:g}, so alignment is undefined;"
+            " give pairs graded from 0 to 5"
         )
     with notes.stage("uniformity", 2 * len(first)) as advance:
         encoded = encode_together(encoders, [*first, *second], progress=advance)
@@ -202,13 +207,11 @@ def alignment(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
 
 
 def uniformity(vectors: NDArray[np.float64]) -> float:
-    """Return log mean_{i < j} exp(-2 |x_i - x_j|^2) over unit vectors (n, d), with distances
-    computed in blocks.
-    """
+    """Return log mean_{i < j} exp(-2 |x_i - x_j|^2) over unit vectors (n, d)."""
     squares = np.einsum("nd,nd->n", vectors, vectors)
-    total = -float(len(vectors))  # a vector and itself are no pair
-    for start in range(0, len(vectors), _VECTORS_AT_ONCE):
-        rows = slice(start, start + _VECTORS_AT_ONCE)
+    total = -float(len(vectors))  # the terms with i = j
+    for start in range(0, len(vectors), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
         distances = squares[rows, None] + squares - 2 * (vectors[rows] @ vectors.T)
-        total += float(np.exp(-_T * np.maximum(distances, 0.0)).sum())
+        total += float(np.exp(-_UNIFORMITY_T * np.maximum(distances, 0.0)).sum())
     return float(np.log(total / (len(vectors) * (len(vectors) - 1))))

@@ -13,7 +13,6 @@ from promptcli import errors
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
-from promptcli.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -34,56 +33,51 @@ class MaskTokens:
     truncated: bool  #: whether the sentence was cut to the longest input
 
 
-#: Places of the bias. PromptBERT does not name its place for denoised tokens; ``hidden``, the
-#: default, follows its section 4.3 to the letter.
+#: Where the bias can be subtracted. PromptBERT does not say it for tokens; the default, ``hidden``,
+#: follows its section 4.3 to the letter.
 PLACES = ("hidden", "head", "logits")
 
 
 def mask_tokens(
     encoders: Sequence[TorchEncoder], sentences: Sequence[str], *, top: int
 ) -> list[list[MaskTokens]]:
-    """Return ``predict_mask_tokens`` for each encoder's backbone and recipe."""
-    return [
-        predict_mask_tokens(encoder.backbone, encoder.recipe, sentences, count=top)
-        for encoder in encoders
-    ]
+    """Return the ``top`` most probable tokens at the mask of each sentence, by encoder.
 
-
-def predict_mask_tokens(
-    backbone: Backbone, recipe: Recipe, sentences: Sequence[str], *, count: int = 5
-) -> list[MaskTokens]:
-    """Return the ``count`` most probable tokens at the mask for n sentences.
-
-    Only the recipe's prompt, period, max_length and denoise are read.
+    Only an encoder's backbone and its recipe's prompt, period, max_length and denoise are used.
     """
-    place = recipe.parts.denoise.name
-    if place not in PLACES:
-        raise errors.unknown("denoise", recipe.denoise, PLACES)
-    most = len(backbone.word_embeddings)
-    if not 1 <= count <= most:
-        raise UsageError(f"{count} tokens are not allowed; the vocabulary gives 1 to {most}")
-    encoders = []
-    for denoise in ("none", recipe.denoise):
-        mixed = recipe.replace(
-            pooling="last/mask", transforms=(f"topk-tokens:{count}",), denoise=denoise
+    results = []
+    for encoder in encoders:
+        backbone, recipe = encoder.backbone, encoder.recipe
+        if recipe.parts.denoise.name not in PLACES:
+            raise errors.unknown("denoise", recipe.denoise, PLACES)
+        size = len(backbone.word_embeddings)
+        if not 1 <= top <= size:
+            raise UsageError(f"{top} tokens are not allowed; the vocabulary gives 1 to {size}")
+        variants = []
+        for denoise in ("none", recipe.denoise):
+            mixture = recipe.replace(
+                pooling="last/mask", transforms=(f"topk-tokens:{top}",), denoise=denoise
+            )
+            variant = TorchEncoder(mixture, backbone, {})
+            variant.stages.pop()  # without the mixture of tokens, the vectors are logits
+            variants.append(variant)
+        plain, denoised = encode_together(variants, sentences)  # one pass for both
+        predictions = zip(
+            sentences,
+            _best(backbone, plain.vectors, top),
+            _best(backbone, denoised.vectors, top),
+            plain.truncated.astype(bool).tolist(),
+            strict=True,
         )
-        encoder = TorchEncoder(mixed, backbone, {})
-        encoder.stages.pop()  # drops the mixture of tokens: the vectors are then logits
-        encoders.append(encoder)
-    plain, denoised = encode_together(encoders, sentences)  # one pass for both
-    of_sentences = zip(
-        sentences,
-        _best(backbone, plain.vectors, count),
-        _best(backbone, denoised.vectors, count),
-        plain.truncated.astype(bool).tolist(),
-        strict=True,
-    )
-    return [MaskTokens(*of_sentence) for of_sentence in of_sentences]
+        results.append([MaskTokens(*prediction) for prediction in predictions])
+    return results
 
 
-def _best(backbone: Backbone, logits: NDArray[Any], count: int) -> list[list[Guess]]:
-    """Return the ``count`` most probable tokens of each row of logits (n, v)."""
-    probabilities, ids = torch.from_numpy(logits).softmax(-1).topk(count, dim=-1)
-    rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
-    text = backbone.tokenizer.text
-    return [[Guess(text(token), value) for token, value in zip(*row, strict=True)] for row in rows]
+def _best(backbone: Backbone, logits: NDArray[Any], top: int) -> list[list[Guess]]:
+    """Return the ``top`` most probable tokens of each row of logits (n, v)."""
+    probabilities, ids = torch.from_numpy(logits).softmax(-1).topk(top, dim=-1)
+    guesses = []
+    for ids_of_row, probabilities_of_row in zip(ids.tolist(), probabilities.tolist(), strict=True):
+        texts = map(backbone.tokenizer.text, ids_of_row)
+        guesses.append(list(map(Guess, texts, probabilities_of_row)))
+    return guesses

@@ -1,4 +1,7 @@
-"""Picture files (matplotlib), with Okabe and Ito's colours, which are safe for the colour-blind."""
+"""Picture files, drawn by matplotlib.
+
+The colours are Okabe and Ito's, which colour-blind readers can tell apart.
+"""
 
 import contextlib
 import importlib
@@ -11,7 +14,7 @@ from promptcli.storage.files import atomic_path, check_output
 
 
 class Colours(NamedTuple):
-    """Colours of a plot, in order of use; ``grey`` is for lines in the background."""
+    """The colours of a plot in their order; ``grey`` is for the background."""
 
     blue: str = "#0072B2"
     orange: str = "#E69F00"
@@ -28,18 +31,17 @@ class Colours(NamedTuple):
 
 COLOURS = Colours()
 MARKERS = "osD^vPX*"
-#: Kinds of picture, by file extension.
-PICTURES = (".png", ".svg", ".pdf")
+_EXTENSIONS = (".png", ".svg", ".pdf")
 
 
 def check_picture(path: Path | None, *, force: bool, page: bool = False) -> None:
-    """Refuse a picture that cannot be drawn; ``page`` also allows an HTML page."""
+    """Refuse a file into which nothing can be drawn; ``page`` also allows an HTML page."""
     if path is None:
         return
-    kinds = [*PICTURES, ".html"] if page else PICTURES
-    if path.suffix not in kinds:
+    extensions = [*_EXTENSIONS, ".html"] if page else _EXTENSIONS
+    if path.suffix not in extensions:
         raise UsageError(
-            f"{path}: not a picture; give a name that ends in {' or '.join(kinds)}",
+            f"{path}: not a picture; give a name that ends in {' or '.join(extensions)}",
             parameter="plot",
         )
     check_output(path, force=force, parameter="plot")
@@ -51,14 +53,12 @@ def check_picture(path: Path | None, *, force: bool, page: bool = False) -> None
 
 @contextlib.contextmanager
 def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Iterator[Any]:
-    """Yield an empty figure, inches wide and high; the file is written when the block ends.
-
-    A dollar sign in a token or name does not start a formula, and LaTeX is not run: matplotlib
-    reads a ``matplotlibrc`` of the current folder.
+    """Yield an empty figure, ``width`` x ``height`` inches; the file is written when the block
+    ends.
     """
     settings = {
-        "text.parse_math": False,
-        "text.usetex": False,
+        "text.parse_math": False,  # a dollar sign in a token or name does not start a formula
+        "text.usetex": False,  # even if a matplotlibrc in the current folder asks for LaTeX
         "pdf.fonttype": 42,
     }
     with importlib.import_module("matplotlib").rc_context(settings):

@@ -1,7 +1,7 @@
-"""Token embeddings by frequency, subword and case in the plane of most variance (PromptBERT,
-figures 1 and 2).
+"""Token embeddings by frequency, subword and case, in the plane of their first two principal
+components (PromptBERT, figures 1 and 2).
 
-The paper does not state its projection; here it is the first two principal components.
+The paper does not state its projection.
 """
 
 import itertools
@@ -22,36 +22,36 @@ from promptcli.errors import UsageError
 from promptcli.plugins.analyze import pictures
 from promptcli.plugins.analyze.sentence import plain_encoder
 
-#: The input embeddings (figure 1), or the masked-LM head's output embeddings (figure 2 and table
-#: 12).
+#: The input embeddings (figure 1), or the output embeddings of the masked-LM head (figure 2 and
+#: table 12).
 STATES = ("static", "mlm-head")
-#: Last ranks of the bands of frequency; tokens that never occur are a further band.
-_BANDS = (100, 1_000, 10_000)
+#: The last rank of each band of frequency; tokens that never occur are a further band.
+_LAST_RANKS = (100, 1_000, 10_000)
 
 
 @dataclass(frozen=True)
 class TokenGroup:
-    """Tokens that share a property."""
+    """The tokens that share a property."""
 
     bias: str  #: ``frequency``, ``subword`` or ``case``
-    name: str
-    tokens: int  #: their number
+    name: str  #: of the property, e.g. ``continues a word``
+    tokens: int  #: number of tokens
     mean: tuple[float, ...]  #: mean position in the plane, two coordinates
 
 
 @dataclass(frozen=True)
 class TokenBias:
-    """The non-special tokens of a vocabulary in the plane."""
+    """The k tokens of a vocabulary that are not special, in the plane."""
 
-    variance: tuple[float, float]  #: share of all variance on either axis
-    groups: list[TokenGroup]  #: groups of each bias with several
+    variance: tuple[float, float]  #: each axis's share of all variance
+    groups: list[TokenGroup]  #: of each bias that has two groups or more
     points: NDArray[np.float64]  #: (k, 2) positions
     counts: NDArray[np.int64]  #: (k,) occurrences of each token in the corpus
-    subword: NDArray[np.bool_]  #: (k,) whether it continues a word
-    capital: NDArray[np.bool_]  #: (k,) whether it has a capital letter
+    subword: NDArray[np.bool_]  #: (k,) whether the token continues a word
+    capital: NDArray[np.bool_]  #: (k,) whether the token has a capital letter
 
     def draw(self, path: Path, title: str) -> None:
-        """Draw the tokens in the plane into a picture."""
+        """Draw the tokens in the plane into a picture, one panel for each bias."""
         flags = [("continues a word", "starts a word", self.subword)]
         if self.capital.any():
             flags.append(("with a capital", "no capital", self.capital))
@@ -59,14 +59,14 @@ class TokenBias:
             panels = figure.subplots(1, 1 + len(flags), sharex=True, sharey=True)
             figure.get_layout_engine().set(wspace=0.08)
             _draw_frequency(figure, panels[0], self)
-            for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
-                for name, rows, colour in (
-                    (without, ~flag, pictures.COLOURS.blue),
-                    (with_it, flag, pictures.COLOURS.orange),
+            for panel, (positive, negative, flag) in zip(panels[1:], flags, strict=True):
+                for name, tokens, colour in (
+                    (negative, ~flag, pictures.COLOURS.blue),
+                    (positive, flag, pictures.COLOURS.orange),
                 ):
-                    panel.scatter(*self.points[rows].T, color=colour, label=name, **_DOTS)
+                    panel.scatter(*self.points[tokens].T, color=colour, label=name, **_DOTS)
                 panel.legend(
-                    loc="lower center",  # above the panel
+                    loc="lower center",  # of the legend; it lies above the panel
                     bbox_to_anchor=(0.5, 1),
                     ncols=2,
                     markerscale=3,
@@ -82,76 +82,79 @@ class TokenBias:
             pictures.figure_title(figure, title)
 
 
-#: Style of a token among many.
+#: The style of one token.
 _DOTS: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
-#: Style of a token without a value.
-_RINGS: dict[str, Any] = {
-    "s": 12,
-    "linewidths": 0.5,
-    "facecolor": "white",
-    "edgecolor": "black",
-    "rasterized": True,
-}
 
 
-def _draw_frequency(figure: Any, panel: Any, bias: "TokenBias") -> None:
-    """Draw tokens coloured by their number of occurrences, the most frequent on top.
+def _draw_frequency(figure: Any, panel: Any, bias: TokenBias) -> None:
+    """Draw the tokens coloured by their number of occurrences, the most frequent on top.
 
-    Tokens that never occur are white rings, distinct from the scale even in grey.
+    Tokens that never occur are white rings, which differ from the scale even if printed in grey.
     """
-    seen = bias.counts > 0
-    panel.scatter(*bias.points[~seen].T, **_RINGS)
-    order = bias.counts[seen].argsort(kind="stable")
-    counts = bias.counts[seen][order]
-    points = bias.points[seen][order]
+    occurs = bias.counts > 0
+    panel.scatter(
+        *bias.points[~occurs].T,
+        s=12,
+        linewidths=0.5,
+        facecolor="white",
+        edgecolor="black",
+        rasterized=True,
+    )
+    order = bias.counts[occurs].argsort(kind="stable")
+    counts = bias.counts[occurs][order]
+    points = bias.points[occurs][order]
     image = panel.scatter(*points.T, c=counts, norm="log", cmap="cividis_r", **_DOTS)
     figure.colorbar(image, ax=panel, label="occurrences (○: none)", format="{x:,.0f}")
     panel.set_title("frequency", fontsize="medium")
 
 
 def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "static") -> TokenBias:
-    """Project all tokens' embeddings on the plane of most variance, and group them.
+    """Project the embeddings of all tokens on their first two principal components, and group
+    them.
 
-    Occurrences are counted in ``corpus``.
+    ``corpus`` are the sentences in which the occurrences of the tokens are counted.
     """
     if states not in STATES:
         raise errors.unknown("states", states, STATES)
-    rows = backbone.word_embeddings if states == "static" else backbone.head.output_embeddings
+    matrix = backbone.word_embeddings if states == "static" else backbone.head.output_embeddings
     specials = set(backbone.tokenizer.specials)
     texts = {}
     for token, text in backbone.tokenizer.items().items():
-        if token < len(rows) and token not in specials:
+        if token < len(matrix) and token not in specials:
             texts[token] = text
     ids = np.fromiter(texts, np.int64, len(texts))
     counts = _count(backbone, corpus)[ids]
-    points, variance = project(rows.detach().float().cpu().numpy()[ids])
+    points, variance = project(matrix.detach().float().cpu().numpy()[ids])
     subword = np.array(continues_word(backbone.tokenizer, list(texts.values())))
     capital = np.array([re.search("[A-Z]", text) is not None for text in texts.values()])
-    labels = {
-        "frequency": _bands(counts),
+    by_frequency = np.argsort(-counts, kind="stable")
+    names_of_tokens = {
+        "frequency": _bands(counts, by_frequency),
         "subword": np.where(subword, "continues a word", "starts a word"),
         "case": np.where(capital, "with a capital", "no capital"),
     }
     groups: list[TokenGroup] = []
-    by_frequency = np.argsort(-counts, kind="stable")
-    for bias, named in labels.items():
-        names = dict.fromkeys(named[by_frequency].tolist())
-        if len(names) == 1:  # a single group has nothing to compare
+    for bias, names in names_of_tokens.items():
+        distinct_names = dict.fromkeys(names[by_frequency].tolist())
+        if len(distinct_names) == 1:  # there is nothing to compare a single group with
             continue
-        for name in names:
-            inside = points[named == name]
-            groups.append(TokenGroup(bias, name, len(inside), tuple(inside.mean(0).tolist())))
+        for name in distinct_names:
+            members = points[names == name]
+            groups.append(TokenGroup(bias, name, len(members), tuple(members.mean(0).tolist())))
     return TokenBias(variance, groups, points, counts, subword, capital)
 
 
 def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:
-    """Return rows (k, d) on their first two principal components, and their shares of variance.
+    """Return the positions (k, 2) of rows (k, d) on their first two principal components, and the
+    components' shares of the variance.
 
-    Positions are (k, 2). The sign of a component is free; here its largest entry is positive.
+    The sign of a component is arbitrary; here its largest entry is positive.
     """
     mean = rows.mean(0, dtype=np.float64)
     covariance = np.zeros((rows.shape[1], rows.shape[1]))
-    for start in range(0, len(rows), WINDOW):  # a vocabulary of 250,000 in float64 takes gigabytes
+    for start in range(
+        0, len(rows), WINDOW
+    ):  # float64 rows of a whole vocabulary may take gigabytes
         centred = rows[start : start + WINDOW] - mean
         covariance += centred.T @ centred
     values, vectors = np.linalg.eigh(covariance)
@@ -163,12 +166,13 @@ def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[floa
     return points, (first, second)
 
 
-def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
-    """Return whether each item continues a word.
+def continues_word(tokenizer: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
+    """Return whether each token continues a word.
 
-    Such an item starts with ``##`` (word pieces), or lacks ``Ġ`` or ``▁`` (other kinds).
+    Such a token starts with ``##`` in a vocabulary of word pieces, and lacks ``Ġ`` or ``▁`` in
+    others.
     """
-    if tokens.byte_level:
+    if tokenizer.byte_level:
         return ["Ġ" not in text for text in texts]
     if any(text.startswith("▁") for text in texts):
         return [not text.startswith("▁") for text in texts]
@@ -176,6 +180,7 @@ def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
 
 
 def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of occurrences of each token, (v,)."""
     sentences = [sentence for sentence in corpus if sentence.strip()]
     if not sentences:
         raise UsageError(
@@ -185,17 +190,20 @@ def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
     counts = np.zeros(len(backbone.word_embeddings), np.int64)
     with notes.stage("token-bias", len(sentences)) as advance:
         for start in range(0, len(sentences), WINDOW):
-            window = encoder.inputs(sentences[start : start + WINDOW]).ids
-            counts += np.bincount(np.concatenate(window), minlength=len(counts))
-            advance(len(window))
+            ids = encoder.inputs(sentences[start : start + WINDOW]).ids
+            counts += np.bincount(np.concatenate(ids), minlength=len(counts))
+            advance(len(ids))
     return counts
 
 
-def _bands(counts: NDArray[np.int64]) -> NDArray[np.str_]:
-    """Name each token's band of frequency, by its rank among the tokens that occur."""
+def _bands(counts: NDArray[np.int64], by_frequency: NDArray[np.int64]) -> NDArray[np.str_]:
+    """Return the name of each token's band of frequency, (k,), by the token's rank.
+
+    ``by_frequency`` are the tokens' rows, the most frequent first.
+    """
     ranks = np.empty(len(counts), np.int64)
-    ranks[np.argsort(-counts, kind="stable")] = np.arange(1, len(counts) + 1)
-    names = [f"{low + 1:,} to {high:,}" for low, high in itertools.pairwise((0, *_BANDS))]
-    names.append(f"beyond {_BANDS[-1]:,}")
-    named = np.array(names)[np.searchsorted(_BANDS, ranks)]
-    return np.where(counts == 0, "never", named)
+    ranks[by_frequency] = np.arange(1, len(counts) + 1)
+    names = [f"{low + 1:,} to {high:,}" for low, high in itertools.pairwise((0, *_LAST_RANKS))]
+    names.append(f"beyond {_LAST_RANKS[-1]:,}")
+    bands = np.array(names)[np.searchsorted(_LAST_RANKS, ranks)]
+    return np.where(counts == 0, "never", bands)

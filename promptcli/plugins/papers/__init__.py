@@ -1,6 +1,6 @@
-"""Public interface for measuring the papers' tables again.
+"""The public function that measures the papers' tables again.
 
-It imports nothing heavy, since the command line reads it.
+Heavy modules are imported when it runs.
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One table on one backbone."""
+    """A table that was measured on a backbone."""
 
-    label: str
-    document: dict[str, Any] | None = None
-    file: Path | None = None  #: None if no value can be measured
+    label: str  #: the table, and after an error also the backbone
+    document: dict[str, Any] | None = None  #: None after an error
+    file: Path | None = None  #: of the document; None if no value can be measured
     error: PromptcliError | None = None
-    drawn: Sequence[Path] = ()  #: pictures of its numbers
+    pictures: Sequence[Path] = ()  #: of its numbers
 
     @property
     def message(self) -> str:
@@ -54,28 +54,28 @@ def reproduce(
     plot: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Reproduction]:
-    """Measure tables of the papers and write the results; earlier values come from the cache.
+    """Measure tables of the papers and write the results; known values come from the cache.
 
     Args:
         tables: ``promptbert/5``, ``ditto`` (all of a paper), ``all``, or several.
         backbone: A shipped name, a folder, a hub id, or glove:FILE. Default: mini-bert.
         paper: Measure every row on its published backbone, unless one is given, and train with
             the published settings.
-        train: Train the rows that need it.
-        seeds: Runs of each trained row; one run has seed 42, several have 0, 1, ...
+        train: Train the rows that need training.
+        seeds: Number of runs of each trained row. One run has seed 42, several have 0, 1, ...
         head: Attention head of Ditto's rows, e.g. 1-9, or a saved model with a head. Default: the
             published head, which only published backbones and mini-bert have.
         texts: The data for fitting, counting and training.
-        data_dir: SentEval folder of the tasks; without it, tasks come from the hub.
+        data_dir: SentEval folder of the tasks. Default: tasks come from the hub.
         output: Folder of the result files.
         force: Measure cached values again.
-        plot: A picture of one table. The papers' figures are drawn into ``output`` anyway, if
-            matplotlib is installed.
+        plot: File into which one table is drawn. The papers' figures are also drawn into
+            ``output`` if matplotlib is installed.
         settings: Changed settings of the trained rows whose methods have them.
 
     Returns:
-        The tables on their backbones, each when it is measured; a failure affects only its
-            table.
+        An iterator that measures the next table on the next backbone. An error ends only its
+        table.
 
     Raises:
         UsageError: An unknown table or head.
@@ -87,19 +87,19 @@ def reproduce(
         head_of,
         open_backbone,
     )
-    from promptcli.plugins.papers.documents import wanted_tables
+    from promptcli.plugins.papers.documents import tables_with_backbones
     from promptcli.plugins.papers.pictures import can_draw
 
     choice = _choice(backbone)
     if head is not None:
         head = head_of(head, choice.model or choice.backbone)
-    wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
+    pairs = tables_with_backbones(tables, choice.model, choice.backbone, paper=paper, train=train)
     runs: Sequence[int] = ()
     if train:
         runs = (42,) if seeds == 1 else range(seeds)
     folder = existing_folder(data_dir)
     contexts = {}
-    for name in dict.fromkeys(name for _, name in wanted):
+    for name in dict.fromkeys(name for _, name in pairs):
         contexts[name] = MeasurementContext(
             name,
             partial(open_backbone, dataclasses.replace(choice, model=name)),
@@ -113,28 +113,27 @@ def reproduce(
             paper=paper,
             changes=settings or {},
         )
-    return _measure([(table, contexts[name]) for table, name in wanted], Path(output))
+    return _measure([(table, contexts[name]) for table, name in pairs], Path(output))
 
 
 def _measure(
-    wanted: "Sequence[tuple[PublishedTable, MeasurementContext]]", folder: Path
+    pairs: "Sequence[tuple[PublishedTable, MeasurementContext]]", folder: Path
 ) -> Iterator[Reproduction]:
-    """Yield each table on its backbone."""
+    """Measure each table in its context, and write its result."""
     from promptcli.plugins.papers.documents import measure_table
     from promptcli.plugins.papers.figures import draw_numbers
     from promptcli.plugins.papers.report import write_result
 
-    for table, context in wanted:
+    for table, context in pairs:
         try:
             document = measure_table(table, context)
         except PromptcliError as error:
-            label = f"{table.name} on {context.backbone_name}"
-            yield Reproduction(label, error=error)
+            yield Reproduction(f"{table.name} on {context.backbone_name}", error=error)
             continue
         if any(row["figures"] for row in document["rows"]):
             file = write_result(folder, document)
-            drawn = draw_numbers(folder, document, context.plot)
-            yield Reproduction(table.name, document, file, drawn=drawn)
+            pictures = draw_numbers(folder, document, context.plot)
+            yield Reproduction(table.name, document, file, pictures=pictures)
         else:
             yield Reproduction(table.name, document)
 
@@ -145,8 +144,8 @@ def overviews(
     texts: Texts = Texts(),  # noqa: B008 - frozen
     data_dir: str | Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Return every table's requirements and the number of its values that can be measured here,
-    offline.
+    """Return every table's requirements and the number of its values that can be measured without
+    the network.
 
     The result is JSON-ready.
     """

@@ -25,8 +25,8 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="TABLE",
-            help="`promptbert/5`, `ditto` (all of a paper), `all`, or several. `list` shows them,"
-            " `page` makes the page of all results.",
+            help="`promptbert/5`, `ditto` (all of a paper), `all`, or several. `list` lists the"
+            " tables, `page` writes the page of all results.",
         ),
     ],
     backbone: Annotated[
@@ -42,22 +42,24 @@ def reproduce(
         bool,
         typer.Option(
             "--paper",
-            help="Measure every row on the backbone that it was published for, unless one is given,"
-            " and train with the settings that were published for it.",
+            help="Measure every row on its published backbone, unless one is given, and train with"
+            " the published settings.",
         ),
     ] = False,
-    train: Annotated[bool, typer.Option("--train", help="Train the rows that need it.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train the rows that need training.")
+    ] = False,
     seeds: Annotated[
         int,
         typer.Option(
-            min=1, help="Runs of each trained row; one run has seed 42, several 0, 1, ..."
+            min=1, help="Runs of each trained row. One run has seed 42, several have 0, 1, ..."
         ),
     ] = 1,
     head: Annotated[
         str | None,
         typer.Option(
             help="Head of Ditto's rows, e.g. 1-9, or a model that `promptcli ditto-search"
-            " --name` saved. Default: the published one, which only published backbones and"
+            " --name` saved. Default: the published head, which only published backbones and"
             " mini-bert have."
         ),
     ] = None,
@@ -69,18 +71,18 @@ def reproduce(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the result files.")
     ] = Path("results"),
-    force: Annotated[bool, typer.Option("--force", help="Measure again what is cached.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Measure cached values again.")] = False,
     set: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="FIELD=VALUE",
-            help="Change a setting of the trained rows whose method has it; repeatable.",
+            help="Change a setting of the trained rows whose methods have it; repeatable.",
         ),
     ] = None,
     format: result_files.Format = None,
     no_intervals: result_files.NoIntervals = False,
-    page: Annotated[Path, typer.Option(help="File of the page of all results.")] = Path(
+    page: Annotated[Path, typer.Option(help="File into which `page` is written.")] = Path(
         "docs/results.md"
     ),
     plot: Annotated[
@@ -89,13 +91,18 @@ def reproduce(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure the papers' tables again, and write measured and published values, differences and
+    """Measure the papers' tables again; write measured and published values, their differences and
     95% intervals into results/.
 
-    Rows that cannot be measured are listed with the reason. The same command resumes a killed run.
+    Rows that cannot be measured are listed with the reason. The same command resumes a stopped run.
     """
-    printed = options.format_name(format, json=json)
-    _check_plot(plot, tables, force=force)
+    chosen_format = options.format_name(format, json=json)
+    if plot is not None:
+        from promptcli.plugins.analyze.pictures import check_picture
+
+        check_picture(plot, force=force)
+        if tables in (["page"], ["list"]) or len(find_tables(tables)) > 1:
+            raise UsageError(f"--plot {plot} shows one table; name one, e.g. ditto/figure-2")
     texts = Texts(corpus, triplets, labelled, definitions)
     folder = options.data_folder(data_dir)
     if tables == ["page"]:
@@ -106,16 +113,16 @@ def reproduce(
         return
     choice = options.choice_of(backbone)
     if tables == ["list"]:
-        if printed not in ("table", "json"):
-            raise errors.unknown("format", printed, ("table", "json"))
+        if chosen_format not in ("table", "json"):
+            raise errors.unknown("format", chosen_format, ("table", "json"))
         name = backbone or options.default_backbone(paper=paper)
         overviews = library.overviews(
             dataclasses.replace(choice, model=name), texts=texts, data_dir=folder
         )
-        if printed == "json":
+        if chosen_format == "json":
             result_json({"backbone": name, "tables": overviews})
         else:
-            show(*_list_parts(overviews, name))
+            _print_overviews(overviews, name)
         return
     with errors.if_stopped("finished rows are kept; run the same command to continue"):
         reproductions = library.reproduce(
@@ -132,76 +139,67 @@ def reproduce(
             plot=plot,
             settings=_settings(set),
         )
-        _print_results(reproductions, printed, intervals=not no_intervals)
+        _print_results(reproductions, chosen_format, intervals=not no_intervals)
 
 
 def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     from promptcli.training.methods import setting_types
 
-    kinds = setting_types()
-    for name in ("seed", "template"):  # ``seeds`` decides, and the row
-        del kinds[name]
-    return options.parse_pairs(kinds, pairs or ())
+    types = setting_types()
+    for name in ("seed", "template"):  # decided by ``seeds`` and by the row
+        del types[name]
+    return options.parse_pairs(types, pairs or ())
 
 
-#: Formats with all tables in one document; in others each table is printed when it is measured.
-_IN_ONE_DOCUMENT = ("csv", "json")
-
-
-def _check_plot(plot: Path | None, tables: Sequence[str], *, force: bool) -> None:
-    """Refuse a picture that cannot be drawn: it shows one table."""
-    if plot is None:
-        return
-    from promptcli.plugins.analyze.pictures import check_picture
-
-    check_picture(plot, force=force)
-    if tables in (["page"], ["list"]) or len(find_tables(tables)) > 1:
-        raise UsageError(f"--plot {plot} shows one table; name one, e.g. ditto/figure-2")
+#: The formats with all tables in one document; in others a table is printed when it is measured.
+_SINGLE_DOCUMENT_FORMATS = ("csv", "json")
 
 
 def _print_results(
     reproductions: "Iterator[Reproduction]", format: str, *, intervals: bool
 ) -> None:
-    """Print each table when it is measured, or all in one document; raise if none was measured."""
+    """Print each table when it is measured, or all in one document.
+
+    If no table could be measured, the first error is raised.
+    """
     from promptcli.plugins.papers.report import printed_parts, records
 
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
-    for measured in reproductions:
-        note(measured.message)
-        if measured.error is not None:
-            failed[measured.label] = measured.error
-        if measured.document is None:
+    for reproduction in reproductions:
+        note(reproduction.message)
+        if reproduction.error is not None:
+            failed[reproduction.label] = reproduction.error
+        if reproduction.document is None:
             continue
-        documents.append(measured.document)
-        for picture in measured.drawn:
+        documents.append(reproduction.document)
+        for picture in reproduction.pictures:
             note(f"drawn to {picture}")
-        if format not in _IN_ONE_DOCUMENT:
-            parts = printed_parts(measured.document, intervals=intervals)
-            result_files.print_report(result_files.Report(measured.document, parts, []), format)
+        if format not in _SINGLE_DOCUMENT_FORMATS:
+            parts = printed_parts(reproduction.document, intervals=intervals)
+            report = result_files.Report(reproduction.document, parts, [])
+            result_files.print_report(report, format)
             result("")
     if failed and not documents:
         raise next(iter(failed.values()))
-    if format in _IN_ONE_DOCUMENT:
+    if format in _SINGLE_DOCUMENT_FORMATS:
         messages = {label: str(error) for label, error in failed.items()}
         rows = [row for document in documents for row in records(document)]
         report = result_files.Report({"results": documents, "failed": messages}, [], rows)
         result_files.print_report(report, format)
 
 
-def _list_parts(
-    overviews: Sequence[Mapping[str, Any]], backbone: str
-) -> result_files.TablesAndLines:
-    """Lay out every table's requirements and the number of values that can be measured now."""
-    parts: result_files.TablesAndLines = [
-        f"published figures that can be measured now on {backbone}"
-    ]
-    for row in overviews:
-        needs = [f"on {', '.join(row['backbones'])}", *row["data"]]
-        if row["time"]:
-            needs.append(" / ".join(row["time"]))
-        parts.append(f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}")
-        parts.append(f"    {'; '.join(needs)}")
-        for why, count in row["lacks"].items():
-            parts.append(f"    {errors.with_count(count, 'figure')} cannot be measured now: {why}")
-    return parts
+def _print_overviews(overviews: Sequence[Mapping[str, Any]], backbone: str) -> None:
+    """Print every table's requirements and the number of values that can be measured now."""
+    lines = [f"published figures that can be measured now on {backbone}"]
+    for table in overviews:
+        needs = [f"on {', '.join(table['backbones'])}", *table["data"]]
+        if table["time"]:
+            needs.append(" / ".join(table["time"]))
+        count = f"{table['now']:>4} of {table['figures']:<4}"
+        lines.append(f"{table['table']:<24} {count} {table['title']}")
+        lines.append(f"    {'; '.join(needs)}")
+        for reason, number in table["lacks"].items():
+            figures = errors.with_count(number, "figure")
+            lines.append(f"    {figures} cannot be measured now: {reason}")
+    show(*lines)

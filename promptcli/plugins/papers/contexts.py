@@ -1,4 +1,4 @@
-"""One backbone and the data for measuring tables."""
+"""A backbone, and the data that tables are measured with on it."""
 
 import contextlib
 import functools
@@ -36,7 +36,7 @@ Loaded = TypeVar("Loaded")
 
 PROTOCOL = "senteval"  #: the papers' pairs and text
 
-#: Option of training data -> the allowed layouts.
+#: Field of ``Texts`` -> the layouts that its file may have.
 EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
     "corpus": (LAYOUTS["sentences"],),
     "triplets": (LAYOUTS["triplets"], LAYOUTS["pairs"]),
@@ -47,16 +47,16 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 @dataclass(frozen=True)
 class MeasureData:
-    """The data of one measure."""
+    """The data that a measure is taken on."""
 
-    #: data set -> hash, size, ...; JSON-ready
+    #: data set -> its hash, size and treatment; JSON-ready
     facts: dict[str, Facts] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  #: missing data set -> reason
-    content: Any = None  #: used only by the measure
+    content: Any = None  #: sentences or tasks, as the measure needs them
 
 
 class FiguresCache(Cache):
-    """Measured values, and the tensors of trained rows, on disk."""
+    """A cache of measured values, and of the tensors of trained rows."""
 
     def __init__(self, folder: Path | None = None, *, fresh: bool = False) -> None:
         super().__init__(folder or home_folder() / "cache" / "figures", fresh=fresh)
@@ -76,9 +76,9 @@ class FiguresCache(Cache):
 
     @contextlib.contextmanager
     def training_folder(self, key: Mapping[str, Any]) -> Iterator[Path]:
-        """Yield the folder of a training, as a stopped run left it.
+        """Yield the folder of a training run, with the state of an earlier run that was stopped.
 
-        It is deleted once the block succeeds. A folder in use by another process is refused.
+        The folder is deleted when the block succeeds. It is refused while another process uses it.
         """
         run = RunFolder(self._path(key, ".run"))
         with run.claim("the same work", "leave it out"):
@@ -95,21 +95,20 @@ class FiguresCache(Cache):
 
 @dataclass(eq=False)
 class MeasurementContext:
-    """One backbone and the data to measure it on."""
+    """A backbone, the data that it is measured on, and what was asked for."""
 
     backbone_name: str  #: a shipped name, a folder, a hub id, or a file of word vectors
-    open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
-    #: of measured values and trained weights
+    open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes a backbone
     cache: FiguresCache = field(default_factory=FiguresCache)
-    data_dir: Path | None = None  #: SentEval folder, or None for the hub
-    texts: Texts = field(default_factory=Texts)  #: data for fitting, counting and training
-    seeds: Sequence[int] = ()  #: seeds of every trained row's runs; empty: such rows are left out
+    data_dir: Path | None = None  #: SentEval folder of the tasks; None: tasks come from the hub
+    texts: Texts = field(default_factory=Texts)
+    seeds: Sequence[int] = ()  #: of the runs of each trained row; empty: nothing is trained
     head: str | None = None  #: head of Ditto's rows; None: the backbone's published head
-    pictures: Path | None = None  #: folder of drawn figures; None: they are left out
-    plot: Path | None = None  #: a second file of the one figure that is drawn
+    pictures: Path | None = None  #: folder of drawn figures; None: nothing can be drawn
+    plot: Path | None = None  #: further file into which the only table is drawn
     paper: bool = False  #: whether trained rows have the settings published for their backbones
     changes: Mapping[str, Any] = field(default_factory=dict)  #: changed settings of trained rows
-    #: scores by task, by the hash of a system and the names of the tasks
+    #: the scores of a system on tasks, by the system's id and the names of the tasks
     scores: dict[tuple[str, ...], Sequence[Score]] = field(default_factory=dict, init=False)
     _loaded: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
@@ -119,37 +118,35 @@ class MeasurementContext:
 
     @functools.cached_property
     def published(self) -> str | None:
-        """The published or shipped backbone that equals this one, see ``published_name``.
-
-        If a backbone cannot be opened, its given name counts: nothing is measured on it.
-        """
+        """The published or shipped backbone that equals this one, see ``published_name``."""
         try:
             return published_name(self.backbone)
-        except PromptcliError:
+        except PromptcliError:  # it cannot be opened, so nothing is measured: its name will do
             return short_name(self.backbone_name)
 
     @property
     def name(self) -> str:
-        """The name in results: without folders; for word vectors other than the papers', the
-        file.
+        """The name in results, without folders.
+
+        Word vectors that are not the papers' are named by their file.
         """
         if words_only(self.backbone_name) and self.published is None:
             return Path(self.backbone_name.partition(":")[2]).name
         return short_name(self.backbone_name)
 
     def is_on(self, backbone: str) -> bool:
-        """Return whether this is the named backbone of the papers' tables."""
+        """Return whether this is a backbone of the papers' tables."""
         return self.published == short_name(backbone)
 
     @functools.cached_property
     def backbone_facts(self) -> Facts:
-        """Identity of the backbone, JSON-ready, without its folder."""
+        """The identity of the backbone without its folder, JSON-ready."""
         provenance = self.backbone.provenance
         hashes = f"{provenance.weights_sha256} {provenance.tokenizer_sha256}"
         facts: Facts = {
             "name": self.name,
             "published": self.published,
-            "id": hashlib.sha256(hashes.encode()).hexdigest()[:8],  # tells equal names apart
+            "id": hashlib.sha256(hashes.encode()).hexdigest()[:8],
             "family": provenance.family,
             "weights_sha256": provenance.weights_sha256,
             "tokenizer_sha256": provenance.tokenizer_sha256,
@@ -160,7 +157,7 @@ class MeasurementContext:
         return facts
 
     def once(self, key: Hashable, load: Callable[[], Loaded]) -> Loaded:
-        """Return the data of a key, loaded once."""
+        """Return the data of a key, which are loaded the first time."""
         if key not in self._loaded:
             self._loaded[key] = load()
         return cast(Loaded, self._loaded[key])
@@ -173,17 +170,17 @@ class MeasurementContext:
     def examples(self, kind: str) -> training_data.TrainingExamples:
         """Return the training data of a kind in ``EXAMPLES``."""
         source = getattr(self.texts, kind)
+        layouts = EXAMPLES[kind]
         if source is None:
-            columns = ", ".join(EXAMPLES[kind][0])
+            columns = ", ".join(layouts[0])
             raise UsageError(f"rows trained on {kind} need a file with columns {columns}")
         return self.once(
-            ("examples", kind),
-            lambda: training_data.training_examples(source, layouts=EXAMPLES[kind]),
+            ("examples", kind), lambda: training_data.training_examples(source, layouts=layouts)
         )
 
     @functools.cached_property
     def corpus_facts(self) -> Facts:
-        """Identity of the sentences, JSON-ready, without their folder."""
+        """The identity of the corpus without its folder, JSON-ready."""
         return {
             "name": Path(self.texts.corpus).name,
             "sentences": len(self.sentences),
@@ -191,8 +188,8 @@ class MeasurementContext:
         }
 
     def text_facts(self, kind: str) -> Facts:
-        """Return the identity of the texts of a kind in ``EXAMPLES``, JSON-ready, without their
-        folder.
+        """Return the identity of the data of a kind in ``EXAMPLES`` without their folder,
+        JSON-ready.
         """
         if kind == "corpus":
             return self.corpus_facts
@@ -201,25 +198,26 @@ class MeasurementContext:
         return {"name": name, "examples": len(examples), "sha256": examples.sha256}
 
     def tasks(self, names: Sequence[str]) -> MeasureData:
-        """Return STS tasks; ``content`` is the list of those with data."""
-        return self.once(tuple(names), lambda: self._load_tasks(names))
+        """Return STS tasks; ``content`` is the list of the tasks that have data."""
 
-    def _load_tasks(self, names: Sequence[str]) -> MeasureData:
-        loaded = load_graded_tasks(self.data_dir, names, PROTOCOL)
-        note_missing(loaded.missing)
-        facts = {
-            task.label: {
-                "pairs": len(task.pairs()),
-                "expected_pairs": task.expected_pairs,
-                "text": task.text,
-                "sha256": task.sha256(),
+        def load() -> MeasureData:
+            loaded = load_graded_tasks(self.data_dir, names, PROTOCOL)
+            note_missing(loaded.missing)
+            facts = {
+                task.label: {
+                    "pairs": len(task.pairs()),
+                    "expected_pairs": task.expected_pairs,
+                    "text": task.text,
+                    "sha256": task.sha256(),
+                }
+                for task in loaded.tasks
             }
-            for task in loaded.tasks
-        }
-        return MeasureData(facts, loaded.missing, loaded.tasks)
+            return MeasureData(facts, loaded.missing, loaded.tasks)
+
+        return self.once(tuple(names), load)
 
     def development(self) -> STSTask:
-        """Return the pairs that choose trained weights and heads, as in the papers."""
+        """Return the development pairs, which choose the trained weights and the heads."""
         loaded = self.tasks(["STS-B:dev"])
         if loaded.missing:
             raise NotFoundError("no data: STS-B:dev")
@@ -227,14 +225,17 @@ class MeasurementContext:
         return task
 
     def analyze(self, name: str, on: str | Sequence[str] | None = None, **settings: Any) -> Any:
-        """Return the result of an analysis of the backbone, for any recipe."""
+        """Return the result of an analysis that does not depend on the recipe."""
         recipe = Recipe(backbone=self.backbone.name)
-        [analysis] = analyze_each(name, [TorchEncoder(recipe, self.backbone, {})], on, **settings)
-        return analysis
+        [result] = analyze_each(name, [TorchEncoder(recipe, self.backbone, {})], on, **settings)
+        return result
 
 
 def backbone_stem(backbone: Mapping[str, Any]) -> str:
-    """Return a backbone's name in files: with its hash unless it is published or shipped."""
+    """Return a backbone's name in the names of files.
+
+    It has a hash unless the backbone is published or shipped: others may share a name.
+    """
     name = str(backbone["name"])
     if backbone["published"] == name:
         return name
@@ -259,18 +260,9 @@ def existing_folder(data_dir: str | Path | None) -> Path | None:
 
 def open_backbone(choice: Choice) -> Backbone:
     """Return a new copy of the chosen backbone."""
-    # the simplest recipe, which any backbone supports
+    # every backbone has static states
     recipe = Recipe(backbone=choice.model or choice.backbone, pooling="static/avg")
     return build_encoder(recipe, device=choice.device, dtype=choice.dtype or "stored").backbone
-
-
-def check_analyze(context: MeasurementContext) -> MeasureData:
-    """Return no data; refuse if the analyze plug-in is absent."""
-    try:
-        from promptcli import analyze  # noqa: F401
-    except ImportError:
-        raise UsageError("this needs the plug-in analyze, which is not installed here") from None
-    return MeasureData()
 
 
 def analyze_each(
@@ -279,24 +271,24 @@ def analyze_each(
     on: str | Sequence[str] | None,
     **settings: Any,
 ) -> list[Any]:
-    """Return an analysis's result for each encoder, in order."""
+    """Return the results of an analysis, one for each encoder."""
     from promptcli import analyze
 
-    analyses = analyze(name, encoders, on, **settings)
-    assert isinstance(analyses, dict)
-    return list(analyses.values())
+    results = analyze(name, encoders, on, **settings)
+    assert isinstance(results, dict)
+    return list(results.values())
 
 
 def head_of(text: str, backbone: str) -> str:
-    """Return a head of a backbone, given as LAYER-HEAD or by a model that uses it."""
-    read = parse_ditto(text) or parse_ditto(f"ditto:{text}")
-    if read is None:
+    """Return a head of a backbone; the text is LAYER-HEAD or the name of a model with a head."""
+    ditto = parse_ditto(text) or parse_ditto(f"ditto:{text}")
+    if ditto is None:
         recipe = loading.open_registry().card(text).recipe
-        read = parse_ditto(recipe.pooling)
-        if read is None or recipe.backbone != backbone:
+        ditto = parse_ditto(recipe.pooling)
+        if ditto is None or recipe.backbone != backbone:
             raise UsageError(
                 f"model {text!r} reads {recipe.pooling} of {recipe.backbone}, no head of"
                 f" {backbone}; `promptcli ditto-search --name NAME` saves one",
                 parameter="head",
             )
-    return str(read.head)
+    return str(ditto.head)

@@ -1,4 +1,4 @@
-"""The result document of a table: its rows planned, measured and compared with the paper's."""
+"""The result document of a table: its rows are planned, measured and compared with the paper's."""
 
 import itertools
 from collections import Counter
@@ -23,9 +23,9 @@ from promptcli.plugins.papers.measures import (
     over_runs,
 )
 from promptcli.plugins.papers.published import (
-    ANY_MODEL,
-    GIVEN_AS,
-    NO_MODEL,
+    ANY_BACKBONE,
+    UNPUBLISHED_BACKBONE,
+    WORD_VECTORS,
     Facts,
     PublishedRow,
     PublishedTable,
@@ -43,85 +43,85 @@ from promptcli.storage.cache import library_versions
 
 @dataclass(eq=False)
 class PlannedRow:
-    """One row of a table, its obstacles and its measured values."""
+    """A row of a table, and its measured values."""
 
     row: PublishedRow
-    not_measured: dict[str, str]  #: unmeasurable column -> reason
+    kind: RowKind
+    not_measured: dict[str, str]  #: column that cannot be measured -> reason
     system: MeasuredSystem | None
     cells: Cells = field(default_factory=dict)
-
-    @property
-    def kind(self) -> RowKind:
-        return SYSTEMS[self.row.kind]
 
 
 def plan_table(
     table: PublishedTable, context: MeasurementContext, *, search: bool = True
 ) -> list[PlannedRow]:
-    """Return the rows with their systems, or the obstacles of each column.
+    """Return the rows with their systems, and the reasons why columns cannot be measured.
 
-    A published backbone is measured only on its own rows. Without ``search`` no head is searched
-    for: rows that need one have no system.
+    Without ``search`` no head is searched for: rows whose head must be searched have no system.
     """
     reasons = {column: _reason_of_column(column, context) for column in table.columns}
-    obstacles = {column: reason for column, reason in reasons.items() if reason}
+    not_measured_in_any_row = {column: reason for column, reason in reasons.items() if reason}
+    has_columns = len(not_measured_in_any_row) < len(table.columns)
     planned = []
     for row in table.rows:
         kind = SYSTEMS[row.kind]
         system = None
-        not_measured = obstacles
+        not_measured = not_measured_in_any_row
         try:
             _check_row(row, table, context)
-            is_built = len(obstacles) < len(table.columns) and (search or not kind.searches)
-            if kind.make is not None and is_built:
+            if kind.make is not None and has_columns and (search or not kind.searches):
                 system = kind.make(row, context)
         except PromptcliError as error:
             not_measured = dict.fromkeys(table.columns, str(error))
-        planned.append(PlannedRow(row, not_measured, system))
+        planned.append(PlannedRow(row, kind, not_measured, system))
     return planned
 
 
-def wanted_tables(
-    wanted: str | Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
+def tables_with_backbones(
+    names: str | Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
 ) -> list[tuple[PublishedTable, str]]:
-    """Return tables with their backbones: the given one, the published ones, or the default.
+    """Return the named tables, each with every backbone that it is measured on.
 
-    With ``paper`` they are the published ones, unless a backbone is given.
+    That is the given backbone; without one, the published backbones if ``paper``, else the default.
     """
-    tables = find_tables(wanted)
+    tables = find_tables(names)
     if backbone is not None or not paper:
         return [(table, backbone or default) for table in tables]
     pairs = []
     for table in tables:
         measured = [row for row in table.rows if SYSTEMS[row.kind].is_measured(train=train)]
         published = dict.fromkeys(row.backbone for row in measured)
-        names = [name for name in published if name not in (NO_MODEL, ANY_MODEL)]
-        pairs += [(table, name) for name in names or [default]]
+        for name in (UNPUBLISHED_BACKBONE, ANY_BACKBONE):
+            published.pop(name, None)
+        pairs += [(table, name) for name in published or [default]]
     return pairs
 
 
 def _check_row(row: PublishedRow, table: PublishedTable, context: MeasurementContext) -> None:
-    """Refuse a row without any measurable column."""
+    """Refuse a row that is not measured on the context's backbone.
+
+    A backbone that the table was published for is measured only on its own rows.
+    """
     kind = SYSTEMS[row.kind]
     if not kind.is_measured(train=bool(context.seeds)):
         raise UsageError(kind.why_not_measured.format(row.argument))
     if kind.backbone == "words":
-        takes = words_only(context.backbone_name)
+        fits = words_only(context.backbone_name)
     elif words_only(context.backbone_name):
-        takes = row.backbone == ANY_MODEL and row.argument == "static-avg"
+        fits = row.backbone == ANY_BACKBONE and row.argument == "static-avg"
     else:
-        on_published = any(context.is_on(name) for name in table.backbones)
-        takes = context.is_on(row.backbone) or not (on_published or kind.backbone == "own")
-    if not takes and row.backbone == ANY_MODEL:
+        is_published = any(context.is_on(name) for name in table.backbones)
+        fits = context.is_on(row.backbone) or not (is_published or kind.backbone == "own")
+    if not fits and row.backbone == ANY_BACKBONE:
         raise UsageError("needs the layers of a language model")
-    if not takes:
-        prefix = GIVEN_AS.get(row.backbone)
-        raise UsageError(f"needs backbone {f'{prefix}FILE' if prefix else row.backbone}")
-    _ = context.backbone  # it can be opened
+    if not fits:
+        name = "glove:FILE" if row.backbone == WORD_VECTORS else row.backbone
+        raise UsageError(f"needs backbone {name}")
+    _ = context.backbone  # refuses a backbone that cannot be opened
 
 
 def _reason_of_column(column: str, context: MeasurementContext) -> str | None:
-    """Return the reason if no row's value of a column can be measured."""
+    """Return the reason why a column cannot be measured in any row, or None."""
     if column in EXTREMES and len(context.seeds) < 2:
         return "several runs: ask for them by train and seeds"
     measure = MEASURE_OF[column]
@@ -139,23 +139,21 @@ def _reason_of_column(column: str, context: MeasurementContext) -> str | None:
 
 
 def overview(table: PublishedTable, context: MeasurementContext) -> Facts:
-    """Return a table's requirements and the number of values that can be measured in a context,
+    """Return a table's requirements and the number of values that could be measured in a context,
     JSON-ready.
-
-    Nothing is measured.
     """
     reasons: list[str] = []
     for planned in plan_table(table, context, search=False):
         reasons += planned.not_measured.values()
-    values = len(table.rows) * len(table.columns)
-    data = dict.fromkeys(MEASURES[MEASURE_OF[column]].takes for column in table.columns)
+    value_count = len(table.rows) * len(table.columns)
+    data = dict.fromkeys(MEASURES[MEASURE_OF[column]].data for column in table.columns)
     times = dict.fromkeys(SYSTEMS[row.kind].time for row in table.rows)
     return {
         "table": table.name,
         "title": table.title,
         "rows": len(table.rows),
-        "figures": values,
-        "now": values - len(reasons),
+        "figures": value_count,
+        "now": value_count - len(reasons),
         "backbones": table.backbones,
         "data": [name for name in data if name],
         "time": [time for time in times if time != "-"],
@@ -164,17 +162,16 @@ def overview(table: PublishedTable, context: MeasurementContext) -> Facts:
 
 
 def measure_table(table: PublishedTable, context: MeasurementContext) -> Facts:
-    """Return the result document, JSON-ready.
+    """Measure a table and return its result document, JSON-ready.
 
-    Every row has its published and measured values, or the reason why it is not measured.
+    A row has its published and measured values, and the reasons why values are not measured.
     """
     rows = plan_table(table, context)
-    loaded = _measure_rows(rows, table, context)
-    data = loaded.facts
-    texts = {row.system.fitted_on for row in rows if row.system}
+    data = _measure_rows(rows, table, context)
+    kinds = {row.system.fitted_on for row in rows if row.system}
     if any("corpus" in cell["on"] for row in rows for cell in row.cells.values()):
-        texts.add("corpus")
-    of_texts = {kind: context.text_facts(kind) for kind in EXAMPLES if kind in texts}
+        kinds.add("corpus")
+    texts = {kind: context.text_facts(kind) for kind in EXAMPLES if kind in kinds}
     seeds: Facts = {"bootstrap": statistics.BOOTSTRAP_SEED}
     if any(row.kind.trains and row.cells for row in rows):
         seeds["training"] = list(context.seeds)
@@ -189,77 +186,75 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> Facts:
         "protocol": PROTOCOL,
         "seeds": seeds,
         "resamples": statistics.RESAMPLES,
-        "data": data,
-        "missing": list(loaded.missing),
+        "data": data.facts,
+        "missing": list(data.missing),
         "corpus": None,
         "triplets": None,
-        **of_texts,
-        "rows": [_row(row, table.columns, data, context) for row in rows],
+        **texts,
+        "rows": [_row_document(row, table.columns, data.facts, context) for row in rows],
     }
 
 
 def _measure_rows(
     rows: Sequence[PlannedRow], table: PublishedTable, context: MeasurementContext
 ) -> MeasureData:
-    """Fill the rows' cells, measure by measure; return the data of all measures."""
-    data = MeasureData()
+    """Measure the rows' systems, measure by measure; return the data of all measures."""
+    all_data = MeasureData()
     for measure in dict.fromkeys(MEASURE_OF[column] for column in table.columns):
         columns = {column for column in table.columns if MEASURE_OF[column] == measure}
         runs_of = {
-            row: row.system.runs for row in rows if row.system and columns - row.not_measured.keys()
+            row: row.system.runs or [row.system]
+            for row in rows
+            if row.system and columns - row.not_measured.keys()
         }
         if not runs_of:
             continue
-        loaded = data_of(measure, context)
-        data.facts.update(loaded.facts)
-        data.missing.update(loaded.missing)
-        cells = _measure(measure, itertools.chain(*runs_of.values()), context)
+        data = data_of(measure, context)
+        all_data.facts.update(data.facts)
+        all_data.missing.update(data.missing)
+        cells = _measure(measure, itertools.chain(*runs_of.values()), data, context)
         for row, runs in runs_of.items():
             row.cells |= over_runs([cells[run.id] for run in runs])
-    return data
+    return all_data
 
 
 def _measure(
-    name: str, systems: Iterable[MeasuredSystem], context: MeasurementContext
+    name: str, systems: Iterable[MeasuredSystem], data: MeasureData, context: MeasurementContext
 ) -> dict[str, Cells]:
-    """Return the cells of systems by their ids.
-
-    Equal systems are measured once; known cells come from the cache.
-    """
+    """Return the cells of systems by the systems' ids, from the cache if it has them."""
     measure = MEASURES[name]
-    data = data_of(name, context)
     assert measure.run is not None
     cells: dict[str, Cells] = {}
     keys: dict[str, Facts] = {}
-    unknown = []
+    uncached = []
     for system in systems:
-        if system.id in keys:
+        if system.id in keys:  # equal systems are measured once
             continue
         keys[system.id] = {"measure": name, **system.identity, "data": data.facts}
-        cached = context.cache.get(keys[system.id]) if measure.cached else None
+        cached = context.cache.get(keys[system.id]) if measure.is_cached else None
         if cached is None:
-            unknown.append(system)
+            uncached.append(system)
         else:
             cells[system.id] = cached
-    for group in grouped_by_input(unknown):
+    for group in grouped_by_input(uncached):
         for system, measured in zip(group, measure.run(group, data, context), strict=True):
-            kept = {
-                column: value for column, value in measured.items() if column in measure.columns
+            system_cells = {
+                column: cell for column, cell in measured.items() if column in measure.columns
             }
-            cells[system.id] = kept
-            if measure.cached:
-                context.cache.put(keys[system.id], kept)
+            cells[system.id] = system_cells
+            if measure.is_cached:
+                context.cache.put(keys[system.id], system_cells)
     return cells
 
 
-def _row(
+def _row_document(
     planned: PlannedRow,
     columns: Sequence[str],
     data: Mapping[str, Any],
     context: MeasurementContext,
 ) -> Facts:
-    """Return one row of the document; ``data`` are those of the measures."""
-    row = planned.row
+    """Return a row of the document; ``data`` are the facts of all measures' data."""
+    row, system = planned.row, planned.system
     published = _published(row, columns, data, is_own=context.is_on(row.backbone))
     figures = {}
     differences = {}
@@ -267,16 +262,24 @@ def _row(
         figures[column] = cell
         if COLUMNS[column].mean_of:
             figures[column] = {**cell, "tasks": len(cell["on"])}
-        against = published_value(published, column)
+        value = published_value(published, column)
         is_comparable = published["own"] and column not in published.get("other_tasks", ())
-        if is_comparable and _is_number(cell["value"]) and _is_number(against):
-            differences[column] = round(float(cell["value"]) - float(against), 6)
+        if is_comparable and _is_number(cell["value"]) and _is_number(value):
+            differences[column] = round(float(cell["value"]) - float(value), 6)
+    recipe = system and system.recipe
+    kind = system and system.fitted_on
+    head = recipe and recipe.parts.pooling.head
     return {
         "method": row.method,
         "setting": row.setting,
         "run": row.run,
         "note": row.note,
-        **_system_facts(planned.system, context),
+        "recipe_id": recipe_id(system) if system and recipe else None,
+        "recipe": recipe and {**recipe.to_dict(), "backbone": None},
+        "fitted": kind is not None,
+        "fitted_on": kind and context.text_facts(kind)["name"],
+        "head": head and str(head),
+        "training": system and system.training,
         "published": published,
         "figures": figures,
         "difference": differences,
@@ -289,8 +292,8 @@ def _published(
 ) -> Facts:
     """Return the published values of a row.
 
-    If some tasks of an average have no data here, the average is of the others' published values,
-    or the number of its tasks is added.
+    If an average is measured on some of its tasks only, the published average of the same tasks is
+    added; if the paper does not have all of them, the number of tasks of its average is added.
     """
     facts: Facts = {
         "backbone": row.backbone,
@@ -315,27 +318,12 @@ def _published(
 def published_value(published: Mapping[str, Any], column: str) -> Any:
     """Return the published value of a column, or None.
 
-    A published average covers only the measured tasks, if the paper has all of them.
+    A published average is that of the measured tasks, if the paper has all of these.
     """
     is_mean = COLUMNS[column].mean_of and column not in EXTREMES
     if is_mean and "average_of_same_tasks" in published:
         return published["average_of_same_tasks"]
     return published["figures"].get(column)
-
-
-def _system_facts(system: MeasuredSystem | None, context: MeasurementContext) -> Facts:
-    """Return a system's recipe, its fitting or training text, and its attention head."""
-    recipe = system and system.recipe
-    text = system and system.fitted_on
-    head = recipe and recipe.parts.pooling.head
-    return {
-        "recipe_id": recipe_id(system) if system and recipe else None,
-        "recipe": recipe and {**recipe.to_dict(), "backbone": None},
-        "fitted": text is not None,
-        "fitted_on": text and context.text_facts(text)["name"],
-        "head": head and str(head),
-        "training": system and system.training,
-    }
 
 
 def _is_number(value: object) -> TypeGuard[float]:

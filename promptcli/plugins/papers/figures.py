@@ -1,4 +1,4 @@
-"""A table's measured and published numbers, drawn side by side."""
+"""The measured and published numbers of a table, drawn side by side."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,24 +11,14 @@ from promptcli.plugins.papers.report import column_headers, file_stem
 
 
 def draw_numbers(folder: Path, document: Mapping[str, Any], plot: Path | None = None) -> list[Path]:
-    """Draw a table that is a figure in the paper into a folder, and any table into ``plot``; return
-    the files.
+    """Draw a table that is a figure in the paper into a folder, and any table into ``plot``.
 
-    Nothing is drawn for a table without numbers, or without matplotlib.
+    Returns:
+        The files that were drawn; none for a table without numbers.
     """
     paths = [plot] if plot else []
     if "/figure-" in document["table"] and can_draw():
         paths.append(folder / f"{file_stem(document)}.png")
-    return [path for path in paths if draw_table(path, document)]
-
-
-def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
-    """Draw a table's measured and published numbers side by side; return whether it has any.
-
-    A column without numbers has no panel.
-    """
-    from promptcli.plugins.analyze import pictures
-
     rows = document["rows"]
     values: dict[str, list[tuple[Any, Any]]] = {}
     for column, header in zip(document["columns"], column_headers(document), strict=True):
@@ -38,29 +28,44 @@ def draw_table(path: Path, document: Mapping[str, Any]) -> bool:
         if COLUMNS[column].decimals is not None and any(map(any, cells)):
             values[header] = cells
     if not values:
-        return False
+        return []
+    for path in paths:
+        _draw(path, document, values)
+    return paths
+
+
+def _draw(
+    path: Path, document: Mapping[str, Any], values: Mapping[str, list[tuple[Any, Any]]]
+) -> None:
+    """Draw a panel for each column; ``values`` are the measured cell and the published value of
+    each row, by the column's header.
+    """
+    from promptcli.plugins.analyze import pictures
+
+    rows = document["rows"]
     measured = f"measured, {document['backbone']['name']}"
     blue = {"color": pictures.COLOURS.blue}
     red = {"color": pictures.COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
     with pictures.drawing(path, 4.0 + 3.0 * len(values), 1.9 + 0.34 * len(rows)) as figure:
         panels = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
         for panel, (header, cells) in zip(panels, values.items(), strict=True):
-            for place, (cell, published) in enumerate(cells):
+            for number, (cell, published) in enumerate(cells):
                 if cell and cell["ci95"]:
-                    panel.plot(cell["ci95"], [place, place], linewidth=2, **blue)
+                    panel.plot(cell["ci95"], [number, number], linewidth=2, **blue)
                 if cell:
-                    panel.plot(cell["value"], place, "o", linestyle="", label=measured, **blue)
+                    panel.plot(cell["value"], number, "o", linestyle="", label=measured, **blue)
                 if published is not None:
-                    label = f"published, {rows[place]['published']['backbone']}"
-                    panel.plot(published, place, "D", label=label, **red)
+                    label = f"published, {rows[number]['published']['backbone']}"
+                    panel.plot(published, number, "D", label=label, **red)
             panel.set_yticks(range(len(rows)), [row["method"] for row in rows])
             panel.set(xlabel=header, ylim=(len(rows) - 0.5, -0.5))
             panel.grid(axis="x", alpha=0.3)
-        handles, names = panels[0].get_legend_handles_labels()
-        kinds = dict(zip(names, handles, strict=True))
-        figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=2, frameon=False)
+        handles, labels = panels[0].get_legend_handles_labels()
+        by_label = dict(zip(labels, handles, strict=True))
+        figure.legend(
+            by_label.values(), by_label, loc="outside lower center", ncols=2, frameon=False
+        )
         title = [f"{document['table']}: {document['title']}"]
         if any("other_tasks" in row["published"] for row in rows):
             title.append("The published average is of all tasks.")
         pictures.figure_title(figure, *title)
-    return True

@@ -1,4 +1,4 @@
-"""The measures of columns, each an entry of ``MEASURES``."""
+"""How the columns of the tables are measured: the entries of ``MEASURES``."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,39 +10,33 @@ from promptcli.data.preparation import Preparation
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import STSTask, load_tasks
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.errors import PromptcliError
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.scores import Label, Score
+from promptcli.evaluation.scores import Score
 from promptcli.notes import note
 from promptcli.plugins.papers.classifier import FULL
 from promptcli.plugins.papers.contexts import (
     MeasureData,
     MeasurementContext,
     analyze_each,
-    check_analyze,
     note_missing,
 )
 from promptcli.plugins.papers.pictures import draw_picture
 from promptcli.plugins.papers.published import Facts, Value
-from promptcli.plugins.papers.systems import (
-    MeasuredSystem,
-    Systems,
-    hash_of,
-    ranked_heads,
-    system_of,
-)
+from promptcli.plugins.papers.systems import MeasuredSystem, hash_of, ranked_heads, system_of
 from promptcli.plugins.papers.transfer import NAMES, TransferTask
 from promptcli.recipe import RECIPES
 
-Cells = dict[str, Facts]  #: column -> its measured value from ``cell``, JSON-ready
+Systems = Sequence[MeasuredSystem]
+Cells = dict[str, Facts]  #: column -> its measured value, as ``cell`` returns it
 
-#: Columns that show the extreme of several runs, not their mean.
+#: Columns of the extreme average of several runs.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
 
 
 def cell(value: Value, on: Sequence[str] = (), ci95: tuple[float, float] | None = None) -> Facts:
     """Return a measured value, the names of its data and its 95% interval, JSON-ready."""
-    interval = None if ci95 is None else [round(end, 4) for end in ci95]
+    interval = None if ci95 is None else [round(bound, 4) for bound in ci95]
     return {"value": value, "ci95": interval, "on": list(on)}
 
 
@@ -65,17 +59,17 @@ def over_runs(runs: Sequence[Cells]) -> Cells:
 def measure_sts(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
-    """Yield each system's score on every available task, and their average."""
+    """Yield each system's score on every task that has data, and the average."""
     tasks: list[STSTask] = data.content
     scores = evaluator.score_encoders([system.encoder for system in systems], tasks)
     by_system = [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
     cosines = []
-    for of_task in zip(*by_system, strict=True):
-        cosines.append(np.stack([score.cosines for score in of_task]))
+    for task_scores in zip(*by_system, strict=True):
+        cosines.append(np.stack([score.cosines for score in task_scores]))
     intervals = statistics.average_intervals(cosines, [task.pairs().gold for task in tasks])
-    for system, of_system, interval in zip(systems, by_system, intervals, strict=True):
-        context.scores[_key_of(system, data)] = of_system
-        yield _with_average("Avg", of_system, interval)
+    for system, system_scores, interval in zip(systems, by_system, intervals, strict=True):
+        context.scores[_key_of(system, data)] = system_scores
+        yield _with_average("Avg", system_scores, interval)
 
 
 def _key_of(system: MeasuredSystem, data: MeasureData) -> tuple[str, ...]:
@@ -83,7 +77,10 @@ def _key_of(system: MeasuredSystem, data: MeasureData) -> tuple[str, ...]:
 
 
 def _with_average(column: str, scores: Sequence[Score], interval: tuple[float, float]) -> Cells:
-    """Return the cells of scores, and of their average with its interval, 0 to 1."""
+    """Return the cells of scores, and in a further column their average.
+
+    ``interval`` is that of the average, as shares of 1.
+    """
     cells = {}
     for score in scores:
         cells[score.column] = cell(round(score.value, 4), [score.column], score.ci95)
@@ -96,10 +93,10 @@ def _with_average(column: str, scores: Sequence[Score], interval: tuple[float, f
 def measure_gains(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
-    """Yield each system's average minus that of the plain mean of the last layer, with the 95%
-    interval of the differences on the same resampled pairs.
+    """Yield the gain of each system over the plain mean of the last layer: the difference of the
+    averages, with the 95% interval on the same resampled pairs.
 
-    Nothing is yielded for the mean itself, and for word vectors, which have no layer.
+    The mean itself has no gain, and neither have word vectors, which have no layers.
     """
 
     def scores_of(system: MeasuredSystem) -> Sequence[Score]:
@@ -121,9 +118,9 @@ def measure_gains(
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
-    """Return the tasks of the data folder; ``content`` lists those that can be scored."""
+    """Return the transfer tasks; ``content`` is the list of those that can be scored."""
     if context.data_dir is None:
-        note("transfer tasks are read from a folder; give data_dir, SentEval's `downstream`")
+        note("transfer tasks are read from a folder; give SentEval's `downstream` as data_dir")
         return MeasureData(missing=dict.fromkeys(NAMES, ""))
     loaded = load_tasks(context.data_dir, [TaskName(name) for name in NAMES])
     data = MeasureData({}, dict(loaded.missing), [])
@@ -148,22 +145,18 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
 def measure_transfer(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
-    """Yield each system's accuracy on every available task, and the average.
-
-    The systems are encoded and scored one after the other.
-    """
+    """Yield each system's accuracy on every task that has data, and the average."""
     for system in systems:
         encoder = system.encoder
         if system.transfer is not None:
             encoder = TorchEncoder(system.transfer, encoder.backbone, encoder.tensors())
-        label = Label(context.backbone_name, system.row.label)
-        scores = evaluator.score_encoders([encoder], data.content, [label])
-        draws = statistics.resampled_mean_of_means([score.by_example for score in scores])
-        yield _with_average("transfer", scores, statistics.interval(draws))
+        scores = evaluator.score_encoders([encoder], data.content)
+        means = statistics.resampled_mean_of_means([score.by_example for score in scores])
+        yield _with_average("transfer", scores, statistics.interval(means))
 
 
-_CORPUS = ["corpus"]
-_FIRST = 1000  #: number of sentences of the corpus for impact matrices
+_CORPUS = ["corpus"]  #: names the data of cells
+_IMPACT_SENTENCES = 1000  #: number of sentences of the corpus that get impact matrices
 
 
 def measure_pictures(
@@ -183,7 +176,7 @@ def measure_vocabulary(
 
 
 def diagonal_data(context: MeasurementContext) -> MeasureData:
-    """Return the development pairs, and the source of the sentences for idf."""
+    """Return the development pairs, and the corpus on which idf is counted."""
     pairs = context.tasks(["STS-B:dev"])
     idf = {"idf": context.corpus_facts} if pairs.facts else {}
     return MeasureData(pairs.facts | idf, pairs.missing)
@@ -193,17 +186,17 @@ def measure_diagonals(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
     """Yield the correlation of each head's diagonal with TF-IDF, x 100 (Ditto, table 4)."""
-    tfidf = {head["head"]: head["tfidf"] for head in ranked_heads(context)}
+    tfidf_of = {head["head"]: head["tfidf"] for head in ranked_heads(context)}
     for system in systems:
         assert system.recipe is not None
-        head = tfidf[str(system.recipe.parts.pooling.head)]
-        yield _correlations("diagonal", head["pearson"], head["spearman"], ["STS-B:dev", "corpus"])
+        tfidf = tfidf_of[str(system.recipe.parts.pooling.head)]
+        names = ["STS-B:dev", "corpus"]
+        yield _correlations("diagonal", tfidf["pearson"], tfidf["spearman"], names)
 
 
 def impact_data(context: MeasurementContext) -> MeasureData:
-    """Return the corpus: impacts use its first sentences, idf uses all."""
-    check_analyze(context)
-    sentences = [sentence for sentence in context.sentences if sentence.strip()][:_FIRST]
+    """Return the corpus; ``content`` are the sentences that get impact matrices."""
+    sentences = [sentence for sentence in context.sentences if sentence.strip()][:_IMPACT_SENTENCES]
     setting = (
         f"impact matrices of {len(sentences):,} sentences from the start, idf of all; the paper's:"
         " 1,000 of PUD"
@@ -220,85 +213,85 @@ def measure_impact(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
     """Yield the correlation of tokens' impacts with their TF-IDF, x 100 (Ditto, table 3)."""
-    settings = {"corpus": context.sentences, "first": _FIRST}
-    study = context.analyze("impact-tfidf", data.content, **settings).correlation
+    settings = {"corpus": context.sentences, "first": _IMPACT_SENTENCES}
+    correlation = context.analyze("impact-tfidf", data.content, **settings).correlation
     for _ in systems:
-        yield _correlations("impact", study.pearson, study.spearman, _CORPUS)
+        yield _correlations("impact", correlation.pearson, correlation.spearman, _CORPUS)
 
 
 def measure_tokens(
     systems: Systems, data: MeasureData, context: MeasurementContext
 ) -> Iterator[Cells]:
-    """Yield the five most probable tokens at each mask, plain and denoised (PromptBERT, table
-    7).
-    """
+    """Yield the five most probable tokens at the mask, plain and denoised (PromptBERT, table 7)."""
     recipe = systems[0].recipe
     assert recipe is not None
     encoder = TorchEncoder(recipe, context.backbone, {})
     sentences = [system.row.argument for system in systems]
-    [guesses_of_all] = analyze_each("mask-tokens", [encoder], sentences)
-    for guesses in guesses_of_all:
+    [predictions] = analyze_each("mask-tokens", [encoder], sentences)
+    for prediction in predictions:
         yield {
-            "tokens": cell([guess.token for guess in guesses.plain]),
-            "tokens-denoised": cell([guess.token for guess in guesses.denoised]),
+            "tokens": cell([guess.token for guess in prediction.plain]),
+            "tokens-denoised": cell([guess.token for guess in prediction.denoised]),
         }
 
 
-def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str]) -> Cells:
+def _correlations(prefix: str, pearson: float, spearman: float, on: Sequence[str]) -> Cells:
     return {
-        f"{what}-pearson": cell(round(100 * pearson, 4), on),
-        f"{what}-spearman": cell(round(100 * spearman, 4), on),
+        f"{prefix}-pearson": cell(round(100 * pearson, 4), on),
+        f"{prefix}-spearman": cell(round(100 * spearman, 4), on),
     }
 
 
 @dataclass(frozen=True)
 class ColumnFormat:
-    """The format of a column."""
+    """How a column is shown."""
 
     header: str
-    decimals: int | None = 2  #: decimals of a number; None: printed unchanged
-    mean_of: tuple[str, ...] = ()  #: the columns averaged; those without data are skipped
-    is_score: bool = True  #: whether higher is better
+    decimals: int | None = 2  #: of a number; None: values are shown unchanged
+    mean_of: tuple[str, ...] = ()  #: the columns of an average; those without data do not count
+    is_score: bool = True  #: whether a higher value is better
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One way of measuring some columns."""
+    """A way of measuring some columns."""
 
-    columns: Mapping[str, ColumnFormat]  #: by their names in tables
-    takes: str = ""  #: its data, as named in the list of tables
-    #: Takes systems that share a model input, the data and the context; yields the cells of each
-    #: system in order. None: these columns are not measured.
+    columns: Mapping[str, ColumnFormat]  #: by their names in the tables
+    data: str = ""  #: the name of its data in the list of tables
+    #: takes systems that share a model input, the data and the context; yields the cells of each
+    #: system in order; None: these columns are not measured
     run: Callable[[Systems, MeasureData, MeasurementContext], Iterator[Cells]] | None = None
     load: Callable[[MeasurementContext], MeasureData] = lambda context: MeasureData()
-    cached: bool = True
+    needs_analyze: bool = False  #: whether it calls the plug-in ``analyze``
+    is_cached: bool = True
 
 
-def _mean_cosines(
-    column: str, head: str, decimals: int, preparation: Preparation, described: str
+def _mean_cosine(
+    column: str, header: str, decimals: int, preparation: Preparation, description: str
 ) -> Measure:
-    """Return a measure of sentences' mean cosine (PromptBERT, table 1; Ditto, table 5)."""
+    """Return a measure of the mean cosine of sentences (PromptBERT, table 1; Ditto, table 5)."""
 
     def load(context: MeasurementContext) -> MeasureData:
-        check_analyze(context)
         sentences = preparation.apply(context.sentences)
         setting = (
-            f"mean cosine over all pairs of {len(sentences):,} sentences {described} of Wikipedia"
+            f"mean cosine over all pairs of {len(sentences):,} sentences {description} of Wikipedia"
         )
         facts = {"sentences": len(sentences), "sha256": hash_of(sentences), "setting": setting}
         return MeasureData({"corpus": facts}, {}, sentences)
 
     def run(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Cells]:
         encoders = [system.encoder for system in systems]
-        as_they_are = {"first": len(data.content), "lower": False, "words": 0}
-        for result in analyze_each("anisotropy", encoders, data.content, **as_they_are):
+        unchanged = {"first": len(data.content), "lower": False, "words": 0}
+        for result in analyze_each("anisotropy", encoders, data.content, **unchanged):
             yield {column: cell(round(result.value, 4), _CORPUS)}
 
-    return Measure({column: ColumnFormat(head, decimals, is_score=False)}, "corpus", run, load)
+    columns = {column: ColumnFormat(header, decimals, is_score=False)}
+    return Measure(columns, "corpus", run, load, needs_analyze=True)
 
 
-_TESTS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
-_SETTINGS = {
+_STS_COLUMNS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
+#: Columns of settings, which are not measured -> their headers.
+_SETTING_HEADERS = {
     "batch_size": "batch",
     "learning_rate": "rate",
     "epochs": "epochs",
@@ -316,25 +309,23 @@ _SETTINGS = {
     "view-2": "view 2",
     "head": "head",
 }
-_FROM_THE_START = "from the start, lower-cased, cut to 32 words; the paper's: 100,000"
-_AT_RANDOM = "at random, seed 0, as they are; the paper's: 1,000"
 
-#: By name; together they cover every column of the published tables.
+#: The measures by name; together they have every column of the published tables.
 MEASURES: dict[str, Measure] = {
     "sts": Measure(
         {
-            **{name: ColumnFormat(name) for name in _TESTS},
-            **{name: ColumnFormat(name, mean_of=_TESTS) for name in ("Avg", *EXTREMES)},
+            **{name: ColumnFormat(name) for name in _STS_COLUMNS},
+            **{name: ColumnFormat(name, mean_of=_STS_COLUMNS) for name in ("Avg", *EXTREMES)},
         },
         "STS12-16, STS-B, SICK-R",
         measure_sts,
-        lambda context: context.tasks(_TESTS),
+        lambda context: context.tasks(_STS_COLUMNS),
     ),
     "gains": Measure(
-        {"gain": ColumnFormat("- last-avg", mean_of=_TESTS)},
+        {"gain": ColumnFormat("- last-avg", mean_of=_STS_COLUMNS)},
         "STS12-16, STS-B, SICK-R",
         measure_gains,
-        lambda context: context.tasks(_TESTS),
+        lambda context: context.tasks(_STS_COLUMNS),
     ),
     "development": Measure(
         {"STS-B:dev": ColumnFormat("STS-B dev")},
@@ -351,15 +342,24 @@ MEASURES: dict[str, Measure] = {
         measure_transfer,
         transfer_data,
     ),
-    "anisotropy": _mean_cosines("anisotropy", "anisotropy", 4, Preparation(), _FROM_THE_START),
-    "mean-cosine": _mean_cosines(
-        "mean-cosine", "cosine", 3, Preparation(sample=1000, lower=False, words=0), _AT_RANDOM
+    "anisotropy": _mean_cosine(
+        "anisotropy",
+        "anisotropy",
+        4,
+        Preparation(),
+        "from the start, lower-cased, cut to 32 words; the paper's: 100,000",
+    ),
+    "mean-cosine": _mean_cosine(
+        "mean-cosine",
+        "cosine",
+        3,
+        Preparation(sample=1000, lower=False, words=0),
+        "at random, seed 0, as they are; the paper's: 1,000",
     ),
     "vocabulary": Measure(
         {"vocabulary": ColumnFormat("cosine", 4, is_score=False)},
-        "",
-        measure_vocabulary,
-        check_analyze,
+        run=measure_vocabulary,
+        needs_analyze=True,
     ),
     "diagonals": Measure(
         {
@@ -375,35 +375,49 @@ MEASURES: dict[str, Measure] = {
         "corpus",
         measure_impact,
         impact_data,
+        needs_analyze=True,
     ),
     "tokens": Measure(
         {
             "tokens": ColumnFormat("plain", None, is_score=False),
             "tokens-denoised": ColumnFormat("denoised", None, is_score=False),
         },
-        "",
-        measure_tokens,
-        check_analyze,
+        run=measure_tokens,
+        needs_analyze=True,
     ),
     "settings": Measure(
-        {name: ColumnFormat(head, None, is_score=False) for name, head in _SETTINGS.items()}
+        {
+            name: ColumnFormat(header, None, is_score=False)
+            for name, header in _SETTING_HEADERS.items()
+        }
     ),
     "picture": Measure(
         {"picture": ColumnFormat("picture", None, is_score=False)},
-        "",
-        measure_pictures,
-        check_analyze,
-        cached=False,
+        run=measure_pictures,
+        needs_analyze=True,
+        is_cached=False,
     ),
     "list": Measure({"list": ColumnFormat("list", None, is_score=False)}),
 }
 
 #: Column -> the name of its measure.
-MEASURE_OF = {column: name for name, each in MEASURES.items() for column in each.columns}
+MEASURE_OF = {column: name for name, measure in MEASURES.items() for column in measure.columns}
 #: Column -> its format.
-COLUMNS = {name: column for each in MEASURES.values() for name, column in each.columns.items()}
+COLUMNS = {
+    column: format for measure in MEASURES.values() for column, format in measure.columns.items()
+}
 
 
-def data_of(measure: str, context: MeasurementContext) -> MeasureData:
-    """Return the data of a measure, loaded the first time."""
-    return context.once(measure, lambda: MEASURES[measure].load(context))
+def data_of(name: str, context: MeasurementContext) -> MeasureData:
+    """Return the data of a measure, which are loaded the first time.
+
+    Raises:
+        UsageError: The measure needs the plug-in ``analyze``, which is not installed.
+    """
+    measure = MEASURES[name]
+    if measure.needs_analyze:
+        try:
+            from promptcli import analyze  # noqa: F401
+        except ImportError:
+            raise UsageError("this needs the plug-in analyze, which is not installed") from None
+    return context.once(name, lambda: measure.load(context))

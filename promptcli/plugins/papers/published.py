@@ -1,7 +1,4 @@
-"""The published tables as data: every row with its values and its way of measurement.
-
-This module imports nothing heavy.
-"""
+"""The published tables: each row with its published values and how it is measured here."""
 
 import functools
 import tomllib
@@ -11,42 +8,35 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError
+from promptcli.named_templates import last_part
 from promptcli.settings import setting
 
-NO_MODEL = "own pre-training"  #: the backbone of rows whose models were never published
-ANY_MODEL = "any"  #: the backbone of rows without published values, measured on any backbone
-GIVEN_AS = {"GloVe": "glove:"}  #: the papers' name of word vectors -> prefix of the file's name
-Facts = dict[str, Any]  #: JSON-ready values by their names
-Value = float | str | list[str]  #: a number, or a list of tokens, a template, a head
+UNPUBLISHED_BACKBONE = "own pre-training"  #: of rows whose models were never published
+ANY_BACKBONE = "any"  #: of rows without published values
+WORD_VECTORS = "GloVe"  #: the backbone of rows of word vectors, which users name ``glove:FILE``
+Facts = dict[str, Any]  #: JSON-ready values by name
+Value = float | str | list[str]  #: a number, a template or head, or a list of tokens
 
 
 @dataclass(frozen=True)
 class PublishedRow:
     """One published row."""
 
-    method: str  #: its name in the paper
+    method: str  #: the paper's name of the method
     backbone: str
-    run: str  #: ``KIND:ARGUMENT``; the kind is an entry of ``SYSTEMS``
+    run: str  #: ``KIND:ARGUMENT``; the kinds are those of ``SYSTEMS``
     published: Mapping[str, Value]  #: values by column
-    std: Mapping[str, float]  #: printed standard deviations by column
-    setting: str = "learning-free"  #: fitted transforms included; else ``unsup`` or ``sup``
-    note: str = ""  #: a remark on the values
+    std: Mapping[str, float]  #: published standard deviations by column
+    setting: str = "learning-free"  #: also of fitted transforms; or ``unsup``, or ``sup``
+    note: str = ""  #: a remark on the published values
 
     @property
     def kind(self) -> str:
-        """The name of its entry in ``SYSTEMS``."""
         return self.run.partition(":")[0]
 
     @property
     def argument(self) -> str:
         return self.run.partition(":")[2]
-
-    @property
-    def label(self) -> str:
-        """The method, with the setting if it is trained."""
-        if self.setting == "learning-free":
-            return self.method
-        return f"{self.method} ({self.setting})"
 
 
 @dataclass(frozen=True)
@@ -54,8 +44,8 @@ class PublishedTable:
     """One published table or figure."""
 
     name: str  #: ``PAPER/NUMBER``
-    title: str  #: title in our own words
-    columns: tuple[str, ...]  #: names of columns in ``MEASURES``
+    title: str  #: in our own words
+    columns: tuple[str, ...]  #: the columns are those of ``MEASURES``
     rows: tuple[PublishedRow, ...]  #: in the paper's order
 
     @property
@@ -67,7 +57,18 @@ class PublishedTable:
 def published_tables() -> Mapping[str, PublishedTable]:
     """Return all tables by name, paper after paper."""
     with (Path(__file__).parent / "published.toml").open("rb") as file:
-        return {name: _table(name, fields) for name, fields in tomllib.load(file).items()}
+        documents = tomllib.load(file)
+    tables = {}
+    for name, document in documents.items():
+        columns = tuple(document["columns"])
+        rows = []
+        for row in document["rows"]:
+            # a paper leaves only the last cells of a row empty
+            published = dict(zip(columns, row.pop("scores"), strict=False))
+            std = dict(zip(columns, row.pop("std", ()), strict=False))
+            rows.append(PublishedRow(**row, published=published, std=std))
+        tables[name] = PublishedTable(name, document["title"], columns, tuple(rows))
+    return tables
 
 
 def find_tables(names: str | Sequence[str]) -> list[PublishedTable]:
@@ -76,41 +77,23 @@ def find_tables(names: str | Sequence[str]) -> list[PublishedTable]:
         names = [names]
     tables: dict[str, PublishedTable] = {}
     for name in names:
-        named = {
+        matches = {
             key: table
             for key, table in published_tables().items()
             if name in ("all", key, key.split("/")[0])
         }
-        if not named:
+        if not matches:
             raise UsageError(
                 f"unknown table {name!r}; see `promptcli reproduce list`, e.g. promptbert/5,"
                 " ditto, all"
             )
-        tables |= named
+        tables |= matches
     return list(tables.values())
 
 
 def short_name(backbone: str) -> str:
-    """Return a backbone's name without owner, folder and revision.
-
-    Word vectors have the papers' name.
-    """
-    for name, prefix in GIVEN_AS.items():
-        if backbone.startswith(prefix):
-            return name
-    return backbone.partition("@")[0].rstrip("/").rpartition("/")[2]
-
-
-def _table(name: str, fields: Mapping[str, Any]) -> PublishedTable:
-    columns = tuple(fields["columns"])
-    rows = []
-    for row in fields["rows"]:
-        others = dict(row)
-        # cells that a paper leaves empty are at the end
-        published = dict(zip(columns, others.pop("scores"), strict=False))
-        std = dict(zip(columns, others.pop("std", ()), strict=False))
-        rows.append(PublishedRow(**others, published=published, std=std))
-    return PublishedTable(name, fields["title"], columns, tuple(rows))
+    """Return a backbone's name in the papers: without owner, folder and revision."""
+    return WORD_VECTORS if backbone.startswith("glove:") else last_part(backbone)
 
 
 _PANEL = "Data of fitted and trained rows"
@@ -118,17 +101,17 @@ _PANEL = "Data of fitted and trained rows"
 
 @dataclass(frozen=True)
 class Texts:
-    """Files, or names of data sets to fetch."""
+    """The data of fitted and trained rows: files, or names of data sets to fetch."""
 
     corpus: str = setting(
         "demo",
-        "Sentences to fit, count and train on, also for anisotropy and impact: a file, task, hub"
-        " name, or `demo`.",
+        "Sentences to fit, count and train on, and to measure anisotropy and impact on: a file, a"
+        " task, a hub name, or `demo`.",
         panel=_PANEL,
     )
     triplets: str | None = setting(
         None,
-        "Pairs or triplets, a file or hub name, to train supervised rows and to fit flow and"
+        "File or hub name of pairs or triplets, to train supervised rows and to fit flow and"
         " whitening.",
         panel=_PANEL,
     )

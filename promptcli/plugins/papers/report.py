@@ -1,4 +1,4 @@
-"""A result document as a table with remarks, printed or on a page, and its files."""
+"""A result document for readers: as a table with remarks, as CSV records, as files, on a page."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from promptcli.cli.console import Grid
 from promptcli.cli.result_files import Report, TablesAndLines, best_cells, text_of
 from promptcli.errors import NotFoundError
+from promptcli.named_templates import last_part
 from promptcli.plugins.papers.contexts import EXAMPLES, backbone_stem
 from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
@@ -16,29 +17,31 @@ from promptcli.plugins.papers.published import published_tables
 from promptcli.settings import typed_value
 from promptcli.storage import files
 
-Document = Mapping[str, Any]  #: of a table, or a part of it: a row, the published values
+Document = Mapping[str, Any]  #: of a table, of one of its rows, or of a row's published values
 
 
 class TableLine(NamedTuple):
-    """One line of a table."""
+    """A printed line of a row of a table."""
 
-    kind: str  #: ``measured`` or ``missing``; ``interval``, ``published``, ``difference`` below it
+    #: ``measured`` or ``missing``; then lines of the kinds ``interval``, ``published``,
+    #: ``difference``
+    kind: str
     label: str
-    cells: list[str]  #: one per column
+    cells: list[str]  #: one for each column
 
 
 def column_headers(document: Document) -> list[str]:
-    """Return the column headers; an average names its number of tasks."""
-    names = []
-    for name in document["columns"]:
-        tasks = _count_of_tasks(document, name)
-        of_tasks = f" ({tasks} of {len(COLUMNS[name].mean_of)})" if tasks else ""
-        names.append(COLUMNS[name].header + of_tasks)
-    return names
+    """Return the column headers; that of an average names its number of tasks."""
+    headers = []
+    for column in document["columns"]:
+        count = _task_count(document, column)
+        tasks = f" ({count} of {len(COLUMNS[column].mean_of)})" if count else ""
+        headers.append(COLUMNS[column].header + tasks)
+    return headers
 
 
-def _count_of_tasks(document: Document, column: str) -> int:
-    """Return the number of tasks of a measured average, 0 if the column has none."""
+def _task_count(document: Document, column: str) -> int:
+    """Return the number of tasks of a measured average; 0 if the column has no average."""
     if not COLUMNS[column].mean_of:
         return 0
     cells = [row["figures"].get(column) for row in document["rows"]]
@@ -46,52 +49,52 @@ def _count_of_tasks(document: Document, column: str) -> int:
 
 
 def records(document: Document) -> list[dict[str, Any]]:
-    """Return one row per value of the table, for CSV."""
+    """Return the rows of a CSV, one for each value of the table."""
     backbone = document["backbone"]
-    rows = []
+    records = []
     for row in document["rows"]:
-        printed = row["published"]
-        for name in document["columns"]:
-            cell = row["figures"].get(name, {})
-            value = published_value(printed, name)
-            all_tasks = len(COLUMNS[name].mean_of)
-            published_tasks = all_tasks if value is not None else 0
-            if published_tasks and "average_of_same_tasks" in printed:
-                published_tasks = _count_of_tasks(document, name)
+        published = row["published"]
+        for column in document["columns"]:
+            cell = row["figures"].get(column, {})
+            value = published_value(published, column)
+            task_count = len(COLUMNS[column].mean_of)
+            published_tasks = task_count if value is not None else 0
+            if published_tasks and "average_of_same_tasks" in published:
+                published_tasks = _task_count(document, column)
             low, high = cell.get("ci95") or ("", "")
-            rows.append(
+            records.append(
                 {
                     "table": document["table"],
                     "backbone": backbone["name"] if backbone else "",
                     "method": row["method"],
                     "setting": row["setting"],
-                    "column": COLUMNS[name].header,
-                    "measured": _plain(cell.get("value")),
-                    "tasks": len(cell.get("on", ())) if all_tasks and cell else "",
+                    "column": COLUMNS[column].header,
+                    "measured": _as_text(cell.get("value")),
+                    "tasks": len(cell.get("on", ())) if task_count and cell else "",
                     "ci95_low": low,
                     "ci95_high": high,
                     "std": cell.get("std", ""),
-                    "published": _plain(value),
+                    "published": _as_text(value),
                     "published_tasks": published_tasks or "",
-                    "published_std": printed["std"].get(name, ""),
-                    "published_backbone": printed["backbone"],
-                    "difference": row["difference"].get(name, ""),
-                    "not_measured": row["not_measured"].get(name, ""),
+                    "published_std": published["std"].get(column, ""),
+                    "published_backbone": published["backbone"],
+                    "difference": row["difference"].get(column, ""),
+                    "not_measured": row["not_measured"].get(column, ""),
                 }
             )
-    return rows
+    return records
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as a cell of a CSV; a list of tokens is one text."""
+def _as_text(value: Any) -> Any:
+    """Return a value as a cell; a list of tokens becomes a text, and a number stays a number."""
     if value is None:
         return ""
     return ", ".join(value) if isinstance(value, list) else value
 
 
 def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
-    """Yield the lines of one row: the measured values, their intervals or standard deviations, then
-    the published values and the difference.
+    """Yield the lines of a row: the measured values, their intervals or standard deviations, the
+    published values, and the differences.
     """
     cells = {column: row["figures"][column] for column in columns if column in row["figures"]}
     if cells:
@@ -112,13 +115,21 @@ def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
             yield TableLine("interval", label, texts)
     else:
         yield TableLine("missing", _label(row), ["-"] * len(columns))
-    yield from _published(row["published"], columns)
+    published = row["published"]
+    if published["figures"]:
+        values = {column: published_value(published, column) for column in columns}
+        texts = _texts(columns, values)
+        for place, column in enumerate(columns):
+            if column in published.get("other_tasks", ()):
+                texts[place] += f" (of {published['other_tasks'][column]})"
+        backbone = "" if published["own"] else f" for {last_part(published['backbone'])}"
+        yield TableLine("published", f"published{backbone}", texts)
     if row["difference"]:
         yield TableLine("difference", "difference", _texts(columns, row["difference"], "+"))
 
 
 def _label(row: Document) -> str:
-    """Return a row's method, its setting, and its local head or text."""
+    """Return a row's method and setting, and if it is measured its head and fitting data."""
     label = str(row["method"])
     if row["setting"] != "learning-free":
         label += f" ({row['setting']})"
@@ -131,30 +142,17 @@ def _label(row: Document) -> str:
     return label
 
 
-def _published(published: Document, columns: Sequence[str]) -> Iterator[TableLine]:
-    """Yield the line of the published values, if there are any."""
-    if not published["figures"]:
-        return
-    cells = _texts(columns, {column: published_value(published, column) for column in columns})
-    others = published.get("other_tasks", {})
-    for place, column in enumerate(columns):
-        if column in others:
-            cells[place] += f" (of {others[column]})"
-    whose = "" if published["own"] else f" for {published['backbone'].split('/')[-1]}"
-    yield TableLine("published", f"published{whose}", cells)
-
-
 def _texts(columns: Sequence[str], values: Document, sign: str = "") -> list[str]:
-    """Return the values of columns in their formats; a missing value is empty.
+    """Return the values of columns in the columns' formats; the text of a missing value is empty.
 
-    ``sign`` is the sign of a format specification.
+    ``sign`` is the sign option of a format specification.
     """
     texts = []
     for column in columns:
         value = values.get(column)
         decimals = COLUMNS[column].decimals
         if isinstance(value, bool | str | list | None):
-            texts.append(str(_plain(value)))
+            texts.append(str(_as_text(value)))
         elif decimals is not None:
             texts.append(f"{value:{sign}.{decimals}f}")
         else:
@@ -163,26 +161,26 @@ def _texts(columns: Sequence[str], values: Document, sign: str = "") -> list[str
 
 
 def remarks(document: Document) -> list[str]:
-    """Return why rows and columns are missing, and the notes on published rows; the caption names
-    missing data.
+    """Return the reasons why rows and columns are missing, and the notes on published rows.
+
+    Missing data are left out, since the caption names them.
     """
     columns = document["columns"]
-    missing_rows = []
-    missing_columns: dict[str, None] = {}
+    rows = []
+    reasons_of_columns: dict[str, None] = {}
+    notes = []
     for row in document["rows"]:
-        why = row["not_measured"]
+        not_measured = row["not_measured"]
+        reasons = dict.fromkeys(not_measured.get(column, "not measured") for column in columns)
         if any(column in row["figures"] for column in columns):
-            missing_columns |= dict.fromkeys(why[column] for column in columns if column in why)
+            reasons_of_columns |= reasons
         else:
-            reasons = dict.fromkeys(why.get(column, "not measured") for column in columns)
-            missing_rows.append((_label(row), f"not measured: {'; '.join(reasons)}"))
-    notes = [
-        (f"{row['method']} on {row['published']['backbone']}", row["note"])
-        for row in document["rows"]
-        if row["note"]
-    ]
-    of_columns = [reason for reason in missing_columns if not reason.startswith("no data")]
-    return [*_by_text(missing_rows), *of_columns, *_by_text(notes)]
+            rows.append((_label(row), f"not measured: {'; '.join(reasons)}"))
+        if row["note"]:
+            notes.append((f"{row['method']} on {row['published']['backbone']}", row["note"]))
+    reasons_of_columns.pop("not measured", None)
+    of_columns = [reason for reason in reasons_of_columns if not reason.startswith("no data")]
+    return [*_by_text(rows), *of_columns, *_by_text(notes)]
 
 
 def _by_text(remarks: Iterable[tuple[str, str]]) -> list[str]:
@@ -194,26 +192,27 @@ def _by_text(remarks: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def table_of(document: Document, *, intervals: bool = True) -> Grid:
-    """Return all lines of a table, under the column headers."""
-    cells: list[list[str]] = []
-    measured = []
+    """Return the lines of all rows, under the column headers."""
+    lines: list[list[str]] = []
+    measured_lines = []
     for row in document["rows"]:
         for line in row_lines(row, document["columns"]):
             if line.kind == "measured":
-                measured.append(len(cells))
+                measured_lines.append(len(lines))
             indent = "" if line.kind in ("measured", "missing") else "  "
             if intervals or line.kind != "interval":
-                cells.append([f"{indent}{line.label}", *line.cells])
+                lines.append([f"{indent}{line.label}", *line.cells])
     columns = enumerate(document["columns"], 1)
-    scores = [number for number, name in columns if COLUMNS[name].is_score]
-    return Grid(["", *column_headers(document)], cells, best_cells(cells, scores, measured))
+    score_columns = [number for number, column in columns if COLUMNS[column].is_score]
+    best = best_cells(lines, score_columns, measured_lines)
+    return Grid(["", *column_headers(document)], lines, best)
 
 
 def caption(document: Document) -> list[str]:
-    """Return the lines about backbone, weights, protocol, seeds and data."""
+    """Return the lines above a table: its backbone, protocol, data and seeds."""
     lines: list[str] = []
     if document["backbone"] is not None:
-        lines += _about_backbone(document["backbone"])
+        lines += _backbone_lines(document["backbone"])
     rows = document["rows"]
     if any(cell["ci95"] for row in rows for cell in row["figures"].values()):
         lines.append(
@@ -232,29 +231,28 @@ def caption(document: Document) -> list[str]:
         expected = facts.get("expected_pairs")
         if pairs != expected:
             lines.append(f"not comparable: {name} has {pairs} pairs, not {expected}")
-    lines += _about_texts(document)
-    counts = {name: _count_of_tasks(document, name) for name in document["columns"]}
+    lines += _training_lines(document)
+    counts = {name: _task_count(document, name) for name in document["columns"]}
     if any(0 < count < len(COLUMNS[name].mean_of) for name, count in counts.items()):
         lines.append("Avg: mean of the available tasks")
         lines.append(
             "published Avg: mean of the same tasks where the paper gives them, otherwise of all"
             " seven, marked (of 7)"
         )
-    published = [row["published"] for row in rows if row["figures"]]
-    if any(printed["figures"] and not printed["own"] for printed in published):
+    published_rows = [row["published"] for row in rows if row["figures"]]
+    if any(published["figures"] and not published["own"] for published in published_rows):
         lines.append("published figures are for other backbones, so no difference is shown")
     return lines
 
 
-def _about_backbone(backbone: Document) -> list[str]:
-    weights = backbone["weights_sha256"][:12]
-    named = backbone["name"]
+def _backbone_lines(backbone: Document) -> list[str]:
+    name = backbone["name"]
     published = backbone["published"]
-    if backbone_stem(backbone) != named:
-        named += f" ({backbone['id']})"
+    if backbone_stem(backbone) != name:
+        name += f" ({backbone['id']})"
         if published is not None:
-            named += f", which is {published}"
-    lines = [f"backbone {named}, weights {weights}, {backbone['dtype']}"]
+            name += f", which is {published}"
+    lines = [f"backbone {name}, weights {backbone['weights_sha256'][:12]}, {backbone['dtype']}"]
     if published == "mini-bert":
         lines.append(
             "mini-bert saw templates in pre-training: its figures are not evidence for the papers'"
@@ -263,9 +261,11 @@ def _about_backbone(backbone: Document) -> list[str]:
     return lines
 
 
-def _about_texts(document: Document) -> Iterator[str]:
-    """Yield the texts for measuring, fitting and training rows, and the seeds of training."""
-    trained = [row for row in document["rows"] if row["figures"] and _is_trained(row)]
+def _training_lines(document: Document) -> Iterator[str]:
+    """Yield lines about the fitting and training data, and the seeds and settings of training.
+
+    The JSON document has all settings; the lines name those that differ from the paper's.
+    """
     for kind in EXAMPLES:
         facts = document.get(kind)
         if facts is not None:
@@ -278,37 +278,33 @@ def _about_texts(document: Document) -> Iterator[str]:
         if len(seeds) > 1:
             runs = f"{len(seeds)} runs each, seeds {listed}, mean ± std"
         yield f"trained rows: {runs}; the notes say what the papers' are"
-    yield from _about_settings(trained)
+    settings = []
+    for row in document["rows"]:
+        if row["figures"] and _is_trained(row):
+            name = f"{_label(row).partition(',')[0]} as on {row['published']['backbone']}"
+            settings.append((name, _differences(row["training"]["differs"])))
+    yield from _by_text(settings)
 
 
 def _is_trained(row: Document) -> bool:
     return str(row["run"]).startswith("trained:")
 
 
-def _about_settings(trained: Sequence[Document]) -> Iterator[str]:
-    """Yield the differences of trained rows' settings from the papers'; JSON has all settings."""
-    yield from _by_text(
-        (
-            f"{_label(row).partition(',')[0]} as on {row['published']['backbone']}",
-            _difference(row["training"]["differs"]),
-        )
-        for row in trained
-    )
-
-
-def _difference(differs: Mapping[str, Sequence[Any]] | None) -> str:
+def _differences(differs: Mapping[str, Sequence[Any]] | None) -> str:
+    """Return the differences of a training's settings from the paper's, as words."""
     if differs is None:
         return "the paper's settings are not known here"
     if not differs:
         return "trained with the paper's settings"
-    told = []
+    differences = []
     for name, (ours, theirs) in differs.items():
-        told.append(f"{name.replace('_', ' ')} {typed_value(ours)} ({typed_value(theirs)})")
-    return f"differs from the paper: {', '.join(told)}"
+        setting = name.replace("_", " ")
+        differences.append(f"{setting} {typed_value(ours)} ({typed_value(theirs)})")
+    return f"differs from the paper: {', '.join(differences)}"
 
 
 def printed_parts(document: Document, *, intervals: bool) -> TablesAndLines:
-    """Return one result document for a terminal: a caption, the table and remarks."""
+    """Return a result document as it is printed: a caption, the table and remarks."""
     return [
         f"{document['table']}: {document['title']}",
         *caption(document),
@@ -318,26 +314,23 @@ def printed_parts(document: Document, *, intervals: bool) -> TablesAndLines:
 
 
 def page_parts(document: Document, *, level: int = 1, folder: str = "") -> TablesAndLines:
-    """Return one result document as a part of a page.
+    """Return a result document as the section of a page, under a heading of that level.
 
-    ``folder`` is the pictures' folder relative to the page, with a final slash.
+    ``folder`` is the folder of the pictures, relative to the page and with a final slash.
     """
-    heading = f"{'#' * level} {document['table']}, {document['backbone']['name']}"
-    pictures = [
-        row["figures"]["picture"] for row in document["rows"] if "picture" in row["figures"]
-    ]
     title = document["title"]
-    return [
-        f"{heading}: {title}",
-        _listed(caption(document)),
-        table_of(document),
-        *(f"![{title}]({folder}{picture['value']})" for picture in pictures),
-        _listed(remarks(document)),
+    pictures = [
+        f"![{title}]({folder}{row['figures']['picture']['value']})"
+        for row in document["rows"]
+        if "picture" in row["figures"]
     ]
-
-
-def _listed(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+    return [
+        f"{'#' * level} {document['table']}, {document['backbone']['name']}: {title}",
+        "\n".join(f"- {line}" for line in caption(document)),
+        table_of(document),
+        *pictures,
+        "\n".join(f"- {remark}" for remark in remarks(document)),
+    ]
 
 
 _PAGE = """\
@@ -352,22 +345,12 @@ unless the column says otherwise. `promptcli reproduce page` writes this page fr
 
 
 def results_page(documents: Sequence[Document], folder: str = "../results/") -> str:
-    """Return the page of all results.
-
-    ``folder`` is the results' folder relative to the page.
-    """
+    """Return the page of results; ``folder`` is their folder, relative to the page."""
     names = dict.fromkeys(f"`{document['backbone']['name']}`" for document in documents)
     parts: TablesAndLines = [_PAGE.format(", ".join(names))]
     for document in documents:
         parts += page_parts(document, level=2, folder=folder)
-    return _markdown(parts)
-
-
-def _markdown(parts: TablesAndLines) -> str:
     return text_of(Report({}, parts, []), "markdown")
-
-
-# Files
 
 
 def write_result(folder: Path, document: Document) -> Path:
@@ -375,12 +358,13 @@ def write_result(folder: Path, document: Document) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_stem(document)}.json"
     files.write_text(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
-    files.write_text(path.with_suffix(".md"), _markdown(page_parts(document)))
+    markdown = text_of(Report({}, page_parts(document), []), "markdown")
+    files.write_text(path.with_suffix(".md"), markdown)
     return path
 
 
 def file_stem(document: Document) -> str:
-    """Return a result file's name without extension: ``promptbert-5.mini``."""
+    """Return the name of a result's files without extension: ``promptbert-5.mini-bert``."""
     table = str(document["table"]).replace("/", "-")
     return f"{table}.{backbone_stem(document['backbone'])}"
 
@@ -393,16 +377,15 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
             f"no result in {str(folder)!r}; `promptcli reproduce all` makes them",
             parameter="output",
         )
-    order = list(published_tables())
-
-    def place(document: Document) -> tuple[int, str]:
-        return order.index(document["table"]), file_stem(document)
-
-    return sorted(documents, key=place)
+    tables = list(published_tables())
+    return sorted(
+        documents,
+        key=lambda document: (tables.index(document["table"]), file_stem(document)),
+    )
 
 
 def write_page(folder: Path, page: Path) -> int:
-    """Write the page of all results of a folder; return their number."""
+    """Write the page of all results of a folder; return the number of results."""
     documents = read_results(folder)
     page.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/"))

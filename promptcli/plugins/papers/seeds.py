@@ -1,12 +1,12 @@
-"""Comparison of trained models over their seeds: a test over runs, beside the test over pairs.
+"""Comparison of trained models over the seeds of their runs.
 
 The interval of ``eval`` is over pairs: it says whether two encoders differ on other pairs, but not
-how another seed would change either.
+how their scores change with another seed.
 """
 
 import fnmatch
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -28,10 +28,10 @@ from promptcli.settings import typed_settings
 
 PAIRED = "paired t"
 WELCH = "Welch"
-#: Spread in points that counts as zero: a t test divides by the spread.
-_ROUNDING = 1e-9
-#: Fields of a training's record that JSON repeats with each run.
-_TRACED = (
+#: A spread in points that counts as zero; a t test divides by the spread.
+_ZERO_SPREAD = 1e-9
+#: Fields of a training's record that are copied to each run in JSON.
+_COPIED_FIELDS = (
     "method",
     "supervised",
     "source",
@@ -47,22 +47,22 @@ _TRACED = (
     "versions",
     "extensions",
 )
-#: Settings that may differ within a group: the seed, and settings of computation.
-_OF_RUNS = ("seed", "chunk_tokens", "gradient_caching", "compile")
+#: Settings in which the runs of a group may differ; all but the seed only change the computation.
+_FREE_SETTINGS = ("seed", "chunk_tokens", "gradient_caching", "compile")
 
 
 @dataclass(frozen=True)
 class SeedRun:
-    """One training: its seed, and its scores x 100 by task."""
+    """A training run."""
 
-    model: str  #: model whose record has the run
+    model: str  #: the model whose record has the run
     seed: int
-    scores: Mapping[str, float]
+    scores: Mapping[str, float]  #: x 100, by task
     development: str  #: the task that chose its checkpoint
     tasks_sha256: Mapping[str, str] = field(default_factory=dict)  #: hash of each task's data
-    trained: Mapping[str, Any] = field(default_factory=dict)  #: from its record; JSON-ready
-    changes: str = ""  #: the settings that tell it from other runs of its model, without the seed
-    #: what the runs of a group have in common: method, data, code, settings
+    trained: Mapping[str, Any] = field(default_factory=dict)  #: fields of its record, JSON-ready
+    changes: str = ""  #: the settings, without the seed, that differ among the model's runs
+    #: method, data, code and settings, which must be equal in all runs of a group
     common: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -79,7 +79,7 @@ class SeedGroup:
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks that every run has a score for."""
+        """The tasks on which every run has a score."""
         first, *others = self.runs
         return [task for task in first.scores if all(task in run.scores for run in others)]
 
@@ -87,11 +87,11 @@ class SeedGroup:
         return [run.scores[task] for run in self.runs]
 
     def task_sha256(self, task: str) -> str:
-        """Return the hash of a task's data; "" if no record has it."""
+        """Return the hash of a task's data, or "" if the record has none."""
         return self.runs[0].tasks_sha256.get(task, "")
 
     def summary(self, task: str) -> Facts:
-        """Return mean, standard deviation (n - 1; None of one run) and number of runs."""
+        """Return mean, standard deviation (n - 1; None for a single run) and number of runs."""
         values = self.values(task)
         spread = stdev(values) if len(values) > 1 else None
         return {"mean": fmean(values), "std": spread, "runs": len(values)}
@@ -118,7 +118,7 @@ class SeedGroup:
         return {"name": self.name, "seeds": self.seeds, "tasks": tasks, "runs": runs}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SeedComparison:
     """The difference of two groups' means on a task, and its tests."""
 
@@ -127,20 +127,20 @@ class SeedComparison:
     task: str
     difference: float  #: of the means, first - second
     test: str  #: over seeds: ``PAIRED``, ``WELCH``, or "" with too few runs
-    seeds: int  #: pairs of runs, or runs of both
-    p_value: float | None
+    seeds: int  #: number of pairs of runs, or of the runs of both groups
+    p_value: float | None  #: None if the runs are too few or have no spread
     p_holm: float | None = None  #: corrected for all comparisons (Holm, 1979)
-    over_pairs: Comparison | None = None  #: comparison of the best models of both
+    over_pairs: Comparison | None  #: of the groups' best models, by a paired bootstrap
 
     @property
     def beyond_seeds(self) -> bool:
-        """Whether the difference is larger than the variation over seeds explains."""
+        """Whether the difference is significant, given the variation over seeds."""
         return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
 
 @dataclass(frozen=True)
 class SeedTable:
-    """Groups of runs, and the comparisons of every two on each task that both have."""
+    """Groups of runs, and the comparisons of every two groups on their common tasks."""
 
     groups: Sequence[SeedGroup]
     comparisons: Sequence[SeedComparison]
@@ -158,12 +158,12 @@ def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = N
     pairs, for tasks whose data are present.
 
     Args:
-        models: Two or more: a model of several runs (``train --seeds``), several models with commas
-            between, or a pattern (``simcse-*``), e.g. those of an array of jobs.
+        models: Two or more, each a model of several runs (``train --seeds``), several models joined
+            by commas, or a pattern (``simcse-*``), e.g. the models of an array of jobs.
         data_dir: SentEval folder of the tasks.
 
     Returns:
-        Mean and standard deviation of each group, and the difference of every two with its tests.
+        The runs of each group, and the difference of every two groups with its tests.
 
     Raises:
         NotFoundError: A model is missing.
@@ -188,71 +188,80 @@ def compare_over_seeds(models: Sequence[str], *, data_dir: str | Path | None = N
 
 
 def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
-    """Return the runs of models: those of a word's own sweep, or of all models that it names.
+    """Return the groups of runs that words name.
 
-    A word is a model, several joined by commas, or a pattern: ``simcse-*``. A model of several runs
-    has them all in its record, one group for each combination of its other settings.
+    A word is a model, several models joined by commas, or a pattern: ``simcse-*``. The runs of a
+    word's models are a group; if they differ in settings that a sweep changed, there is a group for
+    each combination of these settings.
 
     Raises:
         NotFoundError: No model has that name.
-        UsageError: A model was not trained, runs of a word differ in more than their seed,
-            one seed has two runs, or tasks of one name have other data.
+        UsageError: A model was not trained, the runs of a group differ in more than their seed, a
+            seed has two runs, or the data of a task differ.
     """
     groups = []
+    first_with: dict[str, SeedRun] = {}  # task -> the first run with a hash of its data
     for word in words:
         by_changes: dict[str, list[SeedRun]] = {}
-        for name in _names(registry, word):
+        for name in _model_names(registry, word):
             for run in _runs_of(registry.card(name)):
                 by_changes.setdefault(run.changes, []).append(run)
+                for task, sha256 in run.tasks_sha256.items():
+                    first = first_with.setdefault(task, run)
+                    if first.tasks_sha256[task] != sha256:
+                        raise UsageError(
+                            f"{task} of {first.model} and of {run.model} are different data;"
+                            " compare models that were scored on the same"
+                        )
         for changes, runs in by_changes.items():
             name = f"{word} ({changes})" if changes else word
             groups.append(SeedGroup(name, _distinct_runs(name, runs)))
-    _check_data(run for group in groups for run in group.runs)
     return groups
 
 
-def _names(registry: Registry, word: str) -> list[str]:
-    known = registry.names()
+def _model_names(registry: Registry, word: str) -> list[str]:
+    known_names = registry.names()
     names = []
-    for part in word.split(","):
-        matches = fnmatch.filter(known, part)
+    for pattern in word.split(","):
+        matches = fnmatch.filter(known_names, pattern)
         if not matches:
-            raise NotFoundError(f"no model {part!r}{did_you_mean(part, known) or ''}")
+            raise NotFoundError(f"no model {pattern!r}{did_you_mean(pattern, known_names) or ''}")
         names += matches
     return list(dict.fromkeys(names))
 
 
-def _runs_of(card: Entry) -> list[SeedRun]:
-    """Return the runs in a model's record: those of a sweep, or the one that trained it."""
-    facts = card.provenance.get("trained", {})
-    if "scores" not in facts:
-        raise UsageError(f"model {card.name!r} has no runs; name those of `promptcli train`")
-    own_scores = facts["scores"]["trained"]
+def _runs_of(model: Entry) -> list[SeedRun]:
+    """Return the runs in a model's record: those of a sweep, or the run that trained the model."""
+    record = model.provenance.get("trained", {})
+    if "scores" not in record:
+        raise UsageError(f"model {model.name!r} has no runs; name those of `promptcli train`")
+    model_scores = record["scores"]["trained"]
     hashes = {}
-    for task, score in zip(own_scores, card.scores, strict=True):
-        if "data_sha256" in score:  # data that are read here have one
+    for task, score in zip(model_scores, model.scores, strict=True):
+        if "data_sha256" in score:  # absent for tasks with a user's own metric
             hashes[task] = score["data_sha256"]
     runs = []
-    for record in facts.get("runs", [{}]):
-        of_run = {**facts, **record}
-        scores = own_scores
-        if "scores" in record:
-            scores = {score["task"]: score["trained"] for score in record["scores"]}
-        changes = {**of_run.get("changes", {})}
-        changes.pop("seed", None)
-        trained = {name: of_run[name] for name in _TRACED if name in of_run}
-        common = {name: of_run[name] for name in ("method", "data", "backbone", "development")}
-        common["code"] = "; ".join(code_of(of_run))
-        settings = of_run.get("settings", {})
-        common |= {name: value for name, value in settings.items() if name not in _OF_RUNS}
+    for run in record.get("runs", [{}]):
+        scores = model_scores
+        if "scores" in run:
+            scores = {score["task"]: score["trained"] for score in run["scores"]}
+        facts = {**record, **run}
+        changes = {
+            name: value for name, value in facts.get("changes", {}).items() if name != "seed"
+        }
+        trained = {name: facts[name] for name in _COPIED_FIELDS if name in facts}
+        common = {name: facts[name] for name in ("method", "data", "backbone", "development")}
+        common["code"] = "; ".join(code_of(facts))
+        settings = facts.get("settings", {})
+        common |= {name: value for name, value in settings.items() if name not in _FREE_SETTINGS}
         runs.append(
             SeedRun(
-                card.name,
-                of_run["seed"],
+                model.name,
+                facts["seed"],
                 scores,
-                development=next(iter(own_scores)),
+                development=next(iter(model_scores)),
                 tasks_sha256=hashes,
-                trained={**trained, "on": card.provenance["backbone"]},
+                trained={**trained, "on": model.provenance["backbone"]},
                 changes=", ".join(typed_settings(changes)),
                 common=common,
             )
@@ -260,28 +269,16 @@ def _runs_of(card: Entry) -> list[SeedRun]:
     return runs
 
 
-def _check_data(runs: Iterable[SeedRun]) -> None:
-    """Refuse runs whose tasks of one name have other data."""
-    first_with: dict[str, SeedRun] = {}
-    for run in runs:
-        for task, sha256 in run.tasks_sha256.items():
-            first = first_with.setdefault(task, run)
-            if first.tasks_sha256[task] != sha256:
-                raise UsageError(
-                    f"{task} of {first.model} and of {run.model} are different data; compare"
-                    " models that were scored on the same"
-                )
-
-
 def code_of(facts: Mapping[str, Any]) -> list[str]:
-    """Return the plug-ins' code used in a training."""
-    return list(dict.fromkeys(str(Extension(**each)) for each in facts.get("extensions", [])))
+    """Return the plug-ins whose code was used in a training."""
+    extensions = facts.get("extensions", [])
+    return list(dict.fromkeys(str(Extension(**extension)) for extension in extensions))
 
 
 def _distinct_runs(name: str, runs: Sequence[SeedRun]) -> list[SeedRun]:
-    """Return a group's runs by seed; a run recorded by two models counts once.
+    """Return the runs of a group by seed; a run that two models record counts once.
 
-    Refuse runs that differ in more than their seed.
+    Runs that differ in more than their seed are refused.
     """
     by_seed: dict[int, SeedRun] = {}
     for run in runs:
@@ -291,11 +288,11 @@ def _distinct_runs(name: str, runs: Sequence[SeedRun]) -> list[SeedRun]:
                     f"the runs of {name!r} differ in {setting.replace('_', '-')}: {value} and"
                     f" {run.common.get(setting)}; name those that differ in their seed only"
                 )
-        known = by_seed.setdefault(run.seed, run)
-        same = [round(value, 2) for value in known.scores.values()]
-        if same != [round(value, 2) for value in run.scores.values()]:
+        first = by_seed.setdefault(run.seed, run)
+        first_scores = [round(value, 2) for value in first.scores.values()]
+        if first_scores != [round(value, 2) for value in run.scores.values()]:
             raise UsageError(
-                f"{name}: {known.model} and {run.model} have seed {run.seed} both; name one of them"
+                f"{name}: {first.model} and {run.model} have seed {run.seed} both; name one of them"
             )
     return [by_seed[seed] for seed in sorted(by_seed)]
 
@@ -303,16 +300,15 @@ def _distinct_runs(name: str, runs: Sequence[SeedRun]) -> list[SeedRun]:
 def compare_groups(groups: Sequence[SeedGroup]) -> list[SeedComparison]:
     """Compare every two groups on each common task.
 
-    Runs of the same seeds are paired (Student's t of their differences), others compared by Welch's
-    t; both are two-sided.
+    Runs of the same seeds are paired (Student's t of their differences); other runs are compared by
+    Welch's t. Both tests are two-sided.
     """
     comparisons = []
     for first, second in itertools.combinations(groups, 2):
         tasks = [task for task in first.tasks if task in second.tasks]
-        over_pairs = _over_pairs(first, second, tasks)
+        over_pairs = _compare_over_pairs(first, second, tasks)
         for task in tasks:
-            compared = _compare_on(task, first, second)
-            comparisons.append(replace(compared, over_pairs=over_pairs.get(task)))
+            comparisons.append(_compare_on(task, first, second, over_pairs.get(task)))
     p_values = [row.p_value for row in comparisons if row.p_value is not None]
     corrected = iter(holm(p_values))
     return [
@@ -320,26 +316,38 @@ def compare_groups(groups: Sequence[SeedGroup]) -> list[SeedComparison]:
     ]
 
 
-def _compare_on(task: str, first: SeedGroup, second: SeedGroup) -> SeedComparison:
-    """Return the test over seeds on a task; it has no p-value if the runs have no spread."""
-    one, other = first.values(task), second.values(task)
-    test, count, p_value = "", len(one) + len(other), None
-    if min(len(one), len(other)) < 2:
-        pass  # too few runs for a test
-    elif first.seeds == second.seeds:
-        test, count = PAIRED, len(one)
-        if stdev([a - b for a, b in zip(one, other, strict=True)]) >= _ROUNDING:
-            p_value = float(stats.ttest_rel(one, other).pvalue)
-    else:
+def _compare_on(
+    task: str, first: SeedGroup, second: SeedGroup, over_pairs: Comparison | None
+) -> SeedComparison:
+    """Return the test over seeds on a task."""
+    scores, other_scores = first.values(task), second.values(task)
+    test, p_value = "", None
+    count = len(scores) + len(other_scores)
+    if len(scores) > 1 and first.seeds == second.seeds:
+        test, count = PAIRED, len(scores)
+        differences = [score - other for score, other in zip(scores, other_scores, strict=True)]
+        if stdev(differences) >= _ZERO_SPREAD:
+            p_value = float(stats.ttest_rel(scores, other_scores).pvalue)
+    elif min(len(scores), len(other_scores)) > 1:
         test = WELCH
-        if stdev(one) + stdev(other) >= _ROUNDING:
-            p_value = float(stats.ttest_ind(one, other, equal_var=False).pvalue)
-    difference = fmean(one) - fmean(other)
-    return SeedComparison(first.name, second.name, task, difference, test, count, p_value)
+        if stdev(scores) + stdev(other_scores) >= _ZERO_SPREAD:
+            p_value = float(stats.ttest_ind(scores, other_scores, equal_var=False).pvalue)
+    return SeedComparison(
+        first=first.name,
+        second=second.name,
+        task=task,
+        difference=fmean(scores) - fmean(other_scores),
+        test=test,
+        seeds=count,
+        p_value=p_value,
+        over_pairs=over_pairs,
+    )
 
 
-def _over_pairs(first: SeedGroup, second: SeedGroup, tasks: Sequence[str]) -> dict[str, Comparison]:
-    """Return the comparisons of both groups' best models, by task."""
+def _compare_over_pairs(
+    first: SeedGroup, second: SeedGroup, tasks: Sequence[str]
+) -> dict[str, Comparison]:
+    """Return the comparisons of the groups' best models, by task."""
     best, other = first.best_model, second.best_model
     if best == other or not tasks:
         return {}
@@ -348,11 +356,11 @@ def _over_pairs(first: SeedGroup, second: SeedGroup, tasks: Sequence[str]) -> di
     except PromptcliError as error:
         note(f"no test over pairs of {best} and {other}: {error}")
         return {}
-    here = {score.column: getattr(score, "data_sha256", None) for score in evaluation}
+    hashes = {score.column: getattr(score, "data_sha256", None) for score in evaluation}
     comparisons = {}
     for comparison in evaluation.comparisons:
         [task] = comparison.tasks
-        if first.task_sha256(task) in ("", here.get(task)):
+        if first.task_sha256(task) in ("", hashes.get(task)):
             comparisons[task] = comparison
         else:
             note(f"no test over pairs of {task}: the data here are not those of the runs")

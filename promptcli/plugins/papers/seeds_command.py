@@ -1,6 +1,7 @@
 """``promptcli compare``: compares trained models over the seeds of their runs."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,17 +12,16 @@ from promptcli.cli.tables import p_text
 from promptcli.plugins.papers.seeds import (
     SeedComparison,
     SeedGroup,
-    SeedTable,
     code_of,
     compare_over_seeds,
 )
 from promptcli.settings import typed_settings
 from promptcli.training.methods.method import ContrastiveSettings
 
-_VERSIONS = ("promptcli", "torch", "transformers")  #: versions named below a table
+_LIBRARIES = ("promptcli", "torch", "transformers")  #: whose versions are named below a table
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(ContrastiveSettings)}
-_NO_DEFAULT = object()  # of a method's own setting, which is always named
-_HASH = 12  # digits of a hash in a table; the JSON has all
+_NO_DEFAULT = object()  #: of a setting that only one method has, which is always named
+_HASH_DIGITS = 12  #: in a table; the JSON has all digits
 
 
 def compare(
@@ -40,27 +40,12 @@ def compare(
     table = compare_over_seeds(models, data_dir=data_folder(data_dir))
     if json:
         result_json(table)
-    else:
-        _print_table(table)
-
-
-def _print_table(table: SeedTable) -> None:
+        return
     headers = ["", "runs"]
     for task in table.tasks:
         headers += [task, ""]
-    rows = []
-    for group in table.groups:
-        row = [group.name, str(len(group.runs))]
-        for task in table.tasks:
-            if task in group.tasks:
-                figures = group.summary(task)
-                spread = "" if figures["std"] is None else f"±{figures['std']:.2f}"
-                row += [f"{figures['mean']:.2f}", spread]
-            else:
-                row += ["-", ""]
-        rows.append(row)
     result("mean over seeds, ± standard deviation (n - 1)")
-    result_table(headers, rows)
+    result_table(headers, [_mean_row(group, table.tasks) for group in table.groups])
     tested = sum(comparison.p_value is not None for comparison in table.comparisons)
     result("")
     result(
@@ -68,20 +53,32 @@ def _print_table(table: SeedTable) -> None:
         " beyond what seeds make; p over pairs: paired bootstrap of the best runs alone"
     )
     headers = ["", "task", "points", "test", "n", "p over seeds", "p over pairs"]
-    result_table(headers, list(map(_line, table.comparisons)))
+    result_table(headers, list(map(_comparison_row, table.comparisons)))
     if tested < len(table.comparisons):
         result("no p over seeds: every seed gave the same difference, or there are too few runs")
     result("")
     hashes = {task: group.task_sha256(task) for group in table.groups for task in group.tasks}
     for group in table.groups:
-        result(_trace(group))
+        result(f"{group.name}: {_source_of(group)}")
     for task, sha256 in hashes.items():
         if sha256:
-            result(f"task {task}: data {sha256[:_HASH]}")
+            result(f"task {task}: data {sha256[:_HASH_DIGITS]}")
 
 
-def _trace(group: SeedGroup) -> str:
-    """Return the source of a group's scores: seeds, settings, data, hashes and versions."""
+def _mean_row(group: SeedGroup, tasks: Sequence[str]) -> list[object]:
+    row: list[object] = [group.name, len(group.runs)]
+    for task in tasks:
+        if task in group.tasks:
+            summary = group.summary(task)
+            spread = "" if summary["std"] is None else f"±{summary['std']:.2f}"
+            row += [f"{summary['mean']:.2f}", spread]
+        else:
+            row += ["-", ""]
+    return row
+
+
+def _source_of(group: SeedGroup) -> str:
+    """Return where a group's scores come from: seeds, settings, data, hashes and versions."""
     trained = group.runs[0].trained
     settings = {}
     for name, value in trained.get("settings", {}).items():
@@ -90,19 +87,19 @@ def _trace(group: SeedGroup) -> str:
     code = code_of(trained)
     for run in group.runs:
         versions = run.trained.get("versions", {})
-        code += [f"{name} {versions[name]}" for name in _VERSIONS if name in versions]
-    parts = [
-        f"{trained['method']} on {trained['on']} {trained['backbone'][:_HASH]}",
-        f"data {trained['source']} {trained['data'][:_HASH]}",
-        f"chosen on {trained['chosen_by']} {trained['development'][:_HASH]}",
+        code += [f"{name} {versions[name]}" for name in _LIBRARIES if name in versions]
+    sources = [
+        f"{trained['method']} on {trained['on']} {trained['backbone'][:_HASH_DIGITS]}",
+        f"data {trained['source']} {trained['data'][:_HASH_DIGITS]}",
+        f"chosen on {trained['chosen_by']} {trained['development'][:_HASH_DIGITS]}",
         f"seeds {' '.join(map(str, group.seeds))}",
         ", ".join([*typed_settings(settings), "all others as promptcli has them"]),
         ", ".join(dict.fromkeys(code)),
     ]
-    return f"{group.name}: {'; '.join(parts)}"
+    return "; ".join(sources)
 
 
-def _line(comparison: SeedComparison) -> list[str]:
+def _comparison_row(comparison: SeedComparison) -> list[object]:
     star = "*" if comparison.beyond_seeds else ""
     pairs = comparison.over_pairs
     return [
@@ -110,7 +107,7 @@ def _line(comparison: SeedComparison) -> list[str]:
         comparison.task,
         f"{comparison.difference:+.2f}{star}",
         comparison.test or "-",
-        str(comparison.seeds),
+        comparison.seeds,
         p_text(comparison.p_holm),
         p_text(pairs.p_value if pairs else None),
     ]

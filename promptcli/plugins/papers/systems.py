@@ -1,4 +1,4 @@
-"""The kinds of rows, and the encoder of each."""
+"""The kinds of published rows, and how the encoder of a row is made: the entries of ``SYSTEMS``."""
 
 import dataclasses
 import functools
@@ -37,45 +37,39 @@ def hash_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype", "extension")
+#: The facts of a backbone that determine scores.
+_BACKBONE_IDENTITY = ("weights_sha256", "tokenizer_sha256", "dtype", "extension")
 
 
 @dataclass(eq=False)
 class MeasuredSystem:
-    """The encoder for measuring a row."""
+    """What is measured for a row: an encoder, which is made when it is first needed."""
 
     row: PublishedRow
-    identity: Facts  #: everything except the data that determines its scores; JSON-ready
+    identity: Facts  #: everything that determines its scores, except the tasks' data; JSON-ready
     recipe: Recipe | None = None  #: every name resolved; None if nothing is encoded
     make: Callable[[], TorchEncoder] | None = None  #: builds the encoder, by training if necessary
-    fitted_on: str | None = None  #: its fitting or training text, in ``EXAMPLES``
-    #: settings and data of a training, and the settings' differences from the paper; JSON-ready
+    fitted_on: str | None = None  #: the kind in ``EXAMPLES`` of its fitting or training data
+    #: the settings and data of its training, and the differences from the paper; JSON-ready
     training: Facts | None = None
     transfer: Recipe | None = None  #: the recipe of transfer tasks, if it differs
-    runs: "Sequence[MeasuredSystem]" = ()  #: one system for each of several seeds; else empty
-
-    def __post_init__(self) -> None:
-        self.runs = self.runs or (self,)
+    runs: "Sequence[MeasuredSystem]" = ()  #: a system for each seed, if there are several
 
     @functools.cached_property
     def id(self) -> str:
-        """A hash; equal systems have the same scores."""
+        """A hash; systems with the same hash have the same scores."""
         return hash_of(self.identity)
 
     @functools.cached_property
     def encoder(self) -> TorchEncoder:
-        """The encoder; fitted or trained now if necessary."""
         assert self.make is not None, f"{self.row.run} encodes nothing"
         return self.make()
-
-
-Systems = Sequence[MeasuredSystem]
 
 
 def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSystem]]:
     """Return systems in groups that share a forward pass.
 
-    Trained ones come last, each alone, so a kill loses at most one.
+    Trained systems come last, each in its own group, so a killed run loses at most one of them.
     """
     groups: dict[object, list[MeasuredSystem]] = {}
     trained = []
@@ -89,36 +83,35 @@ def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSys
 
 
 def weights_of(context: MeasurementContext) -> Facts:
-    """Return the identity of the backbone without its name."""
+    """Return the facts of a context's backbone that determine scores."""
     facts = context.backbone_facts
-    return {name: facts[name] for name in _OF_BACKBONE if name in facts}
+    return {name: facts[name] for name in _BACKBONE_IDENTITY if name in facts}
 
 
 def identity_of(recipe: Recipe, context: MeasurementContext) -> Facts:
-    """Return everything that determines a recipe's scores on a context's backbone."""
+    """Return everything that determines the scores of a recipe on a context's backbone."""
     return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(context)}
 
 
 def recipe_id(system: MeasuredSystem) -> str:
-    """Return a short hash of the recipe and its fitting data, the same for every backbone."""
-    identity = dict(system.identity)
-    for key in _OF_BACKBONE:
-        identity.pop(key, None)
-    return hash_of(identity)[:12]
+    """Return a short hash of a system's recipe and fitting data, the same for every backbone."""
+    identity = system.identity
+    return hash_of({key: identity[key] for key in identity.keys() - {*_BACKBONE_IDENTITY}})[:12]
 
 
 @dataclass(frozen=True)
 class TrainedForm:
-    """The training setup of a row."""
+    """How a row of the kind ``trained`` is trained."""
 
     method: str
-    changes: Mapping[str, Any] = field(default_factory=dict)  #: of the method's settings
-    #: name of the recipe that is fitted on the sentences of the examples after the training
+    #: settings of the method that are the subject of the row
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    #: recipe that is fitted on the training sentences after the training
     fitted_afterwards: str | None = None
 
 
-#: By the argument of rows of the kind ``trained``, if it is not the method. DCPCSE rows differ in
-#: the masked-LM term, which overrides a backbone's settings (its table 2).
+#: By the argument of a row; any other argument is a method. The rows of DCPCSE set the masked-LM
+#: term, which also depends on the backbone (its table 2).
 FORMS: dict[str, TrainedForm] = {
     "promptbert-one-template": TrainedForm(
         "promptbert", {"two_templates": False, "denoising": False}
@@ -139,14 +132,9 @@ FORMS: dict[str, TrainedForm] = {
 }
 
 
-def form_of(row: PublishedRow) -> TrainedForm:
-    """Return the training setup of a row."""
-    return FORMS.get(row.argument) or TrainedForm(row.argument)
-
-
 def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Return a row's system, which is trained when its encoder is first used."""
-    runs = [_trained_run(row, context, seed) for seed in context.seeds]
+    """Return the system of a row that is trained, once for each seed of the context."""
+    runs = [_trained_with(seed, row, context) for seed in context.seeds]
     first = runs[0]
     if len(runs) == 1:
         return first
@@ -158,51 +146,83 @@ def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     )
 
 
-def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
-    """Return the system of one training run with a seed."""
-    method = find_method(form_of(row).method, supervised=row.setting == "sup")
-    settings = _settings_of(row, method, context).replace(seed=seed)
-    kind = examples_kind(row, method)
+def _trained_with(seed: int, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    form = FORMS.get(row.argument) or TrainedForm(row.argument)
+    is_supervised = row.setting == "sup"
+    method = find_method(form.method, supervised=is_supervised)
+    settings = _settings_of(row, method, form, context).replace(seed=seed)
+    readable_layouts = set(find_objective(method).layouts)
+    kinds = [kind for kind, layouts in EXAMPLES.items() if readable_layouts.intersection(layouts)]
+    kind = kinds[-1] if is_supervised else kinds[0]
     examples = context.examples(kind)
-    settings.total_steps(len(examples))  # refuses too few
-    development = context.development()
+    settings.total_steps(len(examples))  # refuses too few examples
     backbone = context.backbone
     configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
     recipe = configured.recipe
     transfer = method.transfer_recipe(recipe)
-    trained = {
-        "method": method.name,
-        "supervised": row.setting == "sup",
-        **dataclasses.asdict(settings),
-    }
+    trained = {"method": method.name, "supervised": is_supervised, **dataclasses.asdict(settings)}
     dtype = devices.choose_dtype("auto", str(backbone.device))
     data = {
         "precision": "bfloat16" if dtype == torch.bfloat16 else "float32",
         "examples": examples.sha256,
-        "development": development.sha256(),
+        "development": context.development().sha256(),
     }
     identity = {**identity_of(recipe, context), "trained": trained, **data}
     if transfer is not None:
         identity["transfer"] = {**transfer.to_dict(), "backbone": None}
+    differences = _differences(row, method, settings, form)
     system = MeasuredSystem(
         row,
         identity,
         recipe,
         partial(_load_or_train, configured, kind, identity, context),
         fitted_on=kind,
-        training={**trained, **data, "differs": _differences(row, method, settings)},
+        training={**trained, **data, "differs": differences},
         transfer=transfer,
     )
-    fitted_afterwards = form_of(row).fitted_afterwards
-    if fitted_afterwards is None:
+    if form.fitted_afterwards is None:
         return system
-    return _fitted_after(system, _on_backbone(RECIPES[fitted_afterwards], context), examples)
+    fitted_recipe = recipe_on(RECIPES[form.fitted_afterwards], context)
+    return _fitted_afterwards(system, fitted_recipe, examples)
+
+
+def _settings_of(
+    row: PublishedRow, method: Method, form: TrainedForm, context: MeasurementContext
+) -> TrainingSettings:
+    """Return the settings of a trained row: the backbone's, what was asked for, and the row's."""
+    if context.paper and row.backbone in method.paper:
+        preset = preset_for(method, row.backbone, paper=True)
+    else:
+        published = {short_name(name): name for name in method.paper}
+        name = published.get(context.published or "", context.backbone_name)
+        shape = shape_of_loaded(context.backbone)
+        preset = preset_for(method, name, paper=context.paper, shape=shape)
+    fields = vars(preset.settings)
+    changes = {name: value for name, value in context.changes.items() if name in fields}
+    return preset.settings.replace(**{**changes, **form.changes})
+
+
+def _differences(
+    row: PublishedRow, method: Method, settings: TrainingSettings, form: TrainedForm
+) -> Facts | None:
+    """Return the settings that differ from the paper's, setting -> ours, the paper's.
+
+    The seed and the subject of the row do not count. None if no settings are published.
+    """
+    if not method.paper:
+        return None
+    with_default_seed = settings.replace(seed=method.small.seed)
+    return {
+        difference["setting"]: [difference["value"], difference["paper"]]
+        for difference in differences_from_paper(method, with_default_seed, row.backbone)
+        if difference["setting"] not in form.changes
+    }
 
 
 def _load_or_train(
     configured: ConfiguredMethod, kind: str, identity: Facts, context: MeasurementContext
 ) -> TorchEncoder:
-    """Return the encoder of cached weights, or train it on a new copy of the backbone."""
+    """Return the encoder of a training run: from the cache, or trained on a new backbone."""
     backbone = context.open_backbone()
     tensors = context.cache.get_tensors(identity)
     if tensors is not None:
@@ -224,79 +244,64 @@ def _load_or_train(
     return encoder
 
 
-def _settings_of(
-    row: PublishedRow, method: Method, context: MeasurementContext
-) -> TrainingSettings:
-    if context.paper and row.backbone in method.paper:
-        preset = preset_for(method, row.backbone, paper=True)
-    else:
-        published = {short_name(name): name for name in method.paper}
-        name = published.get(context.published or "", context.backbone_name)
-        shape = shape_of_loaded(context.backbone)
-        preset = preset_for(method, name, paper=context.paper, shape=shape)
-    known = vars(preset.settings)
-    changes = {name: value for name, value in context.changes.items() if name in known}
-    # the form's are the subject of the row
-    return preset.settings.replace(**{**changes, **form_of(row).changes})
-
-
-def examples_kind(row: PublishedRow, method: Method) -> str:
-    """Return the kind of a trained row's data in ``EXAMPLES``."""
-    read = set(find_objective(method).layouts)
-    kinds = [kind for kind, layouts in EXAMPLES.items() if read.intersection(layouts)]
-    return kinds[-1] if row.setting == "sup" else kinds[0]
-
-
-def _differences(row: PublishedRow, method: Method, settings: TrainingSettings) -> Facts | None:
-    """Return what differs from the paper, setting -> ours, theirs; None if nothing is published.
-
-    The seed does not count, nor what is the row's subject.
-    """
-    if not method.paper:
-        return None
-    seeded = settings.replace(seed=method.small.seed)
-    return {
-        difference["setting"]: [difference["value"], difference["paper"]]
-        for difference in differences_from_paper(method, seeded, row.backbone)
-        if difference["setting"] not in form_of(row).changes
-    }
-
-
-def _fitted_after(
+def _fitted_afterwards(
     trained: MeasuredSystem, recipe: Recipe, examples: TrainingExamples
 ) -> MeasuredSystem:
-    """Return the system of a recipe that is fitted on the backbone of a trained one."""
+    """Return the system of a recipe that is fitted on the backbone of a trained system."""
     sentences = [*examples.columns[0], *examples.columns[1]]
 
-    def make() -> TorchEncoder:
+    def fit() -> TorchEncoder:
         return fit_recipe(recipe, sentences, backbone=trained.encoder.backbone).encoder
 
     identity = {**trained.identity, "then": {**recipe.to_dict(), "backbone": None}}
-    return dataclasses.replace(
-        trained, identity=identity, recipe=recipe, make=make, transfer=None, runs=()
-    )
+    return dataclasses.replace(trained, identity=identity, recipe=recipe, make=fit, transfer=None)
 
 
-#: Makes the system of a row, or raises the reason why it cannot.
+#: Makes the system of a row, or raises a ``PromptcliError`` with the reason why it cannot.
 SystemFactory = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
 
 
 @dataclass(frozen=True)
 class RowKind:
-    """One kind of row."""
+    """A kind of rows."""
 
-    make: SystemFactory | None = None
-    time: str = "minutes"  #: of a row on two CPU cores, once data and weights are local
-    #: message for rows that are never measured (or only with --train); {} is the row's argument
+    make: SystemFactory | None = None  #: None if these rows are never measured
+    time: str = "minutes"  #: to measure a row on two CPU cores, without downloads
+    #: the message if rows are not measured; {} is the row's argument
     why_not_measured: str = ""
-    #: ``any`` language model; only the row's ``own``; or only ``words``, word vectors
+    #: the backbones that it takes: ``any`` language model, the row's ``own``, or word vectors
+    #: (``words``)
     backbone: str = "any"
-    searches: bool = False  #: a search comes before it can be named
-    trains: bool = False  #: measured only on request
+    searches: bool = False  #: whether making a system takes a search of heads
+    trains: bool = False  #: whether rows are trained, which is done only on request
 
     def is_measured(self, *, train: bool) -> bool:
-        """Return whether rows of this kind are measured; trained ones only with ``train``."""
+        """Return whether rows of this kind are measured, if training is asked for or not."""
         return not self.why_not_measured or (self.trains and train)
+
+
+def recipe_on(recipe: Recipe, context: MeasurementContext) -> Recipe:
+    """Return a recipe on a context's backbone; a Ditto recipe without a head gets the given one."""
+    if context.head is not None and recipe.parts.pooling.lacks_head:
+        recipe = recipe.replace(pooling=f"{recipe.pooling}:{context.head}")
+    return recipe.replace(backbone=context.backbone.name).resolve()
+
+
+def system_of(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    """Return the system of a recipe that needs neither training nor fitting."""
+    encoder = TorchEncoder(recipe_on(recipe, context), context.backbone, {})
+    identity = identity_of(encoder.recipe, context)
+    return MeasuredSystem(row, identity, encoder.recipe, lambda: encoder)
+
+
+def _encoding_with(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
+    """Return a factory for the recipe that a row's argument describes."""
+    return lambda row, context: system_of(recipe_of(row.argument), row, context)
+
+
+_named = _encoding_with(lambda name: RECIPES[name])
+_pooled = _encoding_with(lambda pooling: Recipe(pooling=pooling))
+_prompted = _encoding_with(lambda template: RECIPES["prompt"].replace(prompt=template))
 
 
 def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -305,20 +310,10 @@ def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return MeasuredSystem(row, {"picture": row.argument, **weights_of(context)})
 
 
-def _encoding_with(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
-    return lambda row, context: system_of(recipe_of(row.argument), row, context)
-
-
-def system_of(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Return the system of a recipe that needs neither training nor fitting."""
-    encoder = TorchEncoder(_on_backbone(recipe, context), context.backbone, {})
-    identity = identity_of(encoder.recipe, context)
-    return MeasuredSystem(row, identity, encoder.recipe, lambda: encoder)
-
-
 def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Fit on the corpus; rows published on NLI pairs are fitted on both sides of the triplets, if
-    given.
+    """Return the system of a recipe that is fitted on the corpus.
+
+    A row that the paper fitted on NLI pairs is fitted on the pairs of the triplets, if given.
     """
     kind = "corpus"
     if row.kind == "fitted-nli" and context.texts.triplets is not None:
@@ -327,7 +322,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
         sentences = [*first, *second]
     else:
         sentences = context.sentences
-    recipe = _on_backbone(RECIPES[row.argument], context)
+    recipe = recipe_on(RECIPES[row.argument], context)
     identity = {**identity_of(recipe, context), kind: context.text_facts(kind)["sha256"]}
 
     def fit() -> TorchEncoder:
@@ -337,7 +332,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 
 def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Return the published head, or on another backbone the head of the same rank."""
+    """Return the system of the published head, or on another backbone of the head with its rank."""
     rank, _, head = row.argument.partition(":")
     if not context.is_on(row.backbone):
         ranked = ranked_heads(context)
@@ -351,12 +346,12 @@ def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSyst
 
 
 def _mask_tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    recipe = _on_backbone(RECIPES["prompt-denoised"], context)
+    recipe = recipe_on(RECIPES["prompt-denoised"], context)
     return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
 
 
 def ranked_heads(context: MeasurementContext) -> list[Facts]:
-    """Return all heads, the best on development pairs first, with their TF-IDF correlations."""
+    """Return all heads and their correlations with TF-IDF, the best on development pairs first."""
     task = context.development()
     backbone = context.backbone
     key = {
@@ -387,9 +382,9 @@ def ranked_heads(context: MeasurementContext) -> list[Facts]:
 
 
 def _tied(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """PromptBERT, table 12: rows of a backbone with tied or untied output embeddings.
+    """Return the system of a row whose backbone must have tied, or untied, output embeddings.
 
-    Such a backbone is the user's own pre-training.
+    Source: PromptBERT, table 12. Users pre-train such a backbone themselves.
     """
     backbone = context.backbone
     is_tied = torch.equal(backbone.head.output_embeddings.cpu(), backbone.word_embeddings.cpu())
@@ -401,34 +396,15 @@ def _tied(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return _pooled(row, context)
 
 
-def _on_backbone(recipe: Recipe, context: MeasurementContext) -> Recipe:
-    return recipe.replace(backbone=context.backbone.name).resolve()
-
-
-def _named_recipe(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    return system_of(with_head(RECIPES[row.argument], context), row, context)
-
-
-def with_head(recipe: Recipe, context: MeasurementContext) -> Recipe:
-    """Return a recipe; a Ditto recipe gets the given head, if any."""
-    if context.head is None or not recipe.parts.pooling.lacks_head:
-        return recipe
-    return recipe.replace(pooling=f"{recipe.pooling}:{context.head}")
-
-
-_pooled = _encoding_with(lambda pooling: Recipe(pooling=pooling))
-_prompted = _encoding_with(lambda template: RECIPES["prompt"].replace(prompt=template))
-_word_vectors = _encoding_with(lambda name: Recipe(pooling="static/avg"))
-
-#: By kind of row.
+#: The kinds of rows by name.
 SYSTEMS: dict[str, RowKind] = {
-    "recipe": RowKind(_named_recipe),
-    "own": RowKind(_named_recipe, backbone="own"),
+    "recipe": RowKind(_named),
+    "own": RowKind(_named, backbone="own"),
     "pooling": RowKind(_pooled),
     "tied": RowKind(_tied),
     "untied": RowKind(_tied),
     "template": RowKind(_prompted),
-    "word-vectors": RowKind(_word_vectors, backbone="words"),
+    "word-vectors": RowKind(_encoding_with(lambda _: RECIPES["static-avg"]), backbone="words"),
     "fitted": RowKind(_fitted),
     "fitted-nli": RowKind(_fitted),
     "head": RowKind(_ranked_head, searches=True),

@@ -26,7 +26,7 @@ from promptcli.plugins.analyze.geometry import (
     sentence_anisotropy,
     token_anisotropy,
 )
-from promptcli.plugins.analyze.mask_tokens import PLACES, predict_mask_tokens
+from promptcli.plugins.analyze.mask_tokens import PLACES, mask_tokens
 from promptcli.plugins.analyze.sentence import (
     attention,
     compare_with_tfidf,
@@ -129,7 +129,7 @@ def test_alignment_and_uniformity_equal_the_loops(monkeypatch):
     assert geometry.alignment(first, second) == pytest.approx(sum(apart) / 9)
     potentials = [math.exp(-2 * ((x - y) ** 2).sum()) for x, y in itertools.combinations(first, 2)]
     for block in (2048, 4, 1):
-        monkeypatch.setattr(geometry, "_VECTORS_AT_ONCE", block)
+        monkeypatch.setattr(geometry, "_BLOCK_ROWS", block)
         assert geometry.uniformity(first) == pytest.approx(math.log(sum(potentials) / 36))
 
 
@@ -206,7 +206,8 @@ def test_groups_equal_the_loops(family, tiny_backbone):
 
 def test_bands_go_by_rank():
     counts = np.array([5, 0, 9, 1, 0] + [3] * 200)
-    named = token_bias._bands(counts).tolist()
+    by_frequency = np.argsort(-counts, kind="stable")
+    named = token_bias._bands(counts, by_frequency).tolist()
     assert named[:5] == ["1 to 100", "never", "1 to 100", "101 to 1,000", "never"]
     assert Counter(named) == {"1 to 100": 100, "101 to 1,000": 103, "never": 2}
 
@@ -336,8 +337,9 @@ def test_what_a_backbone_cannot_show_is_refused(tiny_backbone, monkeypatch):
 THREE = ["a man is here", "The cat sat on the mat, and it did not move.", "i"]
 
 
-def recipe(place="hidden", prompt=TEMPLATES["bert"]):
-    return Recipe(prompt=prompt, pooling="last/mask", denoise=place)
+def predict(backbone, sentences, place="hidden", prompt=TEMPLATES["bert"], top=4):
+    recipe = Recipe(prompt=prompt, pooling="last/mask", transforms=["topk-tokens:4"], denoise=place)
+    return mask_tokens([build_encoder(recipe, backbone=backbone)], sentences, top=top)[0]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -348,7 +350,7 @@ def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, plain_back
         plain_backbone(family),
         TEMPLATES[family],
     )
-    found = predict_mask_tokens(backbone, recipe(place, template), [*THREE, "the " * 200], count=4)
+    found = predict(backbone, [*THREE, "the " * 200], place, template)
     assert [row.truncated for row in found] == [False] * 3 + [True]
     for row, sentence in zip(found, map(period, THREE), strict=False):
         state = reference.mask_state(template, sentence)
@@ -386,15 +388,9 @@ def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, plain_back
         (lambda bert: attention(bert, "the dog", "3-1"), "head '3-1'"),
         (lambda bert: attention(bert, "the dog", "one"), "LAYER-HEAD"),
         (lambda bert: attention(bert, "the dog"), "no head is known"),
-        (lambda bert: predict_mask_tokens(bert, recipe("nosuch"), ["one"]), "unknown denoise"),
-        (
-            lambda bert: predict_mask_tokens(bert, recipe(prompt="the [X] ."), ["one"]),
-            r"has no \[MASK\]",
-        ),
-        (
-            lambda bert: predict_mask_tokens(bert, recipe(), ["one"], count=0),
-            "the vocabulary gives 1 to",
-        ),
+        (lambda bert: predict(bert, ["one"], "none"), "unknown denoise 'none'"),
+        (lambda bert: predict(bert, ["one"], prompt="the [X] ."), r"has no \[MASK\]"),
+        (lambda bert: predict(bert, ["one"], top=0), "the vocabulary gives 1 to"),
         (
             lambda _: pc.analyze("atention", "mini"),
             "unknown analysis 'atention'; .*; did you mean attention",

@@ -13,7 +13,7 @@ import promptcli as pc
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.plugins.analyze import sentence_map
 from promptcli.plugins.analyze.pictures import COLOURS
-from promptcli.plugins.analyze.sentence_map import METHODS, MOST_CLASSES, groups_of
+from promptcli.plugins.analyze.sentence_map import MAX_CLASSES, METHODS, groups_of
 from tests.comparing import refusal, refused
 
 pytest.importorskip("sklearn")
@@ -95,11 +95,11 @@ def test_few_classes_have_a_colour_and_a_mark_each():
 def test_of_300_classes_the_most_frequent_have_a_colour():
     values = [f"class {number % 300}" for number in range(1000)]
     groups = groups_of(values, 1000)
-    assert len(groups) == MOST_CLASSES + 1
-    assert [group.colour == COLOURS.grey for group in groups] == [*[False] * MOST_CLASSES, True]
+    assert len(groups) == MAX_CLASSES + 1
+    assert [group.colour == COLOURS.grey for group in groups] == [*[False] * MAX_CLASSES, True]
     assert groups[-1].name.startswith("293 others (")
     assert sorted(row for group in groups for row in group.rows) == list(range(1000))
-    assert len({(group.colour, group.mark) for group in groups}) == MOST_CLASSES + 1
+    assert len({(group.colour, group.mark) for group in groups}) == MAX_CLASSES + 1
 
 
 @pytest.mark.parametrize("frequent", [["b", "a", "b", "a", "a"], []])
