@@ -1,4 +1,6 @@
-"""The table of commands; errors become messages and exit codes only here.
+"""The program: its table of commands, its own options, and the end of a command.
+
+Errors become messages and exit codes only here.
 
 Exit codes: 0 success; 1 failure; 2 usage; 3 data or model missing; 4 a check failed; 130 Ctrl-C;
 143 SIGTERM.
@@ -32,7 +34,7 @@ from promptcli.recipe import Choice
 from promptcli.settings import ANOTHER_HOME
 from promptcli.threads import computing
 
-#: Type of an option's values -> the word for them on the help page.
+#: Type of an option's values -> the word for a value on the help page.
 VALUE_WORDS: dict[Any, str] = {
     bool: "",
     str: "TEXT",
@@ -44,9 +46,9 @@ VALUE_WORDS: dict[Any, str] = {
 
 
 def _with_value_words(parameters: list[Any]) -> list[Any]:
-    """Return parameters whose values the help page names by plain words, not by Python's types.
+    """Let the help page name the values of parameters by plain words, not by Python's types.
 
-    Older versions of Typer print plain words themselves.
+    Older versions of Typer do so themselves.
     """
     for parameter in parameters:
         if parameter.param_type_name == "argument":
@@ -63,7 +65,7 @@ class Commands(TyperGroup):
         return _with_value_words(super().get_params(ctx))
 
     def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-        """Yield every command and group below, loaded, with the words that name it."""
+        """Yield every command and group in the table, loaded, with the words that name it."""
         for name in self.list_commands(None):  # type: ignore[arg-type]
             command = self.commands[name]
             if isinstance(command, Command):
@@ -80,8 +82,7 @@ _PLUGIN_PANEL = "Plug-ins"
 class Command(TyperCommand):
     """A command, ``module:function``, whose module is imported when the command is used.
 
-    A command also takes the program's options. It puts the words ``first`` before the typed
-    arguments.
+    A command also takes the program's options. The words ``first`` go before the typed arguments.
     """
 
     def __init__(self, name: str, target: str, about: str, *first: str) -> None:
@@ -90,7 +91,7 @@ class Command(TyperCommand):
         self.first = first
 
     def load(self) -> None:
-        """Import the module, and take help and options of the function."""
+        """Import the module, and take the help and the options from the function."""
         if self.callback is not None:
             return
         module, _, name = self.target.partition(":")
@@ -99,7 +100,7 @@ class Command(TyperCommand):
         app.command(self.name)(function)
         command = typer.main.get_command(app)
         self.callback = command.callback
-        # Rich would keep the ends of the docstring's lines
+        # Rich would keep the line breaks of the docstring
         self.help = re.sub(r"(?<!\n)\n(?!\n|- )", " ", command.help or "")
         self.params = [*command.params, *map(_hidden, _program_options())]
 
@@ -126,18 +127,13 @@ class Command(TyperCommand):
         with without_network(offline), showing_stages(progress), silent(quiet):
             try:
                 return super().invoke(ctx)
-            except PromptcliError as error:
-                error.parameter = self._typed_name(error.parameter)
+            except PromptcliError as error:  # names a parameter of a function of the library
+                typed_names = {option.name: _typed_name(option) for option in self.params}
+                if error.parameter in typed_names:
+                    error.parameter = typed_names[error.parameter]
+                elif error.parameter and "set" in typed_names:
+                    error.parameter = f"--set {written_name(error.parameter)}"
                 raise
-
-    def _typed_name(self, parameter: str) -> str:
-        """Return a library parameter as the user types it: ``--bad-lines``, ``--set dims``."""
-        typed = {option.name: _typed(option) for option in self.params}
-        if parameter in typed:
-            return typed[parameter]
-        if parameter and "set" in typed:
-            return f"--set {written_name(parameter)}"
-        return parameter
 
 
 def _program_options() -> list[Any]:
@@ -146,34 +142,36 @@ def _program_options() -> list[Any]:
 
 
 def _name_variables(parameters: list[Any], path: str) -> None:
-    """Let the environment set options: ``PROMPTCLI_INDEX_BUILD_MEMORY`` is ``--memory`` of
-    ``index build``. The guide describes these variables; the help pages do not.
+    """Let the environment set options: ``PROMPTCLI_INDEX_BUILD_ROWS`` is ``--rows`` of
+    ``index build``.
+
+    The guide describes these variables; the help pages do not.
     """
     for parameter in parameters:
         is_option = parameter.param_type_name == "option" and not parameter.is_eager
         if is_option and not parameter.hidden:
-            words = [*path.split(), _typed(parameter).lstrip("-")]
+            words = [*path.split(), _typed_name(parameter).lstrip("-")]
             parameter.envvar = "_".join(words).replace("-", "_").upper()
             parameter.show_envvar = False
 
 
 def _hidden(option: Any) -> Any:
-    """Return a program option as a hidden option of a command, None by default."""
+    """Return a program option as a hidden option of a command, with the default None."""
     hidden = copy.copy(option)
     hidden.hidden = True
     hidden.default = hidden.envvar = None
     return hidden
 
 
-def _typed(parameter: Any) -> str:
-    """Return a parameter as the user types it: ``FILE``, ``--on``."""
+def _typed_name(parameter: Any) -> str:
+    """Return a parameter as the user types it, e.g. ``FILE``, ``--on``."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper())
     return str(max(parameter.opts, key=len))
 
 
 def group(name: str, about: str, *rows: Command) -> Commands:
-    """Return a group of commands; the user types its name before theirs."""
+    """Return a group of commands; its name is typed before theirs."""
     for row in rows:
         row.rich_help_panel = None
     commands: Any = {row.name: row for row in rows}
@@ -187,8 +185,7 @@ def group(name: str, about: str, *rows: Command) -> Commands:
     )
 
 
-#: Name, ``module:function`` (of cli/commands), and help in the list.
-_FIRST = (
+_MAIN_COMMANDS = (
     Command(
         "search",
         ".search_files:search_files",
@@ -260,7 +257,7 @@ _FIRST = (
         "examples", ".examples:examples", "Write the small files that the guides' commands read."
     ),
 )
-_MODELS = (
+_MODEL_COMMANDS = (
     group(
         "models",
         "List, show, import and remove models.",
@@ -303,7 +300,7 @@ _MODELS = (
     ),
     Command("config", ".config:config", "Show, set and unset your own defaults."),
 )
-_RESEARCH = (
+_RESEARCH_COMMANDS = (
     Command(
         "search-templates",
         ".select:search_templates",
@@ -327,13 +324,13 @@ _RESEARCH = (
         "Fit TF-IDF weights or a transform, and save the model.",
     ),
 )
-#: Panels of the help page, in the order of a user.
+#: Panels of the help page, in the order in which a user needs them.
 _PANELS = (
-    ("Commands", _FIRST),
-    ("Models and settings", _MODELS),
-    ("Research", _RESEARCH),
+    ("Commands", _MAIN_COMMANDS),
+    ("Models and settings", _MODEL_COMMANDS),
+    ("Research", _RESEARCH_COMMANDS),
 )
-#: ``--help`` lists the rows of plug-ins last.
+#: ``--help`` lists the commands of plug-ins last.
 COMMANDS = Table[Any](
     "commands",
     {str(row.name): row for _, rows in _PANELS for row in rows},
@@ -350,7 +347,7 @@ _PROGRAM_PANEL = "Options of every command"
 _program_option = functools.partial(typer.Option, rich_help_panel=_PROGRAM_PANEL)
 
 
-def _root(
+def _program(
     version: Annotated[
         bool,
         typer.Option(
@@ -363,7 +360,7 @@ def _root(
         _program_option(
             help="auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (with a backend; its loss"
             " is not checked). auto: float32 for scores; bfloat16 for embed, index and serve if the"
-            " hardware supports it; causal models as stored."
+            " hardware supports it; the stored type for causal models."
         ),
     ] = "auto",
     backend: Annotated[
@@ -371,7 +368,7 @@ def _root(
         _program_option(
             help="Library that computes on a CPU: torch; openvino or onnx (a graph that is made"
             " once, checked and kept); openvino-int8 or onnx-int8 (8 bits; the loss is"
-            " measured); auto (openvino or torch, whichever should be faster)."
+            " measured); auto (openvino or torch, whichever is probably faster)."
         ),
     ] = "torch",
     threads: Annotated[
@@ -395,7 +392,7 @@ def command() -> Commands:
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode="rich",
     )
-    app.callback()(_root)
+    app.callback()(_program)
     program = typer.main.get_command(app)
     assert isinstance(program, Commands)
     _name_variables(program.params, "promptcli")
@@ -406,13 +403,13 @@ def command() -> Commands:
     return program
 
 
-#: Set by the shell when it asks for completions.
-_COMPLETING = "_PROMPTCLI_COMPLETE"
+#: Environment variable that the shell sets when it asks for completions.
+_COMPLETION_VARIABLE = "_PROMPTCLI_COMPLETE"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
-    if arguments is None and _COMPLETING in os.environ:
+    if arguments is None and _COMPLETION_VARIABLE in os.environ:
         command().main(prog_name="promptcli")
     words = sys.argv[1:] if arguments is None else list(arguments)
     contextvars.copy_context().run(_run, words, ends_process=arguments is None)
@@ -421,8 +418,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(words: list[str], ends_process: bool) -> NoReturn:
     set_up_streams()
     code = 0
-    typed = shlex.join(["promptcli", *words])
-    with interruptible(ends_process) as interrupts, recording_command(typed):
+    command_line = shlex.join(["promptcli", *words])
+    with interruptible(ends_process) as interrupts, recording_command(command_line):
         try:
             try:
                 with command().make_context("promptcli", words) as context:
@@ -431,7 +428,7 @@ def _run(words: list[str], ends_process: bool) -> NoReturn:
                 code = ended.exit_code
             sys.stdout.flush()  # a full disk or a closed pipe can still become an exit code
         except BaseException as error:
-            if interrupts:  # a library may have turned it into its own error
+            if interrupts:  # a library may have turned an interrupt into its own error
                 if isinstance(error, KeyboardInterrupt):
                     interrupts[-1].__notes__ = getattr(error, "__notes__", [])
                 error = interrupts[-1]
@@ -444,35 +441,40 @@ def _run(words: list[str], ends_process: bool) -> NoReturn:
 
 def _end_with(error: BaseException) -> int:
     """Print an error in one line and return its exit code; a bug in the program is raised again."""
-    ending = _ending(error)
-    if ending is None:
+    code_and_message = _code_and_message(error)
+    if code_and_message is None:
         raise error
     if isinstance(error, OSError):
         _drop(sys.stdout)
-    code, message = ending
+    code, message = code_and_message
     try:
         if message:
             say(f"promptcli: {message}")
-    except OSError:  # stderr is full or closed: the exit code reports it
+    except OSError:  # stderr is full or closed: only the exit code reports the error
         _drop(sys.stderr)
     return code
 
 
-_UNCHANGED = "nothing was changed"
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def _ending(error: Any) -> tuple[int, str] | None:
+def _code_and_message(error: Any) -> tuple[int, str] | None:
     """Return the exit code and the message of an error; None if it is a bug in the program."""
     if isinstance(error, PromptcliError):
         return error.exit_code, str(error)
+    state = left_by(error) or "nothing was changed"
     if isinstance(error, KeyboardInterrupt):
-        code = 143 if isinstance(error, Terminated) else 130
-        return code, f"interrupted; {left_by(error) or _UNCHANGED}"
+        return 143 if isinstance(error, Terminated) else 130, f"interrupted; {state}"
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):
-        return _ending_of_file_error(error)
+        name = error.filename
+        if error.errno in _DISK_FULL:
+            return 1, f"disk full: {name or 'the output'} could not be written; {state}"
+        if name and error.errno != errno.EIO:
+            problem = f"{str(name)!r} cannot be opened or written ({error.strerror})"
+            return 2, f"{problem}; give another path, or {ANOTHER_HOME}"
+        return 1, f"{error}; {state}"
     if is_out_of_memory(error):
         return 1, "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device"
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
@@ -484,17 +486,6 @@ def _ending(error: Any) -> tuple[int, str] | None:
         path = error.ctx.command_path if error.ctx else "promptcli"
         return 2, f"{one_line(error.format_message())} (all options: {path} --help)"
     return None
-
-
-def _ending_of_file_error(error: OSError) -> tuple[int, str]:
-    name = error.filename
-    if error.errno in _DISK_FULL:
-        what = f"disk full: {name or 'the output'} could not be written"
-        return 1, f"{what}; {left_by(error) or _UNCHANGED}"
-    if name and error.errno != errno.EIO:
-        what = f"{str(name)!r} cannot be opened or written ({error.strerror})"
-        return 2, f"{what}; give another path, or {ANOTHER_HOME}"
-    return 1, f"{error}; {left_by(error) or _UNCHANGED}"
 
 
 def _drop(stream: TextIO) -> None:

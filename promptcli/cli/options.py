@@ -1,4 +1,4 @@
-"""Parameters that several commands share, and the program's own options."""
+"""Options that several commands share, and the values of the program's own options."""
 
 import dataclasses
 import functools
@@ -19,13 +19,13 @@ from promptcli.settings import PAPER, expand_user, read_settings
 Force = Annotated[bool, typer.Option("--force", help="Replace what exists already.")]
 NewName = Annotated[str, typer.Option("--name", help="Name of the model to save.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-#: A model as an argument, for ``with_argument``.
+#: A model as an argument, see ``with_argument``.
 NamedModel = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
 _RECIPE_HELP = {item.name: item.metadata.get("help") for item in dataclasses.fields(Recipe)}
-_option_of_model = functools.partial(typer.Option, rich_help_panel="Model")
+_model_option = functools.partial(typer.Option, rich_help_panel="Model")
 Model = Annotated[
     str | None,
-    _option_of_model(
+    _model_option(
         "--model",
         "-m",
         help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a"
@@ -35,17 +35,17 @@ Model = Annotated[
 ]
 Backbone = Annotated[
     str | None,
-    _option_of_model(help=_RECIPE_HELP["backbone"]),
+    _model_option(help=_RECIPE_HELP["backbone"]),
 ]
-Prompt = Annotated[str | None, _option_of_model(help=_RECIPE_HELP["prompt"])]
-Pooling = Annotated[str | None, _option_of_model(help=_RECIPE_HELP["pooling"])]
+Prompt = Annotated[str | None, _model_option(help=_RECIPE_HELP["prompt"])]
+Pooling = Annotated[str | None, _model_option(help=_RECIPE_HELP["pooling"])]
 Transforms = Annotated[
     list[str] | None,
-    _option_of_model("--transform", help=_RECIPE_HELP["transforms"]),
+    _model_option("--transform", help=_RECIPE_HELP["transforms"]),
 ]
 RecipeFields = Annotated[
     list[str] | None,
-    _option_of_model(
+    _model_option(
         "--set",
         metavar="FIELD=VALUE",
         help="Another field of the recipe; repeatable: denoise=none, hidden, head or logits;"
@@ -54,7 +54,7 @@ RecipeFields = Annotated[
 ]
 Dim = Annotated[
     int | None,
-    _option_of_model(
+    _model_option(
         min=1,
         help="Keep only the first dimensions of each vector, for a model that was trained for it"
         " (`train --set dims=128,64`).",
@@ -134,7 +134,7 @@ Split = Annotated[
     typer.Option(
         "--split",
         help="Split lines and table rows that are longer than the model's window, at the ends of"
-        " paragraphs and sentences; a hit shows the best part.",
+        " paragraphs and sentences; a hit shows the best piece.",
     ),
 ]
 NoIgnore = Annotated[
@@ -170,17 +170,17 @@ def chosen_model(
     dim: Dim = None,
 ) -> Choice:
     """Return the choice made by the Model panel's options and the program's device and dtype."""
-    typed = {
+    fields = {
         "backbone": backbone,
         "prompt": prompt,
         "pooling": pooling,
         "transforms": tuple(transforms or ()) or None,
     }
-    changes = {name: value for name, value in typed.items() if value is not None}
+    changes = {name: value for name, value in fields.items() if value is not None}
     return choice_of(model, changes | parse_recipe_fields(set or ()), dim=dim)
 
 
-#: Fields of a recipe that have options -> the option.
+#: Field of a recipe -> the option that sets it.
 _OPTIONS = {
     "backbone": "--backbone",
     "prompt": "--prompt",
@@ -190,14 +190,19 @@ _OPTIONS = {
 
 
 def parse_recipe_fields(pairs: Sequence[str], further: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """Return the values that ``--set`` gives to fields of a recipe, or to ``further`` fields."""
+    """Return the values that ``--set`` gives to fields of a recipe, or to ``further`` fields.
+
+    Args:
+        pairs: ``FIELD=VALUE``.
+        further: Name -> type.
+    """
     for name in map(field_of, pairs):
         if name in _OPTIONS:
             raise UsageError(f"--set does not change {name}; use {_OPTIONS[name]}")
-    kinds = kinds_of(Recipe)
+    types = field_types(Recipe)
     for name in _OPTIONS:
-        del kinds[name]
-    return parse_pairs({**further, **kinds}, pairs)
+        del types[name]
+    return parse_pairs({**further, **types}, pairs)
 
 
 def takes_options(
@@ -205,29 +210,30 @@ def takes_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace a command's parameter with the options of ``source``, except those in ``without``.
 
-    The command gets the result of ``source``. ``first``: its options are shown before the
+    The command gets the result of ``source``. With ``first``, its options are shown before the
     command's own.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        of_source = dict(inspect.signature(source).parameters)
+        source_options = dict(inspect.signature(source).parameters)
         for name in without:
-            del of_source[name]
-        own = dict(inspect.signature(command).parameters)
-        del own[parameter]
+            del source_options[name]
+        own_options = dict(inspect.signature(command).parameters)
+        del own_options[parameter]
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
-            given = {name: values.pop(name) for name in of_source}
-            command(**{parameter: source(**given)}, **values)
+            arguments = {name: values.pop(name) for name in source_options}
+            command(**{parameter: source(**arguments)}, **values)
 
-        groups = (of_source, own) if first else (own, of_source)
-        parameters = [
-            option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for group in groups
-            for option in group.values()
-        ]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        groups = (source_options, own_options) if first else (own_options, source_options)
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+                for group in groups
+                for option in group.values()
+            ]
+        )
         return run
 
     return decorate
@@ -240,9 +246,9 @@ def takes_model(*without: str) -> Callable[[Callable[..., None]], Callable[..., 
     return takes_options("choice", chosen_model, *without)
 
 
-def stream_or_name(word: str) -> str | BinaryIO:
-    """Return a file's name, or standard input for ``-``."""
-    return sys.stdin.buffer if word == "-" else word
+def stream_or_name(name: str) -> str | BinaryIO:
+    """Return the name of a file, or standard input for ``-``."""
+    return sys.stdin.buffer if name == "-" else name
 
 
 def format_name(format: str | None, *, json: bool) -> str:
@@ -252,12 +258,12 @@ def format_name(format: str | None, *, json: bool) -> str:
     return "json" if json else format or "table"
 
 
-def field_option(described: type, name: str, *, panel: str | None = None) -> Any:
+def field_option(settings: type, name: str, *, panel: str | None = None) -> Any:
     """Return the option of a setting, by the field of its dataclass.
 
     Typer checks inclusive bounds; the dataclass checks the others.
     """
-    about = next(item for item in dataclasses.fields(described) if item.name == name).metadata
+    about = next(item for item in dataclasses.fields(settings) if item.name == name).metadata
     return typer.Option(
         help=about["help"],
         min=about.get("min"),
@@ -266,41 +272,51 @@ def field_option(described: type, name: str, *, panel: str | None = None) -> Any
     )
 
 
-def kinds_of(described: Any) -> dict[str, Any]:
-    """Return the types of the described fields of a dataclass."""
-    hints = get_type_hints(described)
-    kinds = {}
-    for item in dataclasses.fields(described):
-        if "help" in item.metadata:
-            kinds[item.name] = hints[item.name]
-    return kinds
+def field_types(settings: Any) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass that have a help text."""
+    hints = get_type_hints(settings)
+    return {
+        item.name: hints[item.name]
+        for item in dataclasses.fields(settings)
+        if "help" in item.metadata
+    }
+
+
+#: Type -> its parser, and its name in messages.
+_PARSERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    bool: ({"true": True, "false": False}.__getitem__, "true or false"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+    str: (str, "text"),
+}
 
 
 def parse_pairs(
-    kinds: Mapping[str, Any], pairs: Sequence[str], option: str = "--set"
+    types: Mapping[str, Any], pairs: Sequence[str], option: str = "--set"
 ) -> dict[str, Any]:
     """Return the values of ``FIELD=VALUE`` by the fields' types."""
-    fields = dict[str, Any]()
+    values = dict[str, Any]()
     for pair in pairs:
         written, _, text = pair.partition("=")
-        name = field_of(pair)
+        field = field_of(pair)
         if not text:
             raise UsageError(
-                f"{option} takes FIELD=VALUE, one of {', '.join(map(written_name, kinds))}; got"
+                f"{option} takes FIELD=VALUE, one of {', '.join(map(written_name, types))}; got"
                 f" {pair!r}"
             )
-        if name not in kinds:
-            raise unknown("setting", written, map(written_name, kinds))
-        members = get_args(kinds[name]) or (kinds[name],)
-        kind = next((member for member in members if member in _READERS), str)
-        read, takes = _READERS[kind]
+        if field not in types:
+            raise unknown("setting", written, map(written_name, types))
+        members = get_args(types[field]) or (types[field],)
+        parse, allowed = next(
+            (_PARSERS[member] for member in members if member in _PARSERS), _PARSERS[str]
+        )
         try:
-            fields[name] = read(text)
+            values[field] = parse(text)
         except (KeyError, ValueError):
             raise UsageError(
-                f"{option} {written}: {text!r} is not allowed; it takes {takes}"
+                f"{option} {written}: {text!r} is not allowed; it takes {allowed}"
             ) from None
-    return fields
+    return values
 
 
 def field_of(pair: str) -> str:
@@ -308,18 +324,13 @@ def field_of(pair: str) -> str:
     return pair.partition("=")[0].replace("-", "_")
 
 
-def written_name(name: str) -> str:
+def written_name(field: str) -> str:
     """Return the spelling of a field on the command line."""
-    return name.replace("_", "-")
+    return field.replace("_", "-")
 
 
-#: Type -> its parser, and its name in messages.
-_READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
-    bool: ({"true": True, "false": False}.__getitem__, "true or false"),
-    int: (int, "a whole number"),
-    float: (float, "a number"),
-    str: (str, "text"),
-}
+#: Device, dtype, backend and threads of the running command.
+RUNTIME: ContextVar[Choice] = ContextVar("runtime", default=Choice())  # noqa: B039
 
 
 def choice_of(
@@ -329,7 +340,9 @@ def choice_of(
     dim: int | None = None,
     paper: bool = False,
 ) -> Choice:
-    """Return the Choice of a model name and recipe changes, with the command's device and dtype."""
+    """Return the Choice of a model's name and changes of its recipe, with the command's device and
+    dtype.
+    """
     return dataclasses.replace(
         RUNTIME.get(),
         model=model,
@@ -340,7 +353,7 @@ def choice_of(
 
 
 def with_argument(choice: Choice, named: str | None) -> Choice:
-    """Return a choice with the model that an argument names, in place of ``--model``."""
+    """Return a choice with the model that an argument names instead of ``--model``, if any."""
     if named is None:
         return choice
     if choice.model is not None:
@@ -349,27 +362,23 @@ def with_argument(choice: Choice, named: str | None) -> Choice:
 
 
 def default_backbone(*, paper: bool = False) -> str:
-    """Return the default backbone: the papers', or the one in the user's settings."""
+    """Return the papers' backbone, or the default one of the user."""
     if paper:
         return PAPER.backbone
     return str(read_settings(os.environ)["backbone"].value)
 
 
 def data_folder(folder: Path | None) -> Path | None:
-    """Return the SentEval folder: the one given, else the settings', else none."""
-    stored = read_settings(os.environ)["data_dir"].value
-    if folder is None and stored:
-        return expand_user(stored)
+    """Return the SentEval folder of ``--data-dir``, else of the user's settings, if any."""
+    default = read_settings(os.environ)["data_dir"].value
+    if folder is None and default:
+        return expand_user(default)
     return folder
 
 
-#: Device, dtype, backend and threads of the running command.
-RUNTIME: ContextVar[Choice] = ContextVar("runtime", default=Choice())  # noqa: B039
-
-
 def configure_libraries(threads: int | None, *, offline: bool, quiet: bool) -> None:
-    """Set what libraries read at import: quiet, and no network if ``--offline`` is given."""
-    # oneDNN caches 1,024 products by default, one for every shape of a batch; training reuses few
+    """Set the variables that libraries read when they are imported."""
+    # oneDNN would cache 1,024 products, one for each shape of a batch; training reuses few of them
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -380,9 +389,6 @@ def configure_libraries(threads: int | None, *, offline: bool, quiet: bool) -> N
         os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
     if threads is not None:
         os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
-        for library, function in (
-            ("torch", "set_num_threads"),
-            ("faiss", "omp_set_num_threads"),
-        ):
-            if library in sys.modules:  # else it reads the variable when it is loaded
+        for library, function in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
+            if library in sys.modules:  # otherwise it reads the variable when it is imported
                 getattr(sys.modules[library], function)(threads)

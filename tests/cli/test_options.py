@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import promptcli
 from promptcli.cli.command_line import command as program
-from promptcli.cli.options import RUNTIME, chosen_model, kinds_of, parse_pairs
+from promptcli.cli.options import RUNTIME, chosen_model, field_types, parse_pairs
 from promptcli.data.vectors.formats import VECTOR_FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
@@ -36,9 +36,9 @@ def test_options_of_the_model_and_of_the_program_are_a_choice():
 
 
 def test_set_reads_fields_by_their_types():
-    read = parse_pairs(kinds_of(Settings), ["layers=2", "tied=true", "rate=1e-3"])
+    read = parse_pairs(field_types(Settings), ["layers=2", "tied=true", "rate=1e-3"])
     assert read == {"layers": 2, "tied": True, "rate": 1e-3}
-    assert parse_pairs(kinds_of(Recipe), ["max-length=32", "denoise=hidden"]) == {
+    assert parse_pairs(field_types(Recipe), ["max-length=32", "denoise=hidden"]) == {
         "max_length": 32,
         "denoise": "hidden",
     }
@@ -49,7 +49,7 @@ def test_set_reads_fields_by_their_types():
         ("layrs=1", "mean layers"),
     ):
         with refusal(message):
-            parse_pairs(kinds_of(Settings), [pair])
+            parse_pairs(field_types(Settings), [pair])
     with refusal("use --prompt"):
         chosen_model(set=["prompt=x"])
 

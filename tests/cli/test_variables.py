@@ -1,4 +1,4 @@
-"""Options from the environment: ``PROMPTCLI_INDEX_BUILD_MEMORY`` is ``index build --memory``."""
+"""Options from the environment: ``PROMPTCLI_INDEX_BUILD_ROWS`` is ``index build --rows``."""
 
 import json
 

@@ -20,7 +20,9 @@ _OPTIONS = (
     *("tokens", "batch_tokens", "learning_rate", "seed"),
 )
 #: The types of the other settings, which ``--set`` takes.
-_SET_TYPES = {name: kind for name, kind in options.kinds_of(Plan).items() if name not in _OPTIONS}
+_SET_TYPES = {
+    name: kind for name, kind in options.field_types(Plan).items() if name not in _OPTIONS
+}
 _SET_HELP = [
     f"{options.written_name(item.name)}={item.default}: {item.metadata['help']}"
     for item in dataclasses.fields(Plan)
