@@ -1,7 +1,8 @@
-"""Batches of model inputs: sorted by length, under a token budget, with little padding.
+"""Batches of model inputs, in this order: planned by length under a token budget, split if memory
+runs out, copied to the device, and computed in several threads.
 
-A batch that does not fit into memory is split. A CPU computes several batches at a time, with a few
-threads each, because few threads wait less for each other.
+On a CPU several batches are computed at a time, with a few threads each, because few threads wait
+less for each other.
 """
 
 import contextvars
@@ -21,19 +22,18 @@ from promptcli.backbones.states import Batch
 from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
 from promptcli.notes import note
 
-TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a CPU: more do not fit its caches
-#: the same on a GPU with memory to spare: less leaves it waiting for the next batch
+TOKEN_BUDGET = 4096  #: padded tokens of a batch on a CPU: more do not fit its caches
+#: Padded tokens of a batch on a GPU with enough memory: with fewer it waits for the next batch.
 _GPU_TOKENS = 65536
-#: float32 numbers for each token and column while a layer runs: inner states, a reserve
+#: float32 numbers that a layer needs for each token and column: its inner states, and a reserve
 _NUMBERS_A_COLUMN = 64
-#: lengths above this one are rounded up to multiples of 8: long sentences are few
+#: Longer inputs are padded to a multiple of 8, since long sentences are few.
 _EXACT_LENGTHS = 48
 _MANY_BATCHES = 16  #: with at least this many batches, the last batch is also filled up
 
-#: batches in flight on a GPU while the host continues; the last may be small
-IN_FLIGHT = 2
+IN_FLIGHT = 2  #: batches that a GPU computes or copies while the host continues
 
-#: batches computed at a time, at most: Python hands out the operations of one after the other
+#: Largest number of batches that a CPU computes at a time: only one thread runs Python at a time.
 PARALLEL_BATCHES = 8
 PARALLEL_TOKENS = 1024  #: padded tokens of such a batch: its states stay in a core's own cache
 
@@ -44,13 +44,12 @@ Result = TypeVar("Result")
 def plan_batches(
     lengths: np.ndarray, token_budget: int = TOKEN_BUDGET, *, batch_size: int | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the indices of each batch of n inputs of these lengths (n,), longest first, so that
-    memory is allocated only once.
+    """Yield the indices of the inputs of each batch, for n inputs of these lengths (n,).
 
-    Every batch, of at most ``batch_size`` inputs, is filled to the budget, so that a length has one
-    shape: the matrix library keeps compiled code and scratch memory per shape, and with batches of
-    any size the peak memory grows with the number of inputs. Of many batches the last one is filled
-    by repeating its inputs.
+    The longest inputs come first, so that memory is allocated only once. Every batch has at most
+    ``batch_size`` inputs and is filled to the budget, so that inputs of a length always have the
+    same shape: the matrix library keeps compiled code and scratch memory for each shape. The last
+    of many batches is filled by repeating its inputs.
     """
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order]
@@ -68,8 +67,8 @@ def plan_batches(
 
 
 def token_budget(device: torch.device, width: int) -> int:
-    """Return the padded tokens a batch may hold: a power of two that fits a GPU's free memory at
-    this width.
+    """Return the padded tokens of a batch; on a GPU, a power of two that fits its free memory for
+    states of this width.
     """
     if device.type != "cuda":
         return TOKEN_BUDGET
@@ -83,12 +82,12 @@ class BatchSplitter:
     def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
         self._lengths = lengths
         self._device = device
-        self._tokens: int | None = None  # that a batch may hold since memory ran out
+        self._tokens: int | None = None  # tokens of a batch that fits; None: all fitted so far
 
     def run(
         self, compute: Callable[[np.ndarray], Result], batch: np.ndarray
     ) -> list[tuple[np.ndarray, Result]]:
-        """Return the results of a batch (indices of inputs), in as many parts as fit in memory."""
+        """Return the results of a batch (indices of inputs), split into batches that fit."""
         tokens = len(batch) * int(self._lengths[batch].max())
         if self._tokens is None or tokens <= self._tokens or len(batch) == 1:
             try:
@@ -101,7 +100,7 @@ class BatchSplitter:
                     raise OutOfMemoryError(
                         f"out of memory even with one sentence, of {tokens} tokens; give {remedy}"
                     ) from None
-            # outside the handler: its traceback would hold what has filled the memory
+            # outside of the handler, whose traceback keeps the tensors that filled the memory
             if self._device.type == "cuda":
                 torch.cuda.empty_cache()
             self._tokens = min(self._tokens or tokens, tokens) // 2
@@ -114,9 +113,7 @@ class BatchSplitter:
 
 
 def padded_length(longest: int) -> int:
-    """Return the length that a batch is padded to: the longest input's, a multiple of 8 for long
-    ones.
-    """
+    """Return the length that a batch with this longest input is padded to."""
     if longest <= _EXACT_LENGTHS:
         return longest
     return math.ceil(longest / 8) * 8
@@ -139,22 +136,23 @@ def make_batch(
     arrays = [ids, ragged.lengths]
     if mask_positions is not None and mask_positions.size:
         arrays.append(mask_positions)
-    # one copy for all of them
+    # all arrays are sent by one copy
     flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)
-    parts = torch.split_with_sizes(flat, [array.size for array in arrays])
-    sent = [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
+    sections = torch.split_with_sizes(flat, [array.size for array in arrays])
+    sent = [section.view(array.shape) for section, array in zip(sections, arrays, strict=True)]
     masks = sent[2] if len(sent) > 2 else None
     return Batch(sent[0], sent[1], masks, lengths_on_host=ragged.lengths, ids_on_host=ids)
 
 
-#: Processes that have computed in several threads; a forked process finds its parent here.
+#: Ids of the processes that have computed in several threads. A forked process inherits the set,
+#: which then has its parent's id, not its own.
 _THREADED: set[int] = set()
-#: Held while torch would give a new thread the number of threads of a worker.
+#: Held while ``_set_threads`` has changed the number of threads that torch gives to new threads.
 _SETTING_THREADS = threading.Lock()
 
 
 def check_not_forked() -> None:
-    """Refuse to compute after a fork from a process that used several threads: the child would wait
+    """Refuse to compute in a fork of a process that used several threads: the fork would wait
     forever for OpenMP threads.
     """
     process = os.getpid()
@@ -171,9 +169,10 @@ def check_not_forked() -> None:
 
 
 def _set_threads(own: int, of_new_threads: int) -> None:
-    """Set the number of torch's threads for the calling thread alone.
+    """Set the number of torch's threads for the calling thread only.
 
-    torch gives a new thread the number that was set last, so a short-lived one sets it back.
+    torch gives a new thread the number that was set last, in any thread. So a short-lived thread
+    sets that number again.
     """
     with _SETTING_THREADS:
         torch.get_num_threads()  # otherwise its first operation would reset the thread count
@@ -202,7 +201,8 @@ def map_in_threads(
         yield from map(work, batches)
         return
     without_gradients = torch.inference_mode()(work)
-    contexts = (contextvars.copy_context() for _ in batches)  # of the messages that it raises
+    # copies of the context, so that notes of the work reach the same reader
+    contexts = (contextvars.copy_context() for _ in batches)
     with ThreadPoolExecutor(
         parallel, initializer=_set_threads, initargs=(threads // parallel, threads)
     ) as pool:

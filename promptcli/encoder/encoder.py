@@ -5,7 +5,6 @@ A sentence becomes a vector in four steps: prompt, backbone, pooling, transforms
 takes each through the four steps, and puts the vectors back in order.
 """
 
-import copy
 import functools
 import operator
 from collections import deque
@@ -259,7 +258,7 @@ class TorchEncoder(Encoder):
         return biases
 
     def without_cache(self) -> "TorchEncoder":
-        encoder = copy.copy(self)
+        encoder = self.shallow_copy()
         encoder._biases = {}
         encoder._several = [single.without_cache() for single in self._several]
         return encoder

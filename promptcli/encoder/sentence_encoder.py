@@ -1,4 +1,8 @@
-"""The public interface of an encoder, independent of the backend."""
+"""The public interface of an encoder, the same for torch, exported graphs and numpy.
+
+The sections of the class: construction; from sentences to vectors; texts in front of sentences; the
+interfaces of sentence-transformers and scikit-learn; functions of ``promptcli.models``.
+"""
 
 import abc
 import contextlib
@@ -50,10 +54,10 @@ class Encoder(abc.ABC):
     It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. Several
     threads may call it.
 
-    A recipe's prompt is a template around the sentence, or learned vectors. What
-    sentence-transformers calls prompts, the arguments ``prompt`` and ``prompt_name`` of ``encode``
-    and the property ``prompts``, are texts in front of a sentence, for queries and for documents,
-    say.
+    A recipe's prompt is a template around the sentence, or learned vectors. sentence-transformers
+    calls something else prompts: texts in front of a sentence, e.g. for queries and for documents.
+    These are meant by the arguments ``prompt`` and ``prompt_name`` of ``encode`` and by the
+    property ``prompts``.
 
     Example:
         >>> import promptcli as pc
@@ -64,11 +68,11 @@ class Encoder(abc.ABC):
         (256,)
     """
 
-    #: its backbone, for sharing; None if it is tuned or only word vectors
+    #: its backbone, which other encoders may share; None for a tuned backbone and for word vectors
     loaded_backbone: "Backbone | None" = None
-    #: whether the first k columns of a vector are themselves a usable vector, see ``Transform``
+    #: whether the first k columns of a vector are themselves a usable vector
     is_prefix_truncatable = False
-    extensions: Sequence[Extension] = ()  #: parts with code outside promptcli, in order
+    extensions: Sequence[Extension] = ()  #: other packages whose code it uses, sorted
     similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
@@ -89,11 +93,11 @@ class Encoder(abc.ABC):
         max_input_tokens: int,
         device_name: str = "cpu",
     ) -> None:
-        self.name = name  #: of the model that it was opened as, for messages and manifests
-        #: with its parts written out: template text, Ditto head, period
+        self.name = name  #: name of its model, for messages and manifests
+        #: with every default written out: template text, Ditto head, period
         self.recipe = recipe.resolve()
         self.template = template
-        self.piece_tokenizer = tokenizer  #: the backbone's, fit for pieces of text
+        self.piece_tokenizer = tokenizer  #: the backbone's tokenizer, for pieces of text
         self.backbone_provenance = provenance  #: where its backbone came from
         self.leading = leading  #: texts in front of a sentence, by name
         self._device_name = device_name
@@ -108,18 +112,8 @@ class Encoder(abc.ABC):
         self._text_rule = text_rule(recipe.text_rule)
 
     @property
-    def prompt_encoders(self) -> "Sequence[Encoder]":
-        """The encoder itself, or for the mean of several prompts, an encoder of each prompt."""
-        return [self]
-
-    @property
-    def takes_leading_text(self) -> bool:
-        """Whether its prompt is a single template of words."""
-        return True
-
-    @property
     def device(self) -> "torch.device":
-        """Where its vectors are computed."""
+        """The device that computes its vectors."""
         import torch
 
         return torch.device(self._device_name)
@@ -127,23 +121,96 @@ class Encoder(abc.ABC):
     @property
     @abc.abstractmethod
     def provenance(self) -> dict[str, Any]:
-        """Where the backbone came from, and the precision it runs in; JSON-ready."""
+        """The backbone's source, and the precision that it runs in; JSON-ready."""
 
     @abc.abstractmethod
     def tensors(self) -> "Mapping[str, Tensor]":
-        """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
+        """Return every learned or fitted tensor by name, and those of a tuned backbone."""
 
     @abc.abstractmethod
     def to(self, device: "str | torch.device") -> "Encoder":
         """Return a copy on ``device``, or the encoder itself if it is on it."""
 
-    @abc.abstractmethod
-    def with_leading_text(self, text: str) -> "Encoder":
-        """Return the encoder that puts ``text`` in front of every sentence.
+    @functools.cached_property
+    def width(self) -> int:
+        """d, the width of the vectors."""
+        return int(self.encode_report([]).vectors.shape[1])
 
-        Only a prompt of words takes one: it goes directly before [X], in place of the model's
-        default text.
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of recipe, weights, tokenizer and extensions: equal for the same encoder, even if
+        its backbone is in another folder.
+
+        Precision and graph, which change vectors a little, are not in it, but in ``provenance``.
         """
+        backbone = self.backbone_provenance
+        digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
+        digest.update(f"{backbone.weights_sha256} {backbone.tokenizer_sha256}".encode())
+        for name, array in sorted(arrays_of(self.tensors()).items()):
+            digest.update(name.encode() + array.tobytes())
+        for extension in self.extensions:
+            digest.update(json.dumps(vars(extension), sort_keys=True).encode())
+        return digest.hexdigest()
+
+    def shallow_copy(self) -> Self:
+        """Return a copy that shares the weights; ``copy.copy`` would build them again."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def without_cache(self) -> "Encoder":
+        """Return the encoder without the biases of denoising, which it keeps from call to call.
+
+        A bias that was computed in another batch may differ in its last bits.
+        """
+        return self
+
+    def __repr__(self) -> str:
+        """Return the backbone, how sentences are read, and the device; nothing is computed."""
+        recipe = self.recipe
+        steps = [repr(recipe.prompt), recipe.pooling, *recipe.transforms]
+        if recipe.denoise != "none":
+            steps.append(f"denoise {recipe.denoise}")
+        return f"Encoder({recipe.backbone!r}, {', '.join(steps)}, on {self._device_name})"
+
+    # -- from sentences to vectors
+
+    @property
+    def prompt_encoders(self) -> "Sequence[Encoder]":
+        """The encoder itself, or for the mean of several prompts, an encoder of each prompt."""
+        return [self]
+
+    def rewrite(self, sentences: Sequence[str]) -> list[str]:
+        """Return n sentences changed for the prompt; most prompts leave them unchanged."""
+        return list(sentences)
+
+    def prepare(self, sentences: Sequence[str]) -> list[str]:
+        """Return the n texts that are tokenised: the sentences after the recipe's text rule and
+        period, with the template's characters that touch them.
+
+        They are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
+        text. For shipped tables, invisible characters are left out, as by BERT's tokenizer: a
+        table's tokenizer would end a word at a soft hyphen.
+        """
+        cut = []
+        ends_words_at_invisible = self.backbone_provenance.backbone in SHIPPED_TABLES
+        for text in sentences:
+            if ends_words_at_invisible and not text.isascii():
+                text = _INVISIBLE.sub("", text)
+            if len(text) > LONGEST_TEXT:
+                text = text.strip()[:LONGEST_TEXT]
+            cut.append(text)
+        period = bool(self.recipe.period)
+        texts = [self._text_rule.apply(text, period=period) for text in self.rewrite(cut)]
+        return self.template.with_touching(texts)
+
+    def token_ids(self, texts: Sequence[str]) -> RaggedIds:
+        """Return each text's token ids, without specials."""
+        return self.piece_tokenizer.encode_ragged(texts)
+
+    def inputs(self, sentences: Sequence[str]) -> ModelInputs:
+        """Return the model inputs of n sentences: their token ids in the prompt's template."""
+        return self.template.inputs(self.prepare(sentences), self.token_ids, self.max_length)
 
     @abc.abstractmethod
     def encode_windows(
@@ -153,9 +220,9 @@ class Encoder(abc.ABC):
         progress: Advance = no_progress,
         batch_size: int | None = None,
     ) -> Iterator[Embeddings]:
-        """Yield ``encode_report`` of each window of sentences.
+        """Yield the ``encode_report`` of each window of sentences.
 
-        The next window is read while one is computed.
+        The next window is read while a window is computed.
         """
 
     def encode_report(
@@ -165,7 +232,7 @@ class Encoder(abc.ABC):
         progress: Advance = no_progress,
         batch_size: int | None = None,
     ) -> Embeddings:
-        """Return the vectors of n sentences and which of them were cut.
+        """Return the vectors of n sentences, and which sentences were cut.
 
         A forward pass takes at most ``batch_size`` sentences.
         """
@@ -173,12 +240,72 @@ class Encoder(abc.ABC):
         [encoded] = self.encode_windows(windows, progress=progress, batch_size=batch_size)
         return encoded
 
-    def without_cache(self) -> "Encoder":
-        """Return the encoder without what it keeps between calls, the biases of denoising.
+    # -- texts in front of sentences; sentence-transformers calls them prompts
 
-        Biases from batches of earlier calls may differ in their last bits.
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """Texts in front of a sentence, by name."""
+        return self.leading.texts
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The name, in ``prompts``, of the text that is in front of every sentence by default."""
+        return self.leading.default
+
+    @property
+    def takes_leading_text(self) -> bool:
+        """Whether its prompt is a single template of words, which a text can be added to."""
+        return True
+
+    @abc.abstractmethod
+    def with_leading_text(self, text: str) -> "Encoder":
+        """Return the encoder that puts ``text`` in front of every sentence.
+
+        Only a prompt of words takes one: it goes directly before [X], in place of the model's
+        default text.
         """
-        return self
+
+    def _with_text(self, text: str) -> tuple[str, Recipe]:
+        """Return a text as it is put in front of every sentence, and the recipe with it directly
+        before [X], in place of the model's default text.
+        """
+        if self.recipe.text_rule == "lower":
+            text = lower(text)
+        prompt = self.recipe.prompt
+        before = self.leading.default_text + SLOT
+        if not self.takes_leading_text or before not in prompt:
+            raise UsageError(
+                f"prompt {prompt!r} takes no text in front; write it into the sentences"
+            )
+        if SLOT in text or MASK in text:
+            raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
+        return text, self.recipe.replace(prompt=prompt.replace(before, text + SLOT))
+
+    def roles(self) -> list[str]:
+        """Return the names that ``in_role`` takes: the usual names and the names in ``prompts``."""
+        return list(dict.fromkeys(itertools.chain(*ROLES, self.prompts)))
+
+    def in_role(self, role: str, *, report: bool = False) -> "Encoder":
+        """Return the encoder for texts of a role: ``query``, ``document``, or a key of ``prompts``.
+
+        That encoder puts the model's text for the role in front of every sentence. This encoder is
+        returned if the model has no such text, if the text is in front already, or if the recipe's
+        prompt does not begin with the model's default text and [X]. With ``report`` a note names
+        the text.
+        """
+        default = self.leading.default_text
+        name = self.leading.name_for(role)
+        if name is None or not self.recipe.prompt.startswith(default + SLOT):
+            return self
+        text = self.leading.texts[name]
+        if report and (text or default):
+            texts = {"query": "queries", "document": "documents"}.get(role, "texts")
+            note(f"{texts} begin with the model's prompt {name!r}: {text!r}")
+        if text == default:
+            return self
+        return self.with_leading_text(text)
+
+    # -- the interface of sentence-transformers
 
     @overload
     def encode(
@@ -213,7 +340,7 @@ class Encoder(abc.ABC):
         truncate_dim: int | None = None,
         device: "str | torch.device | None" = None,
         progress: Advance = no_progress,
-        **others: None,
+        **unsupported: None,
     ) -> "np.ndarray | Tensor":
         """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).
 
@@ -223,36 +350,36 @@ class Encoder(abc.ABC):
             sentences: n texts, or one.
             prompt_name: Put this text of ``prompts``, by its name, in front of every sentence.
             prompt: Put this text in front of every sentence, whatever ``prompt_name`` says.
-            batch_size: Most sentences in a forward pass; by default a budget of tokens decides. The
-                vectors do not depend on it, up to rounding.
+            batch_size: Largest number of sentences in a forward pass. By default a budget of tokens
+                decides. The vectors do not depend on it, up to rounding.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
             precision: ``float32`` only; ``promptcli.quantize`` converts the vectors.
-            convert_to_numpy: A numpy array; else a list of n tensors.
-            convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy``
-                says.
+            convert_to_numpy: Return a numpy array; if False, a list of n tensors.
+            convert_to_tensor: Return one tensor on the encoder's device, whatever
+                ``convert_to_numpy`` says.
             normalize_embeddings: Scale every vector to length 1; a vector of zeros stays unchanged.
             truncate_dim: Keep the first k dimensions of a vector, before it is scaled.
             device: Encode on another device than the encoder's.
             progress: Called with the number of new sentences.
-            others: Further arguments of sentence-transformers (``pool``, ``chunk_size``). They must
-                be None.
+            unsupported: Further arguments of sentence-transformers (``pool``, ``chunk_size``);
+                they must be None.
 
         Raises:
             UsageError: A sentence is not a string, with its index and type; or an argument has a
                 value that is not allowed.
             PromptcliError: A vector is not finite.
         """
-        not_taken = [name for name, value in others.items() if value is not None]
-        if not_taken:
-            raise TypeError(f"encode takes no {', '.join(not_taken)}")
+        refused = [name for name, value in unsupported.items() if value is not None]
+        if refused:
+            raise TypeError(f"encode takes no {', '.join(refused)}")
         if precision not in (None, "float32"):
             raise UsageError(
                 f"{precision!r} is not allowed; give float32, then promptcli.quantize",
                 parameter="precision",
             )
-        for name, given in {"batch_size": batch_size, "truncate_dim": truncate_dim}.items():
-            if given is not None and given < 1:
-                raise UsageError(f"must be at least 1, got {given}", parameter=name)
+        for name, value in {"batch_size": batch_size, "truncate_dim": truncate_dim}.items():
+            if value is not None and value < 1:
+                raise UsageError(f"must be at least 1, got {value}", parameter=name)
         texts = check_texts(sentences)
         encoder: Encoder = self
         if device is not None:
@@ -307,36 +434,13 @@ class Encoder(abc.ABC):
     def _encode_as(
         self, sentences: str | Sequence[str], options: dict[str, Any], names: Sequence[str]
     ) -> "np.ndarray | Tensor":
-        """Encode with the first prompt of these names that the model has, unless the options give
-        one.
+        """Return the vectors with the first of these prompts that the model has, unless the options
+        give a prompt.
         """
         if options.get("prompt") is None and options.get("prompt_name") is None:
             options["prompt_name"] = next((name for name in names if name in self.prompts), None)
         vectors: np.ndarray | Tensor = self.encode(sentences, **options)
         return vectors
-
-    @functools.cached_property
-    def width(self) -> int:
-        """d, the width of the vectors."""
-        return int(self.encode_report([]).vectors.shape[1])
-
-    def get_sentence_embedding_dimension(self) -> int:
-        """Return d, the width of the vectors (sentence-transformers' name for it)."""
-        return self.width
-
-    get_embedding_dimension = get_sentence_embedding_dimension
-
-    @property
-    def max_seq_length(self) -> int:
-        """The longest input in tokens (sentence-transformers' name for ``max_length``)."""
-        return self.max_length
-
-    @property
-    def model_card_data(self) -> Any:
-        """A place for the figures that sentence-transformers' evaluators store; they are
-        discarded.
-        """
-        return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)
 
     @overload  # a text is a sequence of texts, too
     def similarity(self, first: str, second: str) -> float: ...  # type: ignore[overload-overlap]
@@ -345,10 +449,10 @@ class Encoder(abc.ABC):
     @overload
     def similarity(self, first: VectorsLike, second: VectorsLike) -> "Tensor": ...
     def similarity(self, first: Any, second: Any) -> Any:
-        """Return the cosine of every one of ``first`` with every one of ``second``, (n, m).
+        """Return the cosine of each of ``first`` with each of ``second``, (n, m).
 
-        They are n and m sentences, or their vectors (n, d) and (m, d); of two single sentences the
-        cosine is a number.
+        Both are sentences, or vectors (n, d) and (m, d). For two single sentences the cosine is a
+        number.
         """
         if not any(map(_are_texts, (first, second))):
             return _unit_rows(first) @ _unit_rows(second).T
@@ -367,113 +471,23 @@ class Encoder(abc.ABC):
             torch.as_tensor(first).float(), torch.as_tensor(second).float(), dim=-1
         )
 
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        """Texts in front of a sentence, by name, as sentence-transformers calls them."""
-        return self.leading.texts
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return d, the width of the vectors (sentence-transformers' name for it)."""
+        return self.width
+
+    get_embedding_dimension = get_sentence_embedding_dimension
 
     @property
-    def default_prompt_name(self) -> str | None:
-        """The name, in ``prompts``, of the text in front of every sentence by default."""
-        return self.leading.default
+    def max_seq_length(self) -> int:
+        """The longest input in tokens (sentence-transformers' name for ``max_length``)."""
+        return self.max_length
 
-    def roles(self) -> list[str]:
-        """Return the names that ``in_role`` takes: the usual names and the names in ``prompts``."""
-        return list(dict.fromkeys(itertools.chain(*ROLES, self.prompts)))
+    @property
+    def model_card_data(self) -> Any:
+        """An object that discards the figures which sentence-transformers' evaluators store."""
+        return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)
 
-    def in_role(self, role: str, *, report: bool = False) -> "Encoder":
-        """Return the encoder for texts of a role: ``query``, ``document``, or a key of ``prompts``.
-
-        It puts the text that the model has for the role in front of every sentence. It is this
-        encoder itself if the model has none, if it has that text already, or if the recipe's prompt
-        does not begin with the model's default text, directly followed by [X]. With ``report`` a
-        note names the text.
-        """
-        default = self.leading.default_text
-        name = self.leading.name_for(role)
-        if name is None or not self.recipe.prompt.startswith(default + SLOT):
-            return self
-        text = self.leading.texts[name]
-        if report and (text or default):
-            texts = {"query": "queries", "document": "documents"}.get(role, "texts")
-            note(f"{texts} begin with the model's prompt {name!r}: {text!r}")
-        if text == default:
-            return self
-        return self.with_leading_text(text)
-
-    def _with_text(self, text: str) -> tuple[str, Recipe]:
-        """Return a text to put in front of every sentence, in place of the model's default text,
-        and the recipe with the text directly before [X].
-        """
-        if self.recipe.text_rule == "lower":
-            text = lower(text)
-        prompt = self.recipe.prompt
-        before = self.leading.default_text + SLOT
-        if not self.takes_leading_text or before not in prompt:
-            raise UsageError(
-                f"prompt {prompt!r} takes no text in front; write it into the sentences"
-            )
-        if SLOT in text or MASK in text:
-            raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
-        return text, self.recipe.replace(prompt=prompt.replace(before, text + SLOT))
-
-    def rewrite(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences changed for the prompt; most prompts leave them unchanged."""
-        return list(sentences)
-
-    def prepare(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as tokenizer input: after the recipe's text rule and period, with the
-        template's characters that touch them.
-
-        They are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
-        text. Soft hyphens and their like are left out, as by BERT's tokenizer: a shipped table
-        would end a word at them.
-        """
-        cut = []
-        reads_invisible = self.backbone_provenance.backbone in SHIPPED_TABLES
-        for text in sentences:
-            if reads_invisible and not text.isascii():
-                text = _INVISIBLE.sub("", text)
-            if len(text) > LONGEST_TEXT:
-                text = text.strip()[:LONGEST_TEXT]
-            cut.append(text)
-        period = bool(self.recipe.period)
-        texts = [self._text_rule.apply(text, period=period) for text in self.rewrite(cut)]
-        return self.template.with_touching(texts)
-
-    def token_ids(self, texts: Sequence[str]) -> RaggedIds:
-        """Return each text's token ids, without specials."""
-        return self.piece_tokenizer.encode_ragged(texts)
-
-    def inputs(self, sentences: Sequence[str]) -> ModelInputs:
-        """Return the model inputs of n sentences: their token ids in the prompt's template."""
-        return self.template.inputs(self.prepare(sentences), self.token_ids, self.max_length)
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Hash of recipe, weights, tokenizer and extensions: equal for the same encoder, whatever
-        folder its backbone came from.
-
-        Precision and graph change vectors a little; they are in ``provenance``.
-        """
-        backbone = self.backbone_provenance
-        digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
-        digest.update(f"{backbone.weights_sha256} {backbone.tokenizer_sha256}".encode())
-        for name, array in sorted(arrays_of(self.tensors()).items()):
-            digest.update(name.encode() + array.tobytes())
-        for extension in self.extensions:
-            digest.update(json.dumps(vars(extension), sort_keys=True).encode())
-        return digest.hexdigest()
-
-    def __repr__(self) -> str:
-        """Return the backbone, how sentences are read, and the device; nothing is computed."""
-        recipe = self.recipe
-        steps = [repr(recipe.prompt), recipe.pooling, *recipe.transforms]
-        if recipe.denoise != "none":
-            steps.append(f"denoise {recipe.denoise}")
-        return f"Encoder({recipe.backbone!r}, {', '.join(steps)}, on {self._device_name})"
-
-    # -- a transformer of scikit-learn that learns nothing, with the parameter ``model``
+    # -- the interface of scikit-learn: a transformer whose only parameter is ``model``
 
     def fit(self, X: object = None, y: object = None) -> Self:
         """Return self: nothing is learned."""
@@ -508,23 +522,21 @@ class Encoder(abc.ABC):
         return self
 
     def __sklearn_clone__(self) -> Self:
-        """Return a copy that ``set_params`` can change; they share their weights."""
-        copied = object.__new__(type(self))
-        vars(copied).update(vars(self))
-        return copied
+        """Return a copy that ``set_params`` can change."""
+        return self.shallow_copy()
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
     def __sklearn_tags__(self) -> Any:
-        """Return True: nothing has to be fitted; BERTopic asks a pipeline whether it is fitted."""
+        """Return scikit-learn's description of a transformer that needs no fit."""
         from sklearn.base import BaseEstimator
 
         tags = BaseEstimator().__sklearn_tags__()
         tags.requires_fit = False
         return tags
 
-    # -- functions of promptcli.models: this package calls it here alone
+    # -- functions of promptcli.models, as methods
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the encoder into a folder that ``load`` and sentence-transformers open.
@@ -547,7 +559,7 @@ class Encoder(abc.ABC):
         register(self, name, force=force)
 
     def push_to_hub(self, repo: str, *, private: bool = False) -> Any:
-        """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
+        """Send the encoder to ``OWNER/NAME`` on the Hugging Face hub; see ``promptcli.push``."""
         from promptcli.models.hub import push
 
         return push(self, repo, private=private)
@@ -565,7 +577,7 @@ def _unit_rows(vectors: VectorsLike) -> "Tensor":
 def _are_texts(given: Any) -> bool:
     """Return whether these are texts, not vectors; an empty list counts as texts."""
     if not isinstance(given, Collection):
-        return True  # or refused as texts
+        return True  # ``check_texts`` refuses it
     if len(given) == 0:
         return isinstance(given, str | list)
     return isinstance(next(iter(given)), str)
@@ -573,7 +585,7 @@ def _are_texts(given: Any) -> bool:
 
 @contextlib.contextmanager
 def _progress_bar(total: int, progress: Advance) -> Iterator[Advance]:
-    """Draw a bar of sentences; the yielded function advances it and calls ``progress``."""
+    """Draw a bar; yield the function that advances it and ``progress`` by a number of sentences."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     with tqdm(total=total, desc="Sentences", unit="") as bar:

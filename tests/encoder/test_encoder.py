@@ -563,3 +563,9 @@ def test_vectors_are_those_of_one_batch_after_the_other(
     torch.set_num_threads(1)
     assert gap(together, again.encode(sentences)) < 1e-6
     assert sum(progress) == 300 and len(progress) > 2
+
+
+def test_an_encoder_without_its_cache_still_has_its_graph(bert):
+    graph = engine.Graph(lambda batch: np.ones((len(batch.ids), 4), np.float32), {})
+    encoder = TorchEncoder(Recipe(), bert, {}, graphs=[graph]).without_cache()
+    assert encoder.graph is graph and encoder.encode("a").tolist() == [1] * 4
