@@ -20,13 +20,13 @@ import torch
 
 from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.models import loading
-from promptcli.plugins.domain.adapt_collection import FEWEST, CollectionSplit, tasks_elsewhere
+from promptcli.plugins.domain.adapt_collection import MIN_QUERIES, CollectionSplit, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.adapting import compare, score_model
 from promptcli.plugins.domain.synthetic_queries import judged_queries, synthetic_queries
 from promptcli.recipe import Choice
 
-MOST_PASSAGES = 20_000
+MAX_PASSAGES = 20_000
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
     real = dataclasses.replace(judged_queries(folder).task(), name=folder.name)
     documents = next(folder.glob("corpus.jsonl*"))
     collection = synthetic_queries(
-        [documents], fewest=FEWEST, most_passages=MOST_PASSAGES, seed=seed
+        [documents], min_queries=MIN_QUERIES, max_passages=MAX_PASSAGES, seed=seed
     )
     split = CollectionSplit.of(collection, seed)
     start = loading.entry_of("mini")

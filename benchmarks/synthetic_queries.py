@@ -22,7 +22,7 @@ from promptcli.data.tasks import RetrievalTask
 from promptcli.evaluation.evaluator import TaskVectors, row_of_sentences, score_vectors
 from promptcli.evaluation.scores import Label
 from promptcli.models.loading import open_encoder
-from promptcli.plugins.domain.choosing import MOST_PASSAGES
+from promptcli.plugins.domain.choosing import MAX_PASSAGES
 from promptcli.plugins.domain.synthetic_queries import judged_queries, synthetic_queries
 
 SHIPPED = ("mini", "mini-static", "mini-multi")
@@ -42,7 +42,7 @@ def main() -> None:
 def report(folder: Path, models: list[str], most: int) -> None:
     real = dataclasses.replace(judged_queries(folder).task(), name=folder.name)
     documents = next(folder.glob("corpus.jsonl*"))
-    made = synthetic_queries([documents], most=most, most_passages=MOST_PASSAGES)
+    made = synthetic_queries([documents], max_queries=most, max_passages=MAX_PASSAGES)
     gains = {"real": {}, "made": {}}
     for name, task in (("real", real), ("made", made.task())):
         gains[name]["words"] = score(task, None, "lexical")

@@ -1,4 +1,4 @@
-"""Texts for training and evaluation: parts of a collection that share no document."""
+"""The texts for training, for development and for testing: their documents differ."""
 
 import itertools
 import json
@@ -15,25 +15,22 @@ from promptcli.data.tasks import RetrievalTask, STSTask
 from promptcli.errors import UsageError, with_count
 from promptcli.plugins.domain.synthetic_queries import SyntheticCollection, SyntheticQuery
 
-#: Share of the queries, most queries, and most passages of the test part.
+#: Share of the queries, maximum number of queries, and maximum number of passages for testing.
 _TEST = (0.2, 500, 5000)
-#: The same of the development part.
-_DEVELOPMENT = (0.1, 200, 500)
-#: Fewest queries of a collection: a tenth of them chooses the checkpoint.
-FEWEST = 150
-#: Fewest words of a training sentence.
-_SENTENCE_WORDS = 4
+_DEVELOPMENT = (0.1, 200, 500)  # the same for development
+MIN_QUERIES = 150  #: of a collection; a tenth of them chooses the checkpoint
+_MIN_SENTENCE_WORDS = 4  # of a training sentence
 _QUESTIONS = Path(__file__).with_name("questions.jsonl")
 
 
 @dataclass(frozen=True)
 class CollectionSplit:
-    """The queries of a collection in three parts by source document."""
+    """The queries of a collection, split by their documents."""
 
     collection: SyntheticCollection
     training: Sequence[SyntheticQuery]
     development: Sequence[SyntheticQuery]  #: choose the checkpoint and the best training
-    test: Sequence[SyntheticQuery]  #: decide whether that training is better than the start
+    test: Sequence[SyntheticQuery]  #: decide whether the best training is better than the start
     seed: int
 
     @classmethod
@@ -41,35 +38,38 @@ class CollectionSplit:
         """Split a collection at random by document.
 
         Raises:
-            UsageError: A part gets no query, since nearly all come from one document.
+            UsageError: A split gets no query, because nearly all queries come from one document.
         """
         queries_of = Counter(query.document for query in collection.queries)
         documents = random.Random(seed).sample(list(queries_of), len(queries_of))
-        held_out = []
-        for share, most, _ in (_TEST, _DEVELOPMENT):
-            part = set[str]()
-            room = min(share * len(collection.queries), most)
+        splits = []
+        for share, max_queries, _ in (_TEST, _DEVELOPMENT):
+            held_out = set[str]()
+            room = min(share * len(collection.queries), max_queries)
             while documents and room > 0:
-                part.add(documents[-1])
+                held_out.add(documents[-1])
                 room -= queries_of[documents.pop()]
-            held_out.append(part)
+            splits.append(held_out)
         test, development, training = (
-            [query for query in collection.queries if query.document in part]
-            for part in (*held_out, set(documents))
+            [query for query in collection.queries if query.document in split]
+            for split in (*splits, set(documents))
         )
         if not (test and development and training):
             raise UsageError(
                 f"the texts come from {with_count(len(queries_of), 'document')}, but training and"
                 " testing need at least three; give the texts in more files, or a table with one"
-                " text a row"
+                " text in each row"
             )
         return cls(collection, training, development, test, seed)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The number of queries of each part."""
-        parts = ("training", "development", "test")
-        return {part: len(getattr(self, part)) for part in parts}
+        """The number of queries of each split."""
+        return {
+            "training": len(self.training),
+            "development": len(self.development),
+            "test": len(self.test),
+        }
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ class CollectionSplit:
 
     @cached_property
     def training_passages(self) -> list[str]:
-        """The passages of documents that are not held out, in their order."""
+        """The passages of the documents that are not held out, in their order."""
         held_out = {query.document for query in (*self.development, *self.test)}
         passages = zip(self.collection.passages, self.collection.documents, strict=True)
         return [passage for passage, document in passages if document not in held_out]
@@ -95,32 +95,32 @@ class CollectionSplit:
         sentences = dict[str, None]()
         for passage in self.training_passages:
             for sentence in re.split(r"(?<=[.!?])\s+|\n", passage):
-                if len(sentence.split()) >= _SENTENCE_WORDS:
+                if len(sentence.split()) >= _MIN_SENTENCE_WORDS:
                     sentences[sentence.strip()] = None
         return random.Random(self.seed).sample(list(sentences), len(sentences))
 
     @cached_property
     def development_task(self) -> RetrievalTask:
-        """The development queries, with their answers and other passages."""
+        """The development queries, their answers and other passages."""
         return self._task("your texts:development", self.development, _DEVELOPMENT[-1])
 
     @cached_property
     def test_task(self) -> RetrievalTask:
-        """The test queries, with their answers and other passages."""
+        """The test queries, their answers and other passages."""
         return self._task("your texts", self.test, _TEST[-1])
 
     def timing_task(self, queries: int) -> RetrievalTask:
-        """Return a quickly scored task of a few development queries."""
+        """Return a task of a few development queries and their answers, which is quickly scored."""
         return self._task("timing", self.development[:queries], 0)
 
     def _task(
-        self, name: str, queries: Sequence[SyntheticQuery], most_passages: int
+        self, name: str, queries: Sequence[SyntheticQuery], max_passages: int
     ) -> RetrievalTask:
         """Return a task that ranks the answers of the queries among passages drawn at random."""
         passages = self.collection.passages
         answers = _answers(queries)
         others = [row for row in range(len(passages)) if row not in answers]
-        room = max(0, most_passages - len(answers))
+        room = max(0, max_passages - len(answers))
         drawn = random.Random(self.seed).sample(others, min(room, len(others)))
         ranked = [("", passages[row], 0.0) for row in sorted(answers.union(drawn))]
         judged = [(query.text, passages[row], 1.0) for query in queries for row in query.answers]
@@ -133,8 +133,8 @@ def _answers(queries: Sequence[SyntheticQuery]) -> set[int]:
 
 
 def tasks_elsewhere() -> tuple[STSTask, RetrievalTask]:
-    """Return the tasks that check for forgetting: the demo's graded pairs, and questions about
-    promptcli's own guides.
+    """Return the tasks that tell whether a model has forgotten: the demo's graded pairs, and
+    questions about promptcli's own guides.
     """
     lines = _QUESTIONS.read_text(encoding="utf-8").splitlines()
     rows = [(row["query"], row["document"], float(row["grade"])) for row in map(json.loads, lines)]

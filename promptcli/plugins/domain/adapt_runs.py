@@ -1,4 +1,4 @@
-"""The trainings that ``adapt`` tries: their data, their time, and their runs."""
+"""The trainings that ``adapt`` tries: their data, their times and their runs."""
 
 import dataclasses
 import tempfile
@@ -18,10 +18,10 @@ from promptcli.plugins.domain.adapt_collection import CollectionSplit
 from promptcli.recipe import Choice
 from promptcli.storage import files, runs
 
-#: Tokens per step: fewer than for a new model, whose runs are longer.
+#: Tokens in a step of pre-training: fewer than the default, because these runs are short.
 BATCH_TOKENS = 1024
-#: Backbone -> settings of its pre-training other than the command's own: those that its page gives.
-_SETTINGS: dict[str, dict[str, Any]] = {
+#: Backbone -> settings of its pre-training, if its page gives others than the defaults.
+_PRETRAINING_SETTINGS: dict[str, dict[str, Any]] = {
     "mini-bert": {"learning_rate": 5e-4, "dropout_from": 0.0},
 }
 
@@ -34,24 +34,22 @@ class Attempt:
     about: str  #: the training data, in words
     epochs: float = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
-    #: whether it learns from pairs, with the start as teacher and judge; else from sentences
+    #: True: learns from pairs, and the start is teacher and judge; False: learns from sentences
     learns_from_pairs: bool = False
-    is_pretrained: bool = False  #: whether masked language modelling on the texts comes first
-    #: whether it begins at the frozen pre-trained backbone instead of the start
-    starts_from_base: bool = False
-    puts_in_prompt: bool = False  #: whether the start's prompt is put around its sentences
+    is_pretrained: bool = False  #: begins with masked language modelling on the texts
+    starts_from_base: bool = False  #: begins with the pre-trained backbone instead of the start
+    needs_prompt: bool = False  #: learns from sentences inside the prompt of the start
 
     def examples(self, split: CollectionSplit) -> Sequence[Any]:
         """Return the training examples: pairs of texts, or sentences."""
         return split.pairs if self.learns_from_pairs else split.sentences
 
     def batch_size(self, split: CollectionSplit) -> int:
-        """Return the batch size; even a small collection fills at least two batches."""
+        """Return the batch size, with which even a small collection fills two batches."""
         largest = int(self.settings.get("batch_size", 128))
         return max(2, min(largest, len(self.examples(split)) // 2))
 
 
-#: Learning from pairs; it reads as much of a passage as fits the time.
 _BY_PAIRS = Attempt(
     "distill",
     "queries made from the texts, with their passages",
@@ -64,40 +62,38 @@ _BY_PAIRS = Attempt(
     },
     learns_from_pairs=True,
 )
-#: By the name in the table. The papers' methods keep their own settings, except the number of
+#: Name in the table -> attempt. The papers' methods keep their own settings, except the number of
 #: steps.
 ATTEMPTS = {
     "pairs": _BY_PAIRS,
     "pretrain": dataclasses.replace(
         _BY_PAIRS, about="the words of the texts, then as pairs", is_pretrained=True
     ),
-    "promptbert": Attempt("promptbert", "the sentences alone", puts_in_prompt=True),
+    "promptbert": Attempt("promptbert", "the sentences alone", needs_prompt=True),
     "simcse": Attempt("simcse", "the sentences alone"),
     "dcpcse": Attempt("dcpcse", "the sentences alone", starts_from_base=True),
 }
-#: Planned share of the given time: a machine also has other work.
-_PLANNED = 0.8
-_SCORES = 6  #: development scores of a run
-_PATIENCE = 3  #: scores in a row without improvement that end a run
+_PLANNED_SHARE = 0.8  # of the given time; the machine may have other work
+_SCORES_PER_RUN = 6  # on the development queries
+_PATIENCE = 3  # number of scores in a row without improvement that end a run
 _TIMED_STEPS = 2
 _TIMED_PASSAGES = 128
 _TIMED_QUERIES = 16
-_FEWEST_STEPS = 8
-#: Limits of pre-training: its share of the time, its passes over the texts, its fewest tokens.
-_PRETRAINING_SHARE = 0.15
-_PASSES = 10
-_FEWEST_TOKENS = 2 * BATCH_TOKENS
-_CHARACTERS_OF_TOKEN = 4  #: of English, about
-_PRETRAINED = "pretrained"  #: run name of the start after pre-training
+_MIN_STEPS = 8
+_PRETRAINING_SHARE = 0.15  # of the planned time, at most
+_MAX_PRETRAINING_PASSES = 10  # over the texts
+_MIN_PRETRAINING_TOKENS = 2 * BATCH_TOKENS
+_CHARACTERS_PER_TOKEN = 4  # of English text, roughly
+_PRETRAINED = "pretrained"  # run name of the start after pre-training
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The number of steps of each attempt that fit into the time, and the expected duration."""
+    """The number of steps of each attempt that fit into the time, and their expected duration."""
 
-    steps: dict[str, int]
-    seconds: dict[str, float]  #: seconds of each attempt, scores included
-    tokens: int = 0  #: tokens of pre-training
+    steps: dict[str, int]  #: by the name of the attempt
+    seconds: dict[str, float]  #: of each attempt, with its scores
+    tokens: int = 0  #: of pre-training
     left_out: dict[str, str] = field(default_factory=dict)  #: skipped attempt -> reason
 
     @property
@@ -108,14 +104,16 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Trainings:
-    """The runs of all attempts on one collection, each a model NAME.ATTEMPT until the end."""
+    """The runs of all attempts on one collection. Each trains a model NAME.ATTEMPT, which is
+    removed at the end.
+    """
 
     name: str
     start: Entry
     choice: Choice  #: the device and the precision
     split: CollectionSplit
     seed: int
-    attempts: Mapping[str, Attempt]  #: those to try
+    attempts: Mapping[str, Attempt]
 
     def run_name(self, attempt: str) -> str:
         return f"{self.name}.{attempt}"
@@ -124,8 +122,8 @@ class Trainings:
         return [self.run_name(attempt) for attempt in (*ATTEMPTS, _PRETRAINED)]
 
     def check_free(self, *, force: bool) -> None:
-        """Refuse existing models with the names of runs; ``force`` removes those of earlier
-        runs.
+        """Raise UsageError if a model has the name of a run; ``force`` removes the models and
+        folders of earlier runs.
         """
         if force:
             self.forget()
@@ -141,9 +139,8 @@ class Trainings:
             runs.RunFolder(registry.run_folder(name)).discard()
 
     def schedule(self, hours: float) -> Schedule:
-        """Time the first steps of each attempt, and return the numbers of steps that fit.
-
-        Attempts that the start does not support are left out.
+        """Time the first steps of each attempt, and return the numbers of steps that fit into the
+        time. Attempts that the start does not support are left out.
         """
         step_seconds = {}
         token_seconds = 0.0
@@ -160,105 +157,105 @@ class Trainings:
                 advance(1)
         if not step_seconds:
             raise UsageError(next(iter(left_out.values())))
-        passage_seconds = self._time_passage()
-        schedule = plan_steps(
-            self.split, step_seconds, token_seconds, passage_seconds, 3600 * hours
-        )
-        return dataclasses.replace(schedule, left_out=left_out)
-
-    def _time_passage(self) -> float:
-        """Return the seconds to encode a passage."""
         passages = self.split.collection.passages[:_TIMED_PASSAGES]
         encoder = loading.open_model(self.start, device=self.choice.device, dtype="float32")
         began = time.perf_counter()
         encoder.encode(passages)
-        return (time.perf_counter() - began) / len(passages)
+        passage_seconds = (time.perf_counter() - began) / len(passages)
+        seconds = 3600 * hours
+        schedule = plan_steps(self.split, step_seconds, token_seconds, passage_seconds, seconds)
+        if schedule.total > seconds:
+            notes.note(
+                f"{hours:g} hours are exceeded by about {in_minutes(schedule.total - seconds)}: the"
+                " fewest steps of each row, and the scores, take about"
+                f" {in_minutes(schedule.total)}"
+            )
+        return dataclasses.replace(schedule, left_out=left_out)
 
     def _time_token(self) -> float:
-        """Return the seconds to pre-train on a token."""
+        """Return the seconds that pre-training takes for a token."""
         with tempfile.TemporaryDirectory() as folder:
-            return self.pretrain_backbone(Path(folder), _FEWEST_TOKENS)
+            return self.pretrain_backbone(Path(folder), _MIN_PRETRAINING_TOKENS)
 
     def _time_step(self, attempt: Attempt) -> float:
-        """Return the seconds of a training step."""
-        if attempt.puts_in_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
+        """Return the seconds of a training step; raise UsageError if the start does not support the
+        attempt.
+        """
+        if attempt.needs_prompt and self.start.recipe.prompt == pc.Recipe().prompt:
             raise UsageError(
                 "it learns from sentences inside a prompt, such as mini's, and model"
                 f" {self.start.name!r} reads them without one"
             )
-        few = attempt.examples(self.split)[: 2 * attempt.batch_size(self.split)]
         settings = {"steps": _TIMED_STEPS, "eval_steps": _TIMED_STEPS}
         timed = pc.train(
             attempt.method,
-            few,
+            attempt.examples(self.split)[: 2 * attempt.batch_size(self.split)],
             on=self.split.timing_task(_TIMED_QUERIES),
             **self._arguments(attempt, self.start.name, settings),
         )
         return timed.curve[-1].seconds / _TIMED_STEPS
 
     def run_all(self, schedule: Schedule) -> Iterator[tuple[str, pc.Trained]]:
-        """Train all attempts, and yield the name and run of each successful one.
+        """Train all attempts, and yield the name and the run of each successful attempt.
 
         A finished run is only opened again.
         """
         models = loading.open_registry().names()
-        done = {name for name in schedule.steps if self.run_name(name) in models}
-        left = sum(schedule.seconds[name] for name in schedule.steps if name not in done)
-        notes.note(f"the trainings take about {in_minutes(left)}")
+        finished = {name for name in schedule.steps if self.run_name(name) in models}
+        remaining = sum(schedule.seconds[name] for name in schedule.steps if name not in finished)
+        notes.note(f"the trainings take about {in_minutes(remaining)}")
         for number, name in enumerate(schedule.steps, 1):
-            place = f"{number} of {len(schedule.steps)}"
-            if name in done:
-                notes.note(f"{place}: {name} was done before")
+            message = f"{number} of {len(schedule.steps)}: {name}"
+            if name in finished:
+                notes.note(f"{message} was done before")
             else:
-                seconds = schedule.seconds[name]
                 notes.note(
-                    f"{place}: {name}, from {self.attempts[name].about}; about"
-                    f" {in_minutes(seconds)}, {in_minutes(left)} left in all"
+                    f"{message}, from {self.attempts[name].about}; about"
+                    f" {in_minutes(schedule.seconds[name])}, {in_minutes(remaining)} left in all"
                 )
-                left -= seconds
-            with notes.silent(name in done):
-                trained = self.run(name, schedule)
-            if trained is not None:
+                remaining -= schedule.seconds[name]
+            try:
+                with notes.silent(name in finished):
+                    trained = self._run(name, schedule)
+            except UsageError:
+                raise
+            except PromptcliError as error:  # the loss is not a number, or memory is too small
+                notes.note(f"{name} failed and is left out: {error}")
+            else:
                 yield name, trained
 
-    def run(self, name: str, schedule: Schedule) -> pc.Trained | None:
-        """Return a trained attempt, resumed if it was stopped; None if it failed."""
+    def _run(self, name: str, schedule: Schedule) -> pc.Trained:
+        """Return a trained attempt; a stopped run is resumed."""
         attempt = self.attempts[name]
         steps = schedule.steps[name]
         settings = {
             "steps": steps,
-            "eval_steps": max(1, steps // _SCORES),
+            "eval_steps": max(1, steps // _SCORES_PER_RUN),
             "patience": _PATIENCE,
         }
-        try:
-            start = self.start.name
-            if attempt.is_pretrained:
-                start = self._pretrained_start(schedule.tokens)
-            return pc.train(
-                attempt.method,
-                attempt.examples(self.split),
-                on=self.split.development_task,
-                name=self.run_name(name),
-                resume=True,
-                **self._arguments(attempt, start, settings),
-            )
-        except UsageError:
-            raise
-        except PromptcliError as error:  # the loss is not a number, or memory is too small
-            notes.note(f"{name} failed and is left out: {error}")
-            return None
+        start = self.start.name
+        if attempt.is_pretrained:
+            start = self._pretrained_start(schedule.tokens)
+        return pc.train(
+            attempt.method,
+            attempt.examples(self.split),
+            on=self.split.development_task,
+            name=self.run_name(name),
+            resume=True,
+            **self._arguments(attempt, start, settings),
+        )
 
     def _arguments(
         self, attempt: Attempt, start: str, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the arguments of ``train`` for an attempt."""
-        begins = {"start": start}
+        models = {"start": start}
         if attempt.starts_from_base:
-            begins = {"backbone": self.start.recipe.backbone}
+            models = {"backbone": self.start.recipe.backbone}
         if attempt.learns_from_pairs:
-            begins |= {"teacher": self.start.name, "mine": self.start.name}
+            models |= {"teacher": self.start.name, "mine": self.start.name}
         return {
-            **begins,
+            **models,
             "device": self.choice.device,
             "dtype": self.choice.dtype,
             **attempt.settings,
@@ -268,7 +265,7 @@ class Trainings:
         }
 
     def _pretrained_start(self, tokens: int) -> str:
-        """Return the name of the pre-trained start; the first call makes it."""
+        """Return the name of the pre-trained start, which is made if it does not exist."""
         registry = loading.open_registry()
         name = self.run_name(_PRETRAINED)
         if name not in registry.names():
@@ -278,8 +275,8 @@ class Trainings:
         return name
 
     def pretrain_backbone(self, folder: Path, tokens: int) -> float:
-        """Pre-train the start's backbone further on the texts, or resume that in the folder; return
-        the seconds per token.
+        """Pre-train the backbone of the start further on the texts, or resume the run in the
+        folder; return the seconds per token.
 
         Raises:
             UsageError: The backbone has no masked-LM head, there is too little text, or
@@ -304,10 +301,10 @@ class Trainings:
             tokens=tokens,
             batch_tokens=BATCH_TOKENS,
             seed=self.seed,
-            **_SETTINGS.get(backbone, {}),
+            **_PRETRAINING_SETTINGS.get(backbone, {}),
         )
         speed: Any = pretrained.figures["tokens_per_second"]
-        return 1 / (speed or 1)  # None or 0: too few seconds were measured
+        return 1 / (speed or 1)  # None or 0: the run was too short to measure
 
 
 def plan_steps(
@@ -326,31 +323,33 @@ def plan_steps(
         passage_seconds: Seconds to encode a passage.
         seconds: Time limit for all attempts.
     """
-    planned = _PLANNED * seconds
+    planned = _PLANNED_SHARE * seconds
     test_passages = len(split.test_task.documents)
-    scored = (_SCORES + 4) * len(split.development_task.documents) + test_passages
+    scored = (_SCORES_PER_RUN + 4) * len(split.development_task.documents) + test_passages
     tokens = 0
-    fixed = {}  # seconds of an attempt besides those of its steps
-    wanted = {}  # steps of its epochs
+    fixed_seconds = {}  # of an attempt: everything except its steps
+    all_steps = {}  # of an attempt: those of all its epochs
     for name in step_seconds:
         attempt = ATTEMPTS[name]
         count = len(attempt.examples(split))
-        wanted[name] = int(attempt.epochs * count / attempt.batch_size(split))
-        both_texts = 2 * count if attempt.learns_from_pairs else 0  # which the start encodes
-        fixed[name] = passage_seconds * (scored + both_texts)
+        all_steps[name] = int(attempt.epochs * count / attempt.batch_size(split))
+        # the start encodes both texts of a pair
+        encoded = 2 * count if attempt.learns_from_pairs else 0
+        fixed_seconds[name] = passage_seconds * (scored + encoded)
         if attempt.is_pretrained:
-            # some passes over the texts, or what its time holds
             characters = sum(map(len, split.training_passages))
             in_time = _PRETRAINING_SHARE * planned / token_seconds
-            tokens = int(min(_PASSES * characters / _CHARACTERS_OF_TOKEN, in_time))
-            tokens = max(_FEWEST_TOKENS, tokens)
-            fixed[name] += tokens * token_seconds
-    left = planned - sum(fixed.values()) - passage_seconds * test_passages
-    # the same share of each attempt's steps
-    share = left / sum(wanted[name] * step_seconds[name] for name in wanted)
-    steps = {name: max(_FEWEST_STEPS, int(min(1, share) * count)) for name, count in wanted.items()}
-    expected = {name: fixed[name] + steps[name] * step_seconds[name] for name in step_seconds}
-    return Schedule(steps, expected, tokens)
+            tokens = int(min(_MAX_PRETRAINING_PASSES * characters / _CHARACTERS_PER_TOKEN, in_time))
+            tokens = max(_MIN_PRETRAINING_TOKENS, tokens)
+            fixed_seconds[name] += tokens * token_seconds
+    remaining = planned - sum(fixed_seconds.values()) - passage_seconds * test_passages
+    # every attempt gets the same share of its steps
+    share = min(1, remaining / sum(all_steps[name] * step_seconds[name] for name in all_steps))
+    steps = {name: max(_MIN_STEPS, int(share * count)) for name, count in all_steps.items()}
+    durations = {
+        name: fixed_seconds[name] + count * step_seconds[name] for name, count in steps.items()
+    }
+    return Schedule(steps, durations, tokens)
 
 
 def in_minutes(seconds: float) -> str:
@@ -359,12 +358,12 @@ def in_minutes(seconds: float) -> str:
 
 
 def add_change(entry: Entry, folder: Path, name: str) -> Entry:
-    """Return a model to whose weights a backbone's change in the folder is added.
+    """Return a model plus the change of its backbone's weights by the pre-training in the folder.
 
-    Masked language modelling needs a head that predicts words, which a sentence model no longer
-    has. So its backbone is pre-trained on the texts, and the change of its weights is added to the
-    model (task arithmetic: Ilharco et al., 2023, "Editing Models with Task Arithmetic"). The model
-    keeps its knowledge of sentences.
+    Masked language modelling needs a head that predicts words, and a sentence model no longer has
+    this head. So the model's backbone is pre-trained on the texts, and the change of its weights is
+    added to the model (task arithmetic: Ilharco et al., 2023, "Editing Models with Task
+    Arithmetic"). The model keeps its knowledge of sentences.
     """
     before = _weights(entry.recipe.backbone)
     after = _weights(str(_backbone_in(folder)))

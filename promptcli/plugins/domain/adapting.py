@@ -19,15 +19,14 @@ from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.language import ENGLISH, main_language
 from promptcli.notes import note
-from promptcli.plugins.domain.adapt_collection import FEWEST, CollectionSplit, tasks_elsewhere
-from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings, in_minutes
+from promptcli.plugins.domain.adapt_collection import MIN_QUERIES, CollectionSplit, tasks_elsewhere
+from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import Choice
 from promptcli.settings import list_of_names
 from promptcli.storage import runs
 
-#: Most passages to read: more than an hour of training can use.
-_MOST_PASSAGES = 20_000
+_MAX_PASSAGES = 20_000  # more than an hour of training can use
 AS_IT_IS = "as it is"  #: the row of the start
 #: The verdicts on a row.
 BETTER = "better"
@@ -43,12 +42,12 @@ class ComparedAttempt:
 
     name: str
     trained: pc.Trained
-    scores: Sequence[Any]  #: on the test queries, then elsewhere
+    scores: Sequence[Any]  #: on the test queries, then on other texts
     #: differences to the start; the first p-value is corrected for the number of attempts
     changes: list[Any]
 
     def verdict(self, margin: float) -> str:
-        """Return the verdict; ``margin``: points that the row may lose on other texts."""
+        """Return the verdict; ``margin``: number of points that may be lost on other texts."""
         own, *elsewhere = self.changes
         attempt = ATTEMPTS[self.name]
         starts_elsewhere = attempt.starts_from_base or attempt.is_pretrained
@@ -58,7 +57,7 @@ class ComparedAttempt:
             return UNCHANGED
         if own.difference < 0:
             return WORSE
-        if any(each.difference < -margin for each in elsewhere):
+        if any(change.difference < -margin for change in elsewhere):
             return BETTER_HERE
         return BETTER
 
@@ -82,19 +81,16 @@ def compare(
     start: Sequence[Any],
     tasks: Sequence[RetrievalTask | STSTask],
 ) -> list[ComparedAttempt]:
-    """Return one row per run, by the name of its attempt, compared with the scores of the start.
+    """Return each finished attempt, compared with the scores of the start.
 
-    The p-values on the first task are corrected for the number of runs (Holm).
+    The p-values on the first task are corrected for the number of attempts (Holm).
     """
     rows = []
     for name, run in trained.items():
         scores = score_model(run.encoder, name, tasks)
         pairs = zip(scores, start, strict=True)
-        rows.append(
-            ComparedAttempt(
-                name, run, scores, [evaluator.compare([now], [before]) for now, before in pairs]
-            )
-        )
+        changes = [evaluator.compare([after], [before]) for after, before in pairs]
+        rows.append(ComparedAttempt(name, run, scores, changes))
     p_values = statistics.holm([row.changes[0].p_value for row in rows])
     for row, p_value in zip(rows, p_values, strict=True):
         row.changes[0] = dataclasses.replace(row.changes[0], p_holm=p_value)
@@ -145,15 +141,15 @@ def adapt(
     Queries are made from the texts: a heading, a title or a first sentence, each with the passage
     that it was taken from. Some documents are held out. Several trainings are tried on the others:
     on the queries with their passages, and with the papers' methods on the sentences alone. The
-    best model is saved if it finds more of the held-out passages than before, beyond chance, and is
-    about as good as before on other texts.
+    best model is saved if it finds more of the held-out passages than the start, beyond chance, and
+    is about as good as the start on other texts.
 
     Args:
         files: Texts, tables (``FILE:COLUMN`` names that of the text), globs, and folders.
         name: Name of the model to save.
         start: Model to start from: ``mini``, or one that ``train`` made.
         title: Column of a table that holds the title of a text.
-        rows: Ways of learning, see ``ATTEMPTS``; none: all.
+        rows: The trainings to try, see ``ATTEMPTS``; if empty, all are tried.
         hours: Time limit, which sets the number of steps.
         margin: Most points that a saved model may lose on other texts: Spearman x 100 on the demo's
             pairs, and nDCG@10 x 100 on questions about promptcli's own guides.
@@ -163,7 +159,7 @@ def adapt(
         dry_run: Return only the plan and its duration, from a few timed steps.
 
     Returns:
-        The table of all ways, and whether a model was saved.
+        The table of all trainings, and whether a model was saved.
 
     Raises:
         UsageError: Too few texts, a taken name, or a model that cannot be trained further.
@@ -191,7 +187,7 @@ def adapt(
     split = _split_texts(names, title, entry.name, seed)
     trainings = Trainings(name, entry, choice, split, seed, attempts)
     if dry_run:
-        return Adapted(_plan(_schedule(trainings, hours), trainings))
+        return Adapted(_plan(trainings.schedule(hours), trainings))
     claim = folder.claim(f"the adaptation of {name!r}", "give another name")
     stopped = "the same command with resume=True continues from here"
     with claim, errors.if_stopped(stopped, instead=True):
@@ -217,9 +213,11 @@ def adapt(
 
 
 def _split_texts(files: list[str], title: str | None, start: str, seed: int) -> CollectionSplit:
-    """Return the queries made from files; refuse a language that the shipped start lacks."""
+    """Return the queries made from files; raise UsageError if the shipped start has not learned the
+    language of the texts.
+    """
     collection = synthetic_queries(
-        files, title=title, fewest=FEWEST, most_passages=_MOST_PASSAGES, seed=seed
+        files, title=title, min_queries=MIN_QUERIES, max_passages=_MAX_PASSAGES, seed=seed
     )
     language = main_language(collection.passages)
     if language != ENGLISH and start in loading.LANGUAGES:
@@ -234,7 +232,7 @@ def _split_texts(files: list[str], title: str | None, start: str, seed: int) -> 
         f"{with_count(collection.files, 'file')},"
         f" {with_count(len(collection.passages), 'passage')}; queries made from"
         f" {collection.kinds_in_words}: {training:,} to learn from,"
-        f" {development:,} to choose by, {test:,} to measure by, all on other documents"
+        f" {development:,} to choose by, {test:,} to measure by, all about different documents"
     )
     return split
 
@@ -243,11 +241,11 @@ def _open_run(
     folder: runs.RunFolder, trainings: Trainings, hours: float, *, resume: bool, force: bool
 ) -> Schedule:
     """Begin the run in a folder, or continue it; return its schedule."""
-    begins = force or not folder.has_begun
+    is_new = force or not folder.has_begun
     settings = {}
-    if begins:
+    if is_new:
         trainings.check_free(force=force)
-        settings = dataclasses.asdict(_schedule(trainings, hours))
+        settings = dataclasses.asdict(trainings.schedule(hours))
     identity = {
         "texts": trainings.split.test_task.sha256(),
         "start": trainings.start.name,
@@ -256,7 +254,7 @@ def _open_run(
     }
     folder.open(
         identity,
-        resume=resume and not begins,
+        resume=resume and not is_new,
         name=Path(trainings.name),
         elsewhere="force=True to start over, or another name",
         force=force,
@@ -266,13 +264,13 @@ def _open_run(
 
 
 def _entry_of(start: Choice) -> Entry:
-    """Return the model to start from; refuse one that cannot be trained further."""
+    """Return the model to start from; raise UsageError if it cannot be trained further."""
     entry = loading.entry_of(start)
     if start.model:
         entry = dataclasses.replace(entry, name=start.model)
     is_static = entry.recipe.pooling.startswith("static")
     if is_static or not tuned_weights(entry.tensors):
-        why = "is static" if is_static else "has no trained backbone to go on from"
+        why = "is static" if is_static else "has no trained backbone"
         raise UsageError(
             f"model {entry.name!r} {why}; give mini, or a model that `promptcli train` made",
             parameter="start",
@@ -283,7 +281,9 @@ def _entry_of(start: Choice) -> Entry:
 def _train_and_compare(
     trainings: Trainings, schedule: Schedule, margin: float
 ) -> tuple[ComparedAttempt | None, dict[str, Any]]:
-    """Return the best row, None if none is better than the start, and the figures of all."""
+    """Return the best attempt (None if no attempt is better than the start), and the figures of
+    all attempts.
+    """
     trained = dict(trainings.run_all(schedule))
     tasks: list[RetrievalTask | STSTask] = [trainings.split.test_task, *tasks_elsewhere()]
     start = trainings.start
@@ -291,7 +291,7 @@ def _train_and_compare(
     before = score_model(encoder, start.name, tasks)
     rows = compare(trained, before, tasks)
     better = [row for row in rows if row.verdict(margin) == BETTER]
-    # by the development queries: choosing on the test would inflate the best score
+    # the development queries choose: a choice by the test scores would inflate the best of them
     best = max(better, key=lambda row: row.trained.chosen_by, default=None)
     scores = [score.figures() for score in before]
     unchanged = {"row": AS_IT_IS, "scores": scores, "verdict": ""}
@@ -304,22 +304,10 @@ def _train_and_compare(
     return best, figures
 
 
-def _schedule(trainings: Trainings, hours: float) -> Schedule:
-    """Return the schedule, and note by how much it exceeds the given time."""
-    schedule = trainings.schedule(hours)
-    beyond = schedule.total - 3600 * hours
-    if beyond > 0:
-        note(
-            f"{hours:g} hours are exceeded by about {in_minutes(beyond)}: the fewest steps of each"
-            f" row, and the scores, take about {in_minutes(schedule.total)}"
-        )
-    return schedule
-
-
 def _reason(
     rows: Sequence[ComparedAttempt], best: ComparedAttempt | None, before: float, margin: float
 ) -> str:
-    """Return one sentence: why a model is saved, or why none is."""
+    """Return one sentence that says why a model is saved, or why no model is saved."""
     if best is not None:
         low, high = best.changes[0].ci95
         return (

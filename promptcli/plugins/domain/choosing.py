@@ -1,4 +1,4 @@
-"""``choose``: find the model and ranking that find most in your own texts, without labels."""
+"""``choose``: the model and the ranking that find most in your own texts, without labels."""
 
 import dataclasses
 import time
@@ -20,7 +20,7 @@ from promptcli.models import loading
 from promptcli.models.loading import Model
 from promptcli.plugins.domain.endpoint import PREFIX, Endpoint
 from promptcli.plugins.domain.synthetic_queries import (
-    FEWEST,
+    MIN_QUERIES,
     SyntheticCollection,
     judged_queries,
     synthetic_queries,
@@ -28,14 +28,11 @@ from promptcli.plugins.domain.synthetic_queries import (
 from promptcli.recipe import Choice
 from promptcli.settings import list_of_names
 
-#: The shipped models, which are always compared.
-SHIPPED = tuple(loading.LANGUAGES)
-#: Most passages to rank: more would lower the scores, take longer, and hardly change
-#: the order.
-MOST_PASSAGES = 5000
-#: As in ``promptcli search --by``; those of a model -> the family of the task that is ranked so.
-By = Literal["both", "meaning", "words"]
-_RANKINGS: dict[By, str] = {"meaning": "retrieval", "both": "hybrid"}
+SHIPPED = tuple(loading.LANGUAGES)  #: the shipped models, which are always compared
+#: More passages would lower the scores and take longer, and hardly change the order.
+MAX_PASSAGES = 5000
+By = Literal["both", "meaning", "words"]  #: as in ``promptcli search --by``
+_RANKINGS: dict[By, str] = {"meaning": "retrieval", "both": "hybrid"}  # of a task
 Array = NDArray[Any]
 
 
@@ -43,20 +40,20 @@ Array = NDArray[Any]
 class Way:
     """A way of ranking, with its scores."""
 
-    model: str | None  #: its name on the command line; None: words alone
-    by: By  #: as in ``promptcli search --by``
+    model: str | None  #: the name on the command line; None: ranks by words alone
+    by: By
     ndcg: float  #: nDCG@10 x 100
     ci95: tuple[float, float]
     by_query: Array  #: nDCG@10 of each query, (q,)
-    sentences_per_second: float | None = None  #: None: nothing is encoded
-    megabytes: float | None = None  #: weights in memory; None: no model, or an endpoint
-    #: mean difference to the best way over queries, with its interval; None: it is the best
+    sentences_per_second: float | None = None  #: None without a model
+    megabytes: float | None = None  #: of weights in memory; None without a model, or of an endpoint
+    #: mean difference to the best way, with its interval; None for the best way
     to_best: float | None = None
     to_best_ci95: tuple[float, float] | None = None
 
     @property
     def is_endpoint(self) -> bool:
-        """Whether an endpoint computes the ranking; promptcli does not search with endpoints."""
+        """Whether an endpoint computes the vectors; promptcli does not search with endpoints."""
         return self.model is not None and self.model.startswith(PREFIX)
 
     @property
@@ -69,7 +66,7 @@ class Way:
 class Chosen:
     """Ways of ranking, compared on queries made from texts."""
 
-    ways: Sequence[Way]  #: words alone, and two ways per model, best first
+    ways: Sequence[Way]  #: words alone, and two ways of each model; the best is first
     queries: SyntheticCollection
 
     @property
@@ -79,7 +76,7 @@ class Chosen:
 
     @property
     def best_here(self) -> Way:
-        """The best way that promptcli can search with, which excludes endpoints."""
+        """The best way with which promptcli can search."""
         return next(way for way in self.ways if not way.is_endpoint)
 
 
@@ -100,13 +97,13 @@ def choose(
     that a query was taken from (nDCG@10).
 
     Args:
-        files: Texts, tables (``FILE:COLUMN`` names that of the text), globs, and folders; or one
-            retrieval folder in BEIR's form, with its own queries.
+        files: Texts, tables (``FILE:COLUMN`` names the column of the text), globs, and folders; or
+            one retrieval folder in BEIR's form, with its own queries.
         models: Further models, or ``openai:URL#NAME`` for OpenAI-compatible endpoints. The shipped
             models are always compared.
         title: Column of a table that holds the title of a text. Default: a column called
             ``title``, ``subject`` or the like.
-        queries: Most queries to make, drawn at random; at least 50.
+        queries: Maximum number of queries, drawn at random; at least 50.
         seed: Random seed of the draws.
         key: Key of the endpoints; it is not stored.
         computed: Device, precision and backend of the models that are named.
@@ -124,13 +121,10 @@ def choose(
         >>> chosen.best.model, chosen.best.by  # doctest: +SKIP
         ('mini', 'both')
     """
-    if queries < FEWEST:
-        raise UsageError(f"must be at least {FEWEST}, got {queries}", parameter="queries")
-    computed = computed or Choice()
-    compared: dict[str, Model | Endpoint] = {
-        name: dataclasses.replace(computed, model=name) for name in SHIPPED
-    }
-    for model in loading.as_list(models):  # refuse unreadable models before the work
+    if queries < MIN_QUERIES:
+        raise UsageError(f"must be at least {MIN_QUERIES}, got {queries}", parameter="queries")
+    compared: dict[str, Model | Endpoint] = {}
+    for model in [*SHIPPED, *loading.as_list(models)]:  # refuse unreadable models before the work
         if not isinstance(model, str):
             compared[loading.entry_of(model).name] = model
         elif model.startswith(PREFIX):
@@ -138,26 +132,26 @@ def choose(
             endpoint.check()
             compared[model] = endpoint
         else:
-            named = dataclasses.replace(computed, model=model)
-            loading.entry_of(named)
-            compared[model] = named
+            choice = dataclasses.replace(computed or Choice(), model=model)
+            loading.entry_of(choice)
+            compared[model] = choice
     names = list_of_names(files)
     if len(names) == 1 and (Path(names[0]) / "qrels").is_dir():
         collection = judged_queries(Path(names[0]))
     else:
         collection = synthetic_queries(
-            names, title=title, most=queries, most_passages=MOST_PASSAGES, seed=seed
+            names, title=title, max_queries=queries, max_passages=MAX_PASSAGES, seed=seed
         )
     notes.note(_describe(collection))
     words = _score(collection.task("lexical"), np.zeros((0, 0), np.float32))
     ways = [Way(None, "words", words.value, words.ci95, words.by_example)]
-    for name, each in compared.items():
-        ways += _rank_by_model(name, each, collection)
+    for name, opened in compared.items():
+        ways += _rank_by_model(name, opened, collection)
     return Chosen(with_differences(ways), collection)
 
 
 def with_differences(ways: Sequence[Way]) -> list[Way]:
-    """Return ways, best first, with their paired differences to the best."""
+    """Return the ways from the best to the worst, with their paired differences to the best."""
     best, *others = sorted(ways, key=lambda way: -way.ndcg)
     compared = [best]
     for way in others:
@@ -171,7 +165,7 @@ def with_differences(ways: Sequence[Way]) -> list[Way]:
 def _rank_by_model(
     name: str, model: Model | Endpoint, collection: SyntheticCollection
 ) -> Iterator[Way]:
-    """Yield the ways of a model; passages and queries are encoded in their roles."""
+    """Yield the ways of a model, which encodes passages and queries in their roles."""
     task = collection.task()
     rows = len(task.documents) + len(task.queries)
     query_encoder: Encoder | Endpoint
@@ -199,7 +193,7 @@ def _rank_by_model(
 
 
 def _score(task: RetrievalTask, vectors: Array) -> ExampleScore:
-    """Return nDCG@10 by the ranking of a task."""
+    """Return the nDCG@10 of a task's ranking; ``vectors``: of its sentences, (n, d)."""
     row_of = evaluator.row_of_sentences([task])
     embedded = evaluator.TaskVectors(Label("", ""), {}, "", vectors, row_of)
     [score] = evaluator.score_vectors([embedded], [task])
@@ -214,11 +208,11 @@ def megabytes_of(encoder: Encoder) -> float:
         weights = [on_torch.backbone.word_embeddings]
     else:
         weights = list(on_torch.backbone.model.parameters())
-    return sum(each.numel() * each.element_size() for each in weights) / 1e6
+    return sum(weight.numel() * weight.element_size() for weight in weights) / 1e6
 
 
 def _describe(collection: SyntheticCollection) -> str:
-    """Return the number of queries of each kind, and how many were drawn, in words."""
+    """Say how many queries of each kind there are, and how many could be drawn."""
     queries = with_count(len(collection.queries), "query", "queries")
     drawn = ""
     if len(collection.queries) < collection.all_queries:

@@ -1,5 +1,6 @@
 """``promptcli choose`` and ``adapt``: their tables, and the commands to type next."""
 
+import dataclasses
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,15 +15,14 @@ from promptcli.cli.options import Json
 if TYPE_CHECKING:
     from promptcli.plugins.domain.choosing import Chosen, Way
 
-#: The environment variable of an endpoint's key.
-KEY = "OPENAI_API_KEY"
-_HEADS = ("model", "by", "nDCG@10", "", "to the best", "", "verdict", "sentences/s", "MB")
+KEY_VARIABLE = "OPENAI_API_KEY"  #: the environment variable of the key of endpoints
+_HEADERS = ("model", "by", "nDCG@10", "", "to the best", "", "verdict", "sentences/s", "MB")
 _CAPTION = (
     "nDCG@10: 100 if the right passage always comes first, 0 if it is never among the first ten."
     " Low figures are usual, because other passages would also answer: compare the rows with each"
-    " other. ±: half of the 95% interval over other such queries"
+    " other. ±: half of the 95% interval over the queries"
 )
-_ADAPT_HEADS = (
+_ADAPT_HEADERS = (
     *("row", "your texts", "change", "verdict"),
     *("demo pairs", "change", "guides", "change"),
 )
@@ -50,9 +50,9 @@ def choose(
         typer.Option(
             "--model",
             "-m",
-            help="A further model, or openai:URL#NAME, one of an endpoint of OpenAI's form;"
-            " repeatable. The shipped models are compared anyway. The endpoint's key is read"
-            f" from {KEY}.",
+            help="A further model, or openai:URL#NAME, a model behind an OpenAI-compatible"
+            " endpoint; repeatable. The shipped models are always compared. The key of the"
+            f" endpoint is read from {KEY_VARIABLE}.",
         ),
     ] = None,
     title: Title = None,
@@ -76,14 +76,14 @@ def choose(
         title=title,
         queries=queries,
         seed=seed,
-        key=os.environ.get(KEY) or None,
+        key=os.environ.get(KEY_VARIABLE) or None,
         computed=options.choice_of(None),
     )
     advice = list(_advice(chosen, files))
     if json:
         result_json(_document(chosen, advice))
     else:
-        result_table(_HEADS, [_cells(way) for way in chosen.ways])
+        result_table(_HEADERS, [_cells(way) for way in chosen.ways])
         result(_CAPTION)
     for line in advice:
         note(line)
@@ -103,7 +103,7 @@ def _cells(way: "Way") -> list[str]:
 def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
     ways = []
     for way in chosen.ways:
-        figures = {**vars(way), "within_chance": way.is_as_good}
+        figures = {**dataclasses.asdict(way), "within_chance": way.is_as_good}
         del figures["by_query"]
         ways.append(figures)
     collection = chosen.queries
@@ -119,7 +119,7 @@ def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
 
 
 def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
-    """Yield advice in plain sentences."""
+    """Yield sentences that say which way to take."""
     best = _words(chosen.best)
     usable = chosen.best_here
     if usable is not chosen.best:
@@ -139,7 +139,7 @@ def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
 
 
 def _words(way: "Way") -> str:
-    """Return a way as a sentence names it."""
+    """Return the name of a way in a sentence."""
     if way.model is None:
         return "words alone"
     ranked = "meaning and words" if way.by == "both" else way.by
@@ -176,7 +176,7 @@ def adapt(
     hours: Annotated[
         float,
         typer.Option(
-            max=1000, help="Longest time for all trainings, which sets their number of steps."
+            max=1000, help="Longest time of all trainings, which sets their number of steps."
         ),
     ] = 1.0,
     margin: Annotated[
@@ -199,7 +199,7 @@ def adapt(
         bool,
         typer.Option(
             "--dry-run",
-            help="Print the plan and how long it would take, from a few timed steps, and stop.",
+            help="Time a few steps, print the plan with its duration, and stop.",
         ),
     ] = False,
     json: Json = False,
@@ -252,7 +252,7 @@ def _show_adapted(document: Mapping[str, Any]) -> None:
                 change = f"{gained['value']:+.1f} {half_interval(gained['ci95'], 1)}"
             cells += [f"{score['value']:.1f}", change]
         rows.append([row["row"], *cells[:2], row["verdict"], *cells[2:]])
-    result_table(_ADAPT_HEADS, rows)
+    result_table(_ADAPT_HEADERS, rows)
     for name, reason in document["left_out"].items():
         note(f"{name} was left out: {reason}")
     note(
@@ -261,13 +261,13 @@ def _show_adapted(document: Mapping[str, Any]) -> None:
     )
     note(
         "demo pairs and guides: the same model on other texts, graded pairs (Spearman x 100) and"
-        " questions (nDCG@10 x 100); a large loss there means that it forgot"
+        " questions (nDCG@10 x 100); a large loss there means that the model forgot"
     )
     note(
-        "change: the difference to the row `as it is`. A change smaller than its ± may be chance;"
-        " so may a slightly larger one, because several trainings were tried, and the verdict takes"
-        " that into account. dcpcse begins at the pre-trained backbone, as in its paper, so it"
-        " lacks what the model had learned"
+        "change: the difference to the row `as it is`. A change smaller than its ± may be chance."
+        " Several trainings were tried, so a slightly larger change may also be chance; the verdict"
+        " takes this into account. dcpcse begins with the pre-trained backbone, as in its paper, so"
+        " it lacks what the model had learned"
     )
     result(document["reason"])
     files = document["files"]

@@ -17,19 +17,18 @@ from promptcli.errors import PromptcliError, UsageError, one_line, with_count
 from promptcli.notes import is_offline, note, warn
 from promptcli.threads import Worker
 
-#: Prefix of an endpoint model's name.
-PREFIX = "openai:"
-#: The URL, its host with the port, and the name.
+PREFIX = "openai:"  #: of the name of a model behind an endpoint
+#: Groups: the URL, its host with the port, and the name of the model.
 _TYPED = re.compile(
     r"openai:(https?://((?:\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+)?)(?:/[^?#@\s]*)?)#(.+)", re.IGNORECASE
 )
-_TOGETHER = 64  #: texts per request
-_LONGEST_TEXT = 8000  #: characters of a text: these models accept up to 8,192 tokens
-_TRIES = 4
-_SECONDS = 60.0  #: time limit in seconds for a complete answer
-_MOST_BYTES = 16 << 20  #: bytes of an answer: 64 vectors of 4,096 numbers take a third
-_BUSY = (408, 409, 429, 500, 502, 503, 504)
-_CHARACTERS_SHOWN = 150  #: characters of a reason in a message
+_TEXTS_PER_REQUEST = 64
+_MAX_TEXT_CHARACTERS = 8000  # the models accept up to 8,192 tokens
+_MAX_TRIES = 4
+_ANSWER_TIMEOUT_S = 60.0  # for a complete answer
+_MAX_ANSWER_BYTES = 16 << 20  # 64 vectors of 4,096 numbers take a third
+_BUSY_STATUSES = (408, 409, 429, 500, 502, 503, 504)
+_REASON_CHARACTERS = 150  # of a reason in a message
 
 
 class _Embedding(msgspec.Struct):
@@ -44,12 +43,12 @@ class _Answer(msgspec.Struct):
 class Endpoint:
     """A model behind an endpoint: ``openai:URL#NAME``.
 
-    Messages never quote the endpoint's words, which may repeat the key.
+    No message quotes an answer of the endpoint, because the answer may repeat the key.
     """
 
     def __init__(self, typed: str, key: str | None) -> None:
         parts = _TYPED.fullmatch(typed)
-        if parts is None:  # not shown: it may hold a key
+        if parts is None:  # the message does not quote what was typed, which may hold a key
             raise UsageError(
                 "the model of an endpoint is named openai:URL#NAME, with no key and no query in the"
                 " URL, e.g. openai:https://api.openai.com/v1#text-embedding-3-small"
@@ -62,37 +61,41 @@ class Endpoint:
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if key:
             self._headers["Authorization"] = f"Bearer {key.strip()}"
-        self._thread = Worker()  # with its own event loop, since a notebook's is running
+        self._thread = Worker()  # has its own event loop: that of a notebook is running already
 
     def check(self) -> None:
         """Warn that texts leave this machine, and request one vector.
 
         Raises:
             UsageError: The network is forbidden.
-            PromptcliError: The endpoint gives no vector.
+            PromptcliError: The endpoint returns no vector.
         """
         if is_offline():
-            raise UsageError(f"forbids {self.typed}; leave out one of them", parameter="offline")
+            raise UsageError(f"forbids {self.typed}; leave out one of the two", parameter="offline")
         warn(f"sending passages and queries of your texts to {self.host}")
-        self._ask(["one"])
+        self._request(["one"])
 
     def encode(
         self, texts: Sequence[str], progress: Callable[[float], None]
     ) -> NDArray[np.float32]:
         """Return the vectors of n texts, (n, d)."""
-        cut = sum(len(text) > _LONGEST_TEXT for text in texts)
+        cut = sum(len(text) > _MAX_TEXT_CHARACTERS for text in texts)
         if cut:
-            note(f"{self.name}: {with_count(cut, 'text')} cut to {_LONGEST_TEXT:,} characters")
+            note(
+                f"{self.name}: {with_count(cut, 'text')} cut to {_MAX_TEXT_CHARACTERS:,} characters"
+            )
         vectors = list[NDArray[np.float32]]()
-        for start in range(0, len(texts), _TOGETHER):
-            batch = [text[:_LONGEST_TEXT] for text in texts[start : start + _TOGETHER]]
-            vectors.append(self._ask(batch))
+        for start in range(0, len(texts), _TEXTS_PER_REQUEST):
+            batch = [
+                text[:_MAX_TEXT_CHARACTERS] for text in texts[start : start + _TEXTS_PER_REQUEST]
+            ]
+            vectors.append(self._request(batch))
             if vectors[-1].shape[1] != vectors[0].shape[1]:
                 raise self._error("vectors of several widths")
             progress(len(batch))
         return np.concatenate(vectors)
 
-    def _ask(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def _request(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of one request, which is repeated while the endpoint is busy."""
         content = {"model": self.name, "input": texts, "encoding_format": "float"}
         body = msgspec.json.encode(content)
@@ -101,12 +104,14 @@ class Endpoint:
                 posting = self._thread.submit(asyncio.run, self._post(body))
                 status, retry_after, answer = posting.result()
             except TimeoutError:
-                raise self._error(f"no whole answer within {_SECONDS:.0f} seconds") from None
+                raise self._error(
+                    f"no complete answer within {_ANSWER_TIMEOUT_S:.0f} seconds"
+                ) from None
             except httpx2.ProtocolError:
                 raise self._error("an answer that is not HTTP") from None
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
                 raise self._error(str(error) or type(error).__name__) from None
-            if status not in _BUSY or tries == _TRIES:
+            if status not in _BUSY_STATUSES or tries == _MAX_TRIES:
                 break
             time.sleep(_pause(retry_after, tries))
         if status != HTTPStatus.OK:
@@ -114,18 +119,20 @@ class Endpoint:
         return self._vectors(answer, len(texts))
 
     async def _post(self, body: bytes) -> tuple[int, str, bytes]:
-        """Return status, Retry-After and body of an answer, within the limits of time and size."""
+        """Return the status, the Retry-After header and the body of an answer; raise an error if
+        the answer takes too long or is too large.
+        """
         async with (
-            asyncio.timeout(_SECONDS),
-            httpx2.AsyncClient(timeout=_SECONDS) as client,
+            asyncio.timeout(_ANSWER_TIMEOUT_S),
+            httpx2.AsyncClient(timeout=_ANSWER_TIMEOUT_S) as client,
             client.stream("POST", self._url, content=body, headers=self._headers) as response,
         ):
             answer = bytearray()
             if response.status_code == HTTPStatus.OK:
-                async for part in response.aiter_raw():
-                    answer += part
-                    if len(answer) > _MOST_BYTES:
-                        raise self._error(f"an answer of more than {_MOST_BYTES >> 20} MiB")
+                async for chunk in response.aiter_raw():
+                    answer += chunk
+                    if len(answer) > _MAX_ANSWER_BYTES:
+                        raise self._error(f"an answer of more than {_MAX_ANSWER_BYTES >> 20} MiB")
             return response.status_code, response.headers.get("Retry-After", ""), bytes(answer)
 
     def _vectors(self, answer: bytes, count: int) -> NDArray[np.float32]:
@@ -137,20 +144,20 @@ class Endpoint:
         except (msgspec.MsgspecError, LookupError, RecursionError, ValueError):
             raise self._error("an answer that does not have OpenAI's form") from None
         if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
-            raise self._error("vectors that are empty, or have numbers that are not finite")
+            raise self._error("vectors that are empty, or whose numbers are not finite")
         return vectors
 
     def _error(self, reason: str) -> PromptcliError:
-        shown = one_line(reason, _CHARACTERS_SHOWN)
+        shown = one_line(reason, _REASON_CHARACTERS)
         return PromptcliError(
             f"{self.host}, {self.name}: {shown}; check the URL, the name and the key"
         )
 
 
-def _pause(wanted: str, tries: int) -> float:
-    """Return the seconds to wait before the next try."""
+def _pause(retry_after: str, tries: int) -> float:
+    """Return the seconds to wait before the next try: those of the header, or 2, 4, 8."""
     try:
-        seconds = float(wanted)
+        seconds = float(retry_after)
     except ValueError:
         seconds = math.nan
-    return min(seconds, _SECONDS) if seconds >= 0 else 2.0**tries
+    return min(seconds, _ANSWER_TIMEOUT_S) if seconds >= 0 else 2.0**tries

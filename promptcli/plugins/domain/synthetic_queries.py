@@ -1,16 +1,16 @@
 """Queries made from unlabelled texts, each with the passages that answer it.
 
-A text states its topic: a heading for the text below it, a title for its body, and a first sentence
-for the rest (the inverse cloze task: Lee et al., 2019, "Latent Retrieval for Weakly Supervised Open
-Domain Question Answering"). The field calls such queries synthetic. The text of a query is removed
-from its answers; otherwise its words would be found where they were copied. The same words
-elsewhere in an answer remain, as they do for a person's query.
+A text states its topic: a heading states that of the text below it, a title that of its body, and a
+first sentence that of the rest (the inverse cloze task: Lee et al., 2019, "Latent Retrieval for
+Weakly Supervised Open Domain Question Answering"). The field calls such queries synthetic. The text
+of a query is removed from its answers. Otherwise a search would find the words at the place from
+which they were copied. If the same words occur elsewhere in an answer, they remain.
 
-    collection = synthetic_queries(["docs"], most=None)
+    collection = synthetic_queries(["docs"])
     for query in collection.queries:
         positives = [collection.passages[row] for row in query.answers]
 
-Split ``collection.queries`` by ``query.document`` if parts of a collection must not overlap.
+If parts of a collection must not overlap, split ``collection.queries`` by ``query.document``.
 """
 
 import dataclasses
@@ -30,28 +30,26 @@ from promptcli.retrieval.files import Reading, read_file
 from promptcli.retrieval.found_files import find_files as find_named_files
 from promptcli.retrieval.store import NewRows
 
-#: Sources of a query, the most like a person's query first.
+#: Sources of a query; the first are the most like a person's query.
 KINDS = ("judged question", "heading", "title", "first sentence")
 JUDGED, HEADING, TITLE, FIRST_SENTENCE = KINDS
-#: Fewest queries that can separate models.
-FEWEST = 50
-#: Columns of a table that hold a row's title, best first, in the languages of ``mini-multi``.
-TITLES = (
+MIN_QUERIES = 50  #: fewer queries cannot tell models apart
+#: Columns of a table that hold a row's title, in the languages of ``mini-multi``; the first of them
+#: that has text is taken.
+TITLE_COLUMNS = (
     *("question", "query", "title", "subject", "headline"),
     *("betreff", "titel", "objet", "titre", "asunto", "título", "oggetto", "titolo", "onderwerp"),
     *("assunto", "temat", "tytuł", "тема", "заголовок", "标题", "件名"),
 )
-#: Most passages below a heading that is a query: nDCG@10 looks at ten.
-_MOST_ANSWERS = 10
-#: Limits of a query in words, and in characters.
-_FEWEST_WORDS, _MOST_WORDS = 2, 40
-_LONGEST_TEXT = 2000
-#: Fewest words of an answer: of a body, and of the rest after a first sentence.
-_BODY_WORDS, _REST_WORDS = 5, 8
-#: Fewest words of a first sentence: fewer are an abbreviation or a greeting.
-_SENTENCE_WORDS = 4
+_MAX_ANSWERS = 10  # passages below a heading that is a query; nDCG@10 looks at ten
+_MIN_QUERY_WORDS = 2
+_MAX_QUERY_WORDS = 40
+_MAX_QUERY_CHARACTERS = 2000
+_MIN_BODY_WORDS = 5  # of a text with a title
+_MIN_REST_WORDS = 8  # after a first sentence
+_MIN_SENTENCE_WORDS = 4  # fewer words are an abbreviation or a greeting
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")  # noqa: RUF001
-#: Passages fit this model's window, whichever models are compared.
+#: Texts are cut into passages that this model can read whole, whichever models are compared.
 _WINDOW_MODEL = "mini"
 
 
@@ -62,27 +60,26 @@ class SyntheticQuery:
     text: str
     kind: str  #: one of ``KINDS``
     document: str  #: the file of the text, or the row of a table: ``FILE:LINE``
-    answers: tuple[int, ...]  #: rows of the passages that answer it, ascending, at least one
+    answers: tuple[int, ...]  #: rows of the passages that answer it, at least one, ascending
     grades: dict[int, float] = field(default_factory=dict, compare=False)  #: of judged answers
-    #: text that its answers lack: the title, or the sentences at which they begin
+    #: texts that are removed from the answers: the title, or the sentences before the rest
     removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class SyntheticCollection:
-    """q queries and the m distinct passages that contain their answers."""
+    """q queries, and m distinct passages with all their answers."""
 
     queries: tuple[SyntheticQuery, ...]  #: (q,)
     passages: tuple[str, ...]  #: (m,); an answer lacks the text of its queries
-    documents: tuple[str, ...]  #: of each passage, (m,), see ``SyntheticQuery.document``
-    #: number of files, of all their passages, and of all queries that could be made
-    files: int
-    all_passages: int
-    all_queries: int
+    documents: tuple[str, ...]  #: (m,), of each passage, see ``SyntheticQuery.document``
+    files: int  #: number of files
+    all_passages: int  #: number of passages in the files
+    all_queries: int  #: number of queries that could be made
 
     @property
     def kinds(self) -> dict[str, int]:
-        """The number of queries of each existing kind."""
+        """The number of queries of each kind that occurs."""
         counts = Counter(query.kind for query in self.queries)
         return {kind: counts[kind] for kind in KINDS if counts[kind]}
 
@@ -92,8 +89,8 @@ class SyntheticCollection:
         return ", ".join(errors.with_count(count, kind) for kind, count in self.kinds.items())
 
     def task(self, ranking: str = "retrieval") -> RetrievalTask:
-        """Return the queries as a task, ranked by vectors, by words (``lexical``) or by both
-        (``hybrid``).
+        """Return the queries as a task that ranks passages by vectors, by words (``lexical``) or by
+        both (``hybrid``).
         """
         return RetrievalTask(
             "synthetic queries",
@@ -106,18 +103,20 @@ class SyntheticCollection:
 
 @dataclass(frozen=True)
 class _Passage:
-    """A passage of a text, a line or a row of a table."""
+    """A passage of a text, or a row of a table."""
 
     document: str
-    kind: str  #: of the queries that its titles are: ``HEADING`` or ``TITLE``
-    path: tuple[str, ...]  #: the headings above it, or the title of a row
+    kind: str  #: ``HEADING`` or ``TITLE``, the kind of the queries in ``path``
+    path: tuple[str, ...]  #: the headings above the passage, or the title of the row
     body: str
 
 
 def judged_queries(folder: Path) -> SyntheticCollection:
-    """Return the queries of a retrieval folder, as judged by people, and its documents."""
-    parts = read_retrieval_folder(folder)
-    task = RetrievalTask.of(str(folder), parts["all"], missing=parts["missing"], own=parts["own"])
+    """Return the queries of a retrieval folder, which people judged, and its documents."""
+    tables = read_retrieval_folder(folder)
+    task = RetrievalTask.of(
+        str(folder), tables["all"], missing=tables["missing"], own=tables["own"]
+    )
     queries = [
         SyntheticQuery(text, JUDGED, str(folder), tuple(grades), grades)
         for text, grades in zip(task.queries, task.grades, strict=True)
@@ -133,191 +132,205 @@ def synthetic_queries(
     files: Sequence[str | Path],
     *,
     title: str | None = None,
-    most: int | None = None,
-    most_passages: int | None = None,
-    fewest: int = FEWEST,
+    min_queries: int = MIN_QUERIES,
+    max_queries: int | None = None,
+    max_passages: int | None = None,
     seed: int = 0,
 ) -> SyntheticCollection:
     """Return queries made from the texts of files.
 
-    A row gives at most one query by its heading or title; first sentences are used if these are too
-    few. A text shared by two queries is not used: several passages would answer it.
+    Headings and titles are taken first; first sentences are taken if there are too few of them. A
+    text that occurs in two places is not used, because other passages would also answer it.
 
     Args:
-        files: Texts, tables (``FILE:COLUMN`` names that of the text), globs and folders.
-        title: Column of a table with the title of a text; None: one of ``TITLES``.
-        most: Most queries; they are drawn at random. None: all.
-        most_passages: Most passages: the answers, and others drawn at random. None: all.
-        fewest: Fewest queries.
-        seed: Of the draws.
+        files: Texts, tables (``FILE:COLUMN`` names the column of the text), globs and folders.
+        title: Column of a table with the title of a text. None: one of ``TITLE_COLUMNS``.
+        min_queries: Fewer queries raise UsageError.
+        max_queries: Maximum number of queries, which are drawn at random. None: all.
+        max_passages: Maximum number of passages: the answers, and other passages drawn at random.
+            None: all.
+        seed: Random seed of the draws.
 
     Raises:
-        UsageError: Fewer than ``fewest`` queries, or a file that cannot be read.
+        UsageError: Fewer than ``min_queries`` queries, or a file that cannot be read.
         NotFoundError: No such file.
     """
     draw = random.Random(seed)
-    rows, count = _read(files, TITLES if title is None else (title.casefold(),))
-    if title is not None and not any(row.kind == TITLE and row.path for row in rows):
+    titles = TITLE_COLUMNS if title is None else (title.casefold(),)
+    passages, file_count = _read(files, titles)
+    if title is not None and not any(
+        passage.kind == TITLE and passage.path for passage in passages
+    ):
         raise UsageError(f"no table has a column {title!r} with text", parameter="title")
-    possible = _possible_queries(rows, draw)
-    if len(possible) < fewest:
-        read = f"{errors.with_count(len(rows), 'passage')} of {errors.with_count(count, 'file')}"
+    possible = _possible_queries(passages, draw)
+    if len(possible) < min_queries:
+        source = (
+            f"{errors.with_count(len(passages), 'passage')} of"
+            f" {errors.with_count(file_count, 'file')}"
+        )
         raise UsageError(
-            f"{len(possible):,} queries can be made from {read}, but telling models apart takes"
-            f" {fewest}; give more texts, or texts with headings, titles or several"
+            f"{len(possible):,} queries can be made from {source}, but telling models apart takes"
+            f" {min_queries}; give more texts, or texts with headings, titles or several"
             " sentences; a text that occurs in several places is not used as a query"
         )
-    chosen = possible[:most]
+    chosen = possible[:max_queries]
 
     removed = defaultdict[int, list[str]](list)  # by answer
     for query in chosen:
-        for row in query.answers:
-            removed[row] += query.removed
-    others = [row for row in range(len(rows)) if row not in removed]
-    if most_passages is not None:
-        room = max(0, most_passages - len(removed))
+        for answer in query.answers:
+            removed[answer] += query.removed
+    others = [number for number in range(len(passages)) if number not in removed]
+    if max_passages is not None:
+        room = max(0, max_passages - len(removed))
         others = draw.sample(others, min(room, len(others)))
-    text_of = {row: _text_without(rows[row], removed[row]) for row in sorted([*removed, *others])}
+    text_of = dict[int, str]()
     document_of = dict[str, str]()
-    for row, text in text_of.items():
+    for number in sorted([*removed, *others]):
+        text = _text_without(passages[number], removed[number])
         if text:
-            document_of.setdefault(text, rows[row].document)
-    place_of = {text: place for place, text in enumerate(document_of)}
+            text_of[number] = text
+            document_of.setdefault(text, passages[number].document)
+    row_of = {text: row for row, text in enumerate(document_of)}
     queries = []
     for query in chosen:
-        places = {place_of[text_of[row]] for row in query.answers if text_of[row]}
-        queries.append(dataclasses.replace(query, answers=tuple(sorted(places))))
+        rows = {row_of[text_of[answer]] for answer in query.answers if answer in text_of}
+        queries.append(dataclasses.replace(query, answers=tuple(sorted(rows))))
     return SyntheticCollection(
         tuple(queries),
         tuple(document_of),
         tuple(document_of.values()),
-        files=count,
-        all_passages=len(rows),
+        files=file_count,
+        all_passages=len(passages),
         all_queries=len(possible),
     )
 
 
 def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Passage], int]:
     """Return the passages of files, and the number of files that were read."""
-    found = find_named_files([str(name) for name in files])
+    named = find_named_files([str(name) for name in files])
     encoder = loading.open_encoder(_WINDOW_MODEL)
-    rows = list[_Passage]()
-    count = 0
-    with notes.stage("read", len(found.files)) as advance:
-        for file in found.files:
-            with found.reading(file):
-                read = read_file(file, Reading(), encoder)
-                rows += [row for each in read for row in _passages_of(file, each, titles)]
-                count += 1
+    passages = list[_Passage]()
+    file_count = 0
+    with notes.stage("read", len(named.files)) as advance:
+        for file in named.files:
+            with named.reading(file):
+                for rows in read_file(file, Reading(), encoder):
+                    passages += _passages_of(file, rows, titles)
+                file_count += 1
             advance(1)
-    if left_out := found.note(verbose=False):
+    if left_out := named.note(verbose=False):
         notes.note(left_out)
-    return rows, count
+    return passages, file_count
 
 
-def _passages_of(file: str, read: NewRows, titles: Sequence[str]) -> Iterator[_Passage]:
-    """Yield the rows of a file: a text of passages is one document, a line or a row is its own."""
-    for number, text in enumerate(read.texts):
-        cells = {name.casefold(): values[number] for name, values in read.columns.items()}
+def _passages_of(file: str, rows: NewRows, titles: Sequence[str]) -> Iterator[_Passage]:
+    """Yield the passages of a file. A text is one document; in a table each row is a document."""
+    for number, text in enumerate(rows.texts):
+        cells = {name.casefold(): values[number] for name, values in rows.columns.items()}
         if cells.get("end_line") is not None:
             heading = cells["heading"] or ""
-            path = tuple(title[: _LONGEST_TEXT + 1] for title in heading.split(" > ") if title)
+            titles_above = filter(None, heading.split(" > "))
+            path = tuple(title[: _MAX_QUERY_CHARACTERS + 1] for title in titles_above)
             body = text.partition("\n")[2] if heading else text
             yield _Passage(file, HEADING, path, body)
             continue
         title = ""
         if cells.get("file") is None:
             cell = next((cells[name] for name in titles if cells.get(name)), "")
-            title = str(cell)[: _LONGEST_TEXT + 1].strip()  # enough of a longer title
+            title = str(cell)[: _MAX_QUERY_CHARACTERS + 1].strip()
         yield _Passage(
-            document=str(read.ids[number]),
+            document=str(rows.ids[number]),
             kind=TITLE,
             path=(title,) if title else (),
-            body=_after(title, text),
+            body=_without_start(title, text),
         )
 
 
-def _possible_queries(rows: Sequence[_Passage], draw: random.Random) -> list[SyntheticQuery]:
-    """Return all usable queries in random order, those by first sentences last."""
-    titles = list(_queries_by_title(rows))
-    answers = {row for query in titles for row in query.answers}
+def _possible_queries(passages: Sequence[_Passage], draw: random.Random) -> list[SyntheticQuery]:
+    """Return all usable queries in random order, first sentences last."""
+    titles = list(_queries_by_title(passages))
+    answers = {answer for query in titles for answer in query.answers}
     sentences = [
-        query for query in _queries_by_first_sentence(rows) if query.answers[0] not in answers
+        query for query in _queries_by_first_sentence(passages) if query.answers[0] not in answers
     ]
     return [*draw.sample(titles, len(titles)), *draw.sample(sentences, len(sentences))]
 
 
-def _after(query: str, body: str) -> str:
-    """Return a body without a query at its start; spaces and case do not matter."""
-    if not query or len(query) > _LONGEST_TEXT:
+def _without_start(query: str, body: str) -> str:
+    """Return a body without a query at its start, whatever their spaces and case."""
+    if not query or len(query) > _MAX_QUERY_CHARACTERS:
         return body
     words = r"\s+".join(map(re.escape, query.split()))
     return re.sub(rf"\A\s*{words}(?!\w)[\s:.,;!?-]*", "", body, flags=re.IGNORECASE)
 
 
-def _queries_by_title(rows: Sequence[_Passage]) -> Iterator[SyntheticQuery]:
-    """Yield the usable headings and titles as queries: several words, and unique."""
+def _queries_by_title(passages: Sequence[_Passage]) -> Iterator[SyntheticQuery]:
+    """Yield the usable headings and titles as queries: several words that occur once."""
     below = defaultdict[tuple[str, tuple[str, ...]], list[int]](list)
-    for number, row in enumerate(rows):
-        for depth in range(1, len(row.path) + 1):
-            below[row.document, row.path[:depth]].append(number)
-    used = Counter(_key(path[-1]) for _, path in below)
+    for number, passage in enumerate(passages):
+        for depth in range(1, len(passage.path) + 1):
+            below[passage.document, passage.path[:depth]].append(number)
+    counts = Counter(_normalise(path[-1]) for _, path in below)
     for (document, path), answers in below.items():
         text = path[-1]
         if (
-            _FEWEST_WORDS <= len(text.split()) <= _MOST_WORDS
-            and len(text) <= _LONGEST_TEXT
-            and used[_key(text)] == 1
-            and len(answers) <= _MOST_ANSWERS
-            and any(_has_words(rows[row].body, _BODY_WORDS) for row in answers)
+            _MIN_QUERY_WORDS <= len(text.split()) <= _MAX_QUERY_WORDS
+            and len(text) <= _MAX_QUERY_CHARACTERS
+            and counts[_normalise(text)] == 1
+            and len(answers) <= _MAX_ANSWERS
+            and any(_has_words(passages[answer].body, _MIN_BODY_WORDS) for answer in answers)
         ):
-            kind = rows[answers[0]].kind
+            kind = passages[answers[0]].kind
             yield SyntheticQuery(text, kind, document, tuple(answers), removed=(text,))
 
 
-def _queries_by_first_sentence(rows: Sequence[_Passage]) -> Iterator[SyntheticQuery]:
-    """Yield the usable first sentences as queries, or the next one if several texts share it."""
-    first = [_first_sentence(row.body) for row in rows]
-    counts = Counter(map(_key, first))
-    shared = {key for key, count in counts.items() if count > 1}
-    skipped = [text if _key(text) in shared else "" for text in first]
-    queries = list(first)
+def _queries_by_first_sentence(passages: Sequence[_Passage]) -> Iterator[SyntheticQuery]:
+    """Yield the usable first sentences as queries; if several texts begin with the same sentence,
+    their second sentences.
+    """
+    first_sentences = [_first_sentence(passage.body) for passage in passages]
+    counts = Counter(map(_normalise, first_sentences))
+    shared = {text for text, count in counts.items() if count > 1}
+    skipped = [text if _normalise(text) in shared else "" for text in first_sentences]
+    queries = list(first_sentences)
     for number, text in enumerate(skipped):
         if text:
-            queries[number] = _first_sentence(_after(text, rows[number].body))
-    used = Counter(map(_key, queries))
+            queries[number] = _first_sentence(_without_start(text, passages[number].body))
+    counts = Counter(map(_normalise, queries))
     for number, text in enumerate(queries):
-        if text and used[_key(text)] == 1 and _key(text) not in shared:
-            document = rows[number].document
+        if text and counts[_normalise(text)] == 1 and _normalise(text) not in shared:
+            document = passages[number].document
             removed = (skipped[number], text)
             yield SyntheticQuery(text, FIRST_SENTENCE, document, (number,), removed=removed)
 
 
 def _first_sentence(body: str) -> str:
-    """Return the first sentence of a text with more after it; "" if it is not usable as a query."""
-    for end in _SENTENCE_END.finditer(body, 0, _LONGEST_TEXT):
+    """Return the first sentence of a text; "" if it is not usable as a query, or if too little
+    follows it.
+    """
+    for end in _SENTENCE_END.finditer(body, 0, _MAX_QUERY_CHARACTERS):
         sentence = body[: end.end()].split()
-        rest = body[end.end() : end.end() + _LONGEST_TEXT].lstrip()
-        if rest[:1].islower() or len(sentence) < _SENTENCE_WORDS:  # an abbreviation
+        rest = body[end.end() : end.end() + _MAX_QUERY_CHARACTERS].lstrip()
+        if rest[:1].islower() or len(sentence) < _MIN_SENTENCE_WORDS:  # an abbreviation
             continue
-        fits = len(sentence) <= _MOST_WORDS and _has_words(rest, _REST_WORDS)
+        fits = len(sentence) <= _MAX_QUERY_WORDS and _has_words(rest, _MIN_REST_WORDS)
         return " ".join(sentence) if fits else ""
     return ""
 
 
-def _key(text: str) -> str:
-    """Return a key that is equal for texts that a reader would consider the same."""
+def _normalise(text: str) -> str:
+    """Return a text without differences of case and spaces."""
     return " ".join(text.casefold().split())
 
 
-def _has_words(text: str, fewest: int) -> bool:
-    return len(text.split(maxsplit=fewest)) >= fewest
+def _has_words(text: str, count: int) -> bool:
+    return len(text.split(maxsplit=count)) >= count
 
 
-def _text_without(row: _Passage, removed: Sequence[str]) -> str:
-    """Return the text of a row without the text of its queries."""
-    body = row.body
+def _text_without(passage: _Passage, removed: Sequence[str]) -> str:
+    """Return the text of a passage, with its headings, without the texts of its queries."""
+    body = passage.body
     for text in removed:
-        body = _after(text, body)
-    heading = " > ".join(title for title in row.path if title not in removed)
+        body = _without_start(text, body)
+    heading = " > ".join(title for title in passage.path if title not in removed)
     return f"{heading}\n{body}".strip()

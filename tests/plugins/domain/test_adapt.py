@@ -81,7 +81,7 @@ def quick(monkeypatch):
     """Try few ways with other settings; return the function that sets them."""
 
     monkeypatch.setattr(adapt_runs, "BATCH_TOKENS", 128)
-    monkeypatch.setattr(adapt_runs, "_FEWEST_TOKENS", 256)
+    monkeypatch.setattr(adapt_runs, "_MIN_PRETRAINING_TOKENS", 256)
 
     def change(*names, **settings):
         attempts = quick_trials(*names, **settings)

@@ -182,7 +182,7 @@ def test_an_answer_of_another_form_is_one_line(server, document):
 
 
 def test_an_answer_has_a_limit_of_bytes(server, monkeypatch):
-    monkeypatch.setattr(endpoint, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(endpoint, "_MAX_ANSWER_BYTES", 1 << 20)
     server.answers = [(200, b" " * (2 << 20))]
     with refusal("more than 1 MiB", PromptcliError):
         encode(Endpoint(server.model, None), ["a"])
@@ -191,7 +191,7 @@ def test_an_answer_has_a_limit_of_bytes(server, monkeypatch):
 @pytest.mark.parametrize("sent", [b"HTTP/1.1 200 OK\r\n\r\n", b""])
 def test_a_whole_answer_has_a_limit_of_time(sent, monkeypatch):
     """Of an endpoint that sends a byte now and then, of the head or of the body."""
-    monkeypatch.setattr(endpoint, "_SECONDS", 0.1)
+    monkeypatch.setattr(endpoint, "_ANSWER_TIMEOUT_S", 0.1)
     listening = socket.create_server(("127.0.0.1", 0))
 
     def drip():

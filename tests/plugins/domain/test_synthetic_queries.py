@@ -14,7 +14,7 @@ THINGS = "boat bridge castle drum engine fence garden hammer island jacket kettl
 
 
 def made(*files, **options):
-    return synthetic_queries([str(file) for file in files], **{"fewest": 1, **options})
+    return synthetic_queries([str(file) for file in files], **{"min_queries": 1, **options})
 
 
 def answers(queries, text):
@@ -102,21 +102,21 @@ def test_a_first_sentence_asks_for_the_rest(tmp_path):
 
 def test_first_sentences_fill_up_what_headings_lack(tmp_path, guide):
     write_lines(tmp_path / "lines.txt")
-    queries = made(guide, tmp_path / "lines.txt", most=6)
+    queries = made(guide, tmp_path / "lines.txt", max_queries=6)
     assert queries.kinds == {"heading": 3, "first sentence": 3}
     assert queries.all_queries == 3 + len(THINGS)
 
 
 def test_queries_are_drawn_by_the_seed(tmp_path):
     path = write_lines(tmp_path / "lines.txt")
-    queries = made(path, most=5)
-    assert queries == made(path, most=5)
-    assert queries.queries != made(path, most=5, seed=1).queries
+    queries = made(path, max_queries=5)
+    assert queries == made(path, max_queries=5)
+    assert queries.queries != made(path, max_queries=5, seed=1).queries
 
 
 def test_answers_stay_when_passages_are_drawn(tmp_path):
     path = write_lines(tmp_path / "lines.txt")
-    queries = made(path, most=3, most_passages=7)
+    queries = made(path, max_queries=3, max_passages=7)
     assert (len(queries.queries), len(queries.passages), queries.all_passages) == (3, 7, 12)
     assert all(
         "We bought" not in passage
