@@ -358,7 +358,7 @@ class BadRows:
         self._noun = "row"
         self._reasons.clear()
 
-    def tell(self, name: str, done: str = "left out") -> None:
+    def tell(self, name: str, done: str) -> None:
         """Say how many rows were skipped, and why the first three."""
         if self.count and not self._quiet:
             rows = with_count(self.count, self._noun)

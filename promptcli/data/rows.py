@@ -1,8 +1,9 @@
-"""Rows of files, pipes and URLs in batches: texts, and tables (``tables``).
+"""Rows of files, pipes and URLs in batches: of texts, and of tables (see ``tables``).
 
-Row i of a text is line i. A batch of sentences has the columns ``text`` and ``id``, the ids of the
-file as text or else the numbers of the rows, and the file's other columns with their types if they
-are wanted. A batch of another layout (see ``layouts``) has the columns of the layout, as text.
+Row i of a text is line i. A batch of sentences has the columns ``text`` and ``id``: the ids of the
+file as text, or else the numbers of the rows. It also has the other columns of the file, with their
+types, if the caller asks for them. A batch of another layout (see ``layouts``) has the columns of
+the layout, as text.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from promptcli.data.input_files import (
     is_remote,
     open_text,
     split_columns,
+    without_end,
 )
 from promptcli.data.layouts import (
     ID,
@@ -42,7 +44,6 @@ from promptcli.data.tables import (
     CsvTable,
     JsonTable,
     RowTable,
-    TextTable,
     WorkbookTable,
 )
 from promptcli.errors import UsageError
@@ -136,15 +137,17 @@ def open_rows(
     bad = BadRows(True if again else skip_bad, quiet=again)
     options = CsvOptions.of(csv)
     with open_text(path, stream, stored=is_table) as text, contextlib.ExitStack() as opened:
+        size = None
         if is_table:
             table = opened.enter_context(_open_table(text, fields, sheet, options, bad, start))
+            rows = rows_of(table, text.name, fields, options, bad, start)
+            size = table.size
         else:
             _check_columns_of_text(fields, text.name)
-            table = TextTable(text, options, bad)
-        rows = rows_of(table, text.name, fields, options, bad, start)
+            batches = _batches_of_text(text, options.encoding, bad, start)
+            rows = Rows(path, {TEXT: ""}, batches)
         first = next(rows.batches, {})
         if not first and not may_be_empty:
-            bad.tell(text.name)
             raise UsageError(f"{text.name} is empty; give a file with at least one row")
         yield dataclasses.replace(
             rows,
@@ -152,7 +155,7 @@ def open_rows(
             batches=itertools.chain([first] if first else [], rows.batches),
             first_texts=list(first.get(TEXT, ())),
             sha256=text.sha256,
-            total=lambda: table.size or _count(path),
+            total=lambda: size or _count(path),
             is_text=not is_table,
         )
 
@@ -202,7 +205,16 @@ def _check_columns_of_text(fields: ColumnChoice, name: str) -> None:
         )
 
 
-# Batches
+def _batches_of_text(text: OpenText, encoding: str, bad: BadRows, start: int) -> Iterator[RowBatch]:
+    """Yield the lines of a text from the row ``start`` on; an unreadable line is a blank row."""
+    lines = enumerate(map(without_end, text.lines(encoding, bad)))
+    rows = ((number, [line]) for number, line in itertools.islice(lines, start, None))
+    for numbers, block in _blocks(rows):
+        yield {ROW: numbers, ID: numbers, TEXT: [line for [line] in block]}
+    bad.tell(text.name, "made blank")
+
+
+# Batches of tables
 
 
 @dataclass(frozen=True)
@@ -251,6 +263,7 @@ def rows_of(
     ``name`` is for messages.
     """
     if not table.header:
+        bad.tell(name, "left out")
         return Rows(name, {}, iter(()))
     chosen = fields.choose(table.header, name, only=not table.are_texts)
     nested = [column for column in chosen.values() if column in table.nested]
@@ -301,13 +314,12 @@ def _batches(
     """Yield columns of a table, from the row with the number ``start`` on."""
     wanted = list(dict.fromkeys(itertools.chain(*(column.names for column in columns.values()))))
     places = [table.header.index(column) for column in wanted]
-    skipped = REFUSED if table.blanks_bad_rows else bad
     left_out = 0  # rows of the table with an unreadable cell
 
     def numbered_rows() -> Iterator[tuple[tuple[int, int], list[Any]]]:
         for number, (line, row) in enumerate(table.rows(places), table.first):
             # rows that the table could not read count, too
-            yield (number + skipped.count - left_out, line), row
+            yield (number + bad.count - left_out, line), row
 
     rows_from = itertools.dropwhile(lambda row: row[0][0] < start, numbered_rows())
     for numbers, block in _blocks(rows_from):
@@ -324,7 +336,7 @@ def _batches(
             batch = {key: [*itertools.compress(batch[key], kept)] for key in batch}
         if len(wrong) < len(block):
             yield batch
-    bad.tell(name, "made blank" if table.blanks_bad_rows else "left out")
+    bad.tell(name, "left out")
 
 
 def _blocks(

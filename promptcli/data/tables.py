@@ -1,4 +1,4 @@
-"""Tables of files: texts, CSV, TSV, JSON, JSON lines and XLSX, read strictly; Parquet is in
+"""Tables of files: CSV, TSV, JSON, JSON lines and XLSX, read strictly; Parquet is in
 ``parquet_files``.
 
 A table has a header, and rows that can be read again and again. A cell is a text, a number, a truth
@@ -21,7 +21,7 @@ from promptcli import extensions
 from promptcli.children import python_command
 from promptcli.data import workbook
 from promptcli.data.csv_options import CsvOptions
-from promptcli.data.input_files import LONGEST_LINE, BadRows, OpenText, extension_of, without_end
+from promptcli.data.input_files import LONGEST_LINE, BadRows, OpenText, extension_of
 from promptcli.data.layouts import SENTENCES, ColumnChoice
 from promptcli.errors import UsageError, did_you_mean, one_line, require, shorten, with_count
 from promptcli.notes import note
@@ -52,7 +52,6 @@ class RowTable:
     nested: Collection[str] = ()  #: columns of lists or objects
     row_unit = "line"  #: what row numbers in messages count: lines or rows
     first = 0  #: number of the first row that is read, from 0
-    blanks_bad_rows = False  #: whether an unreadable row becomes blank instead of being left out
     are_texts = False  #: whether all cells are texts
     allows_missing = True  #: whether a missing sentence is blank rather than an error
     size: int | None = None  #: number of rows; None if it is costly to know
@@ -98,20 +97,6 @@ def check_header(header: Sequence[str], name: str, where: str) -> None:
             " give header=false,skip=1 and number the columns",
             parameter="csv",
         )
-
-
-class TextTable(RowTable):
-    """Lines of a text: row i is line i."""
-
-    blanks_bad_rows = True
-
-    def __init__(self, text: OpenText, options: CsvOptions, bad: BadRows) -> None:
-        self.header = [""]
-        self._lines = functools.partial(text.lines, options.encoding, bad)
-
-    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
-        for number, line in enumerate(self._lines(), 1):
-            yield number, [without_end(line)]
 
 
 class ColumnTable(RowTable):
