@@ -13,18 +13,18 @@ from torch import Tensor, nn
 
 from promptcli.backbones.attention_hook import (
     AttentionHook,
+    EndOfPass,
     Injected,
     Recorded,
-    Stopped,
     allow_prepending,
     hook_fault,
     register_attention,
 )
-from promptcli.backbones.bert import BertModel, at_slots
+from promptcli.backbones.bert import BertModel
 from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.families import FAMILIES, Family
-from promptcli.backbones.head import MLMHead, load_causal_head, load_head
-from promptcli.backbones.kernels import install_fast_dropout
+from promptcli.backbones.head import MLMHead, load_causal_head, load_masked_lm
+from promptcli.backbones.kernels import at_positions, install_fast_dropout
 from promptcli.backbones.lora import is_lora, merge_lora
 from promptcli.backbones.model_folder import Provenance, own_tokenizer
 from promptcli.backbones.states import (
@@ -41,8 +41,8 @@ from promptcli.backbones.transformers_loading import load_tokenizer
 from promptcli.errors import UsageError
 from promptcli.extensions import Extension
 
-#: Options of torch.compile by device. A CPU's passes have many shapes; a GPU's have few, and each
-#: is recorded as a CUDA graph, which starts all its kernels at once.
+#: Type of device -> options of torch.compile. A CPU's passes have many shapes. A GPU's have few,
+#: and each is recorded as a CUDA graph, which starts all its kernels at once.
 COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
     "cpu": {"dynamic": True},
     "cuda": {"mode": "reduce-overhead"},
@@ -52,12 +52,12 @@ COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
 class Backbone:
     """A pre-trained language model and its tokenizer."""
 
-    words_only = False  #: no layers: only word vectors to average
-    tf32 = False  #: a GPU may round the operands of its products to TF32
-    _ours = False  #: our own BERT: it can compute its last layer at a single position
+    words_only = False  #: it has no layers, only word vectors to average
+    tf32 = False  #: whether a GPU may round the operands of its products to TF32
+    merged = False  #: whether an adapter from another folder was added to its weights
     _takes_hook = False
-    merged = False  #: its weights hold an adapter that its folder does not
-    #: The compiled model, with the same weights; None: not compiled.
+    _ours = False  #: whether the model is our own BERT
+    #: The compiled model, with the same weights; None if it is not compiled.
     _compiled: Callable[..., Any] | None = None
 
     def __init__(
@@ -69,7 +69,7 @@ class Backbone:
         folder: Path,
         tensor_names: frozenset[str],
     ) -> None:
-        self.model = model  #: transformers', or our own BERT
+        self.model = model  #: of transformers, or our own BERT
         self.tokenizer = tokenizer
         self.provenance = provenance
         self.folder = folder  #: where its files are
@@ -78,27 +78,27 @@ class Backbone:
         self.family = family
         config = model.config
         self.width: int = config.hidden_size  #: d
-        #: of the last hidden states; OPT-350M projects them to another width
+        #: width of the last hidden states: OPT-350M projects them
         self.last_width: int = getattr(config, "word_embed_proj_dim", self.width)
         self.n_layers: int = config.num_hidden_layers  #: L
         self.n_heads: int = config.num_attention_heads  #: h
-        #: h', heads of keys and values: fewer than h where queries share them
+        #: h', heads of keys and values: fewer than h if queries share them
         self.n_key_heads: int = getattr(config, "num_key_value_heads", None) or self.n_heads
-        #: d/h (set separately in Qwen3 and Gemma)
+        #: d/h; Qwen3 and Gemma choose it freely
         self.head_width: int = getattr(config, "head_dim", None) or self.width // self.n_heads
         self.causal: bool = family.causal  #: a token sees only earlier tokens
         self._ours = isinstance(model, BertModel)
         self._takes_hook = family.hook or self._ours
-        self._padding: int = config.pad_token_id or 0  #: id, by the configuration
-        self._first_position = self._padding + 1 if family.pads_before_positions else 0
-        #: longest input in tokens, specials included
+        self._pad_id: int = config.pad_token_id or 0
+        self._first_position = self._pad_id + 1 if family.pads_before_positions else 0
+        #: longest input in tokens, special tokens included
         self.max_tokens: int = config.max_position_embeddings - self._first_position
         if family.causal:
             allow_prepending(model.get_submodule(family.layers))
 
     @property
     def extension(self) -> Extension | None:
-        """Origin of the code of its family; None if it is promptcli's own."""
+        """The package that brings its family; None for a family of promptcli."""
         return FAMILIES.extension(self.provenance.family)
 
     @property
@@ -115,7 +115,7 @@ class Backbone:
 
     @property
     def reentrant(self) -> bool:
-        """Whether concurrent threads are safe and faster: our own BERT on a CPU."""
+        """Whether several threads may run it at once, and gain speed: our own BERT on a CPU."""
         return self._ours and self.device.type == "cpu"
 
     @property
@@ -142,32 +142,27 @@ class Backbone:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if self._takes_hook and not self._ours:
-            register_attention()  # another process has not loaded it
-
-    @property
-    def tokenizer_folder(self) -> Path:
-        """Where the files of its tokenizer are."""
-        return own_tokenizer(self.folder)
+            register_attention()  # a new process has not registered it
 
     def tokenizer_of_transformers(self) -> Any:
-        return load_tokenizer(self.tokenizer_folder)
+        return load_tokenizer(own_tokenizer(self.folder))
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace some or all pre-trained weights by tuned ones, or add an adapter."""
+        """Replace pre-trained weights by tuned ones, or add an adapter to them."""
         if is_lora(tensors):
             merge_lora("the adapter", self.model, tensors)
             return
         shapes = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
         if any(shapes.get(name) != tensor.shape for name, tensor in tensors.items()):
             raise UsageError(
-                f"the tuned weights are not of backbone {self.name!r}; give the one they were"
-                " trained on"
+                f"the tuned weights do not fit backbone {self.name!r}; give the backbone that they"
+                " were trained on"
             )
         self.model.load_state_dict(dict(tensors), strict=False)
 
     def set_dropout(self, probability: float) -> None:
-        """Set every dropout of the model, whatever its configuration says (ALBERT and ModernBERT
-        have none).
+        """Set every dropout of the model, also those that its configuration turns off (ALBERT,
+        ModernBERT).
         """
         install_fast_dropout(self.model)
         for module in self.model.modules():
@@ -178,9 +173,8 @@ class Backbone:
                     setattr(module, name, probability)
 
     def compile(self, *, on: bool = True) -> None:
-        """Turn torch.compile on or off for passes of a model in training.
-
-        Passes in eval mode, or with changed embeddings, are never compiled.
+        """Turn torch.compile on or off for passes in training mode; passes with changed embeddings
+        are never compiled.
         """
         options = COMPILE_OPTIONS.get(self.device.type, {})
         self._compiled = torch.compile(self.model, **options) if on else None
@@ -201,49 +195,40 @@ class Backbone:
         attention |= {layer for layer, _ in needs.attention_rows}
         if not needs.layers and not attention:
             return HiddenStates(static=static, output_embeddings=output_embeddings)
-        places = last_positions = None
-        if needs.slot is not None and _reads_slot_only(needs):
-            places = slot_positions(batch, needs.slot)
-        if batch.contrast or batch.rerouting:
-            last_positions = slot_positions(batch, LAST)
-        injected = Injected(
-            batch.prefix, batch.prepending, batch.contrast, batch.rerouting, last_positions
-        )
+        slot = _only_slot(needs)
         recorded = Recorded(
             needs,
-            {slot: slot_positions(batch, slot) for _, slot in needs.attention_rows},
-            slots=places,
-            stop=None if needs.layers else max(attention),
+            {read: slot_positions(batch, read) for _, read in needs.attention_rows},
+            only_at=None if slot is None else slot_positions(batch, slot),
+            last_layer=None if needs.layers else max(attention),
         )
-        output = self._pass(batch, injected, recorded)
+        output = self._pass(batch, recorded)
         if attention - recorded.layers:
             self.require_hook("Ditto" if needs.diagonals else "an attention matrix")
-
-        attention_outputs = {
-            layer: self.projection(layer)(mixed).float()
-            for layer, mixed in recorded.mixtures.items()
-        }
         return HiddenStates(
-            {layer: self._read_layer(output, layer, places) for layer in needs.layers},
+            {layer: self._states(output, layer, recorded.only_at) for layer in needs.layers},
             static,
             output_embeddings,
             recorded.diagonals,
             recorded.matrices,
             recorded.attention_rows,
-            attention_outputs,
+            {
+                layer: self.projection(layer)(mixture).float()
+                for layer, mixture in recorded.mixtures.items()
+            },
             {layer: values.float() for layer, values in recorded.values.items()},
-            slot=needs.slot if places is not None else None,
+            slot=slot,
         )
 
-    def _read_layer(self, output: Any, layer: int, places: Tensor | None) -> Tensor:
+    def _states(self, output: Any, layer: int, only_at: Tensor | None) -> Tensor:
         """Return a layer's states (n, t, d) float32, or (n, 1, d) at one position (n,) of each
         input.
         """
         states: Tensor = output.last_hidden_state
         if layer != self.n_layers:
             states = output.hidden_states[layer]
-        if states.size(1) > 1:  # the last layer of our own BERT may hold only that position
-            states = at_slots(states, places)
+        if states.size(1) > 1:  # our own BERT computes its last layer at that position only
+            states = at_positions(states, only_at)
         return states.float()
 
     def mixture(self, batch: Batch, layer: int) -> Tensor:
@@ -251,29 +236,33 @@ class Backbone:
         layer runs.
         """
         batch = without_shared(batch)
-        last_positions = slot_positions(batch, LAST)
-        injected = Injected(batch.prefix, batch.prepending)
-        wanted = Needs(attention_outputs=frozenset({layer}))
-        recorded = Recorded(wanted, slots=last_positions, stop=layer)
-        self._pass(batch, injected, recorded)
+        needs = Needs(attention_outputs=frozenset({layer}))
+        recorded = Recorded(needs, only_at=slot_positions(batch, LAST), last_layer=layer)
+        self._pass(batch, recorded)
         return recorded.mixtures[layer].squeeze(1)
 
-    def _pass(self, batch: Batch, injected: Injected, recorded: Recorded) -> Any:
+    def _pass(self, batch: Batch, recorded: Recorded) -> Any:
         """Run the model on a batch without shared tokens; None if the hook ended the pass early."""
         needs = recorded.needs
         options: dict[str, Any] = {}
         if self._takes_hook:
+            injected = Injected(
+                batch.prefix,
+                batch.prepending,
+                batch.contrast,
+                batch.rerouting,
+                slot_positions(batch, LAST),
+            )
             options["hook"] = AttentionHook(injected, recorded)
-        attention_too = needs.attention_outputs or needs.values
-        last_only = needs.layers == {self.n_layers} and not attention_too
-        if last_only and self._ours:
-            options["slots"] = recorded.slots
-        with contextlib.ExitStack() as stack, contextlib.suppress(Stopped):
+        reads_attention = needs.attention_outputs or needs.values
+        if self._ours and needs.layers == {self.n_layers} and not reads_attention:
+            options["only_at"] = recorded.only_at
+        with contextlib.ExitStack() as stack, contextlib.suppress(EndOfPass):
             change = batch.augment
             if change is not None:
                 stack.enter_context(
                     self._embedding_layer.register_forward_hook(
-                        lambda *arguments: change(arguments[2])
+                        lambda module, inputs, embedded: change(embedded)
                     )
                 )
             if self.tf32:
@@ -282,7 +271,7 @@ class Backbone:
             model = self.model
             if self._compiled is not None and model.training and change is None:
                 model = self._compiled
-                if batch.soft is None:  # looked up outside: a sparse gradient is not compiled
+                if batch.soft is None:  # looked up here, because sparse gradients do not compile
                     words = self.model.get_input_embeddings()
                     arguments["inputs_embeds"] = words(arguments.pop("input_ids"))
             return model(
@@ -297,54 +286,54 @@ class Backbone:
         words = {"input_ids": batch.ids}
         if batch.soft is not None:
             embedded = self.embeddings(batch)
-            # Gemma's own look-up multiplies by it
+            # Gemma's own look-up multiplies the rows by it
             scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)
             words = {"inputs_embeds": embedded if scale is None else embedded * scale.to(embedded)}
-        # Without an attention mask, transformers treats gaps in the positions of a causal model as
+        # Without an attention mask, transformers takes gaps in the positions of a causal model for
         # packed sequences; on a GPU the search for gaps would wait for the device.
         on_gpu = batch.ids.device.type == "cuda"
-        has_gaps = self.causal and (batch.position_ids is not None or on_gpu)
-        mask = batch.real().long() if batch.padded or has_gaps else None
+        may_have_gaps = self.causal and (batch.position_ids is not None or on_gpu)
+        mask = batch.real().long() if batch.padded or may_have_gaps else None
         return {**words, "attention_mask": mask, "position_ids": self._positions(batch)}
 
     def embeddings(self, batch: Batch) -> Tensor:
         """Return the word embeddings (n, t, e), with learned vectors at their positions."""
-        rows = self.word_embeddings[batch.ids]
+        embedded = self.word_embeddings[batch.ids]
         if batch.soft is None:
-            return rows
-        lines = torch.arange(batch.ids.size(0), device=batch.ids.device).unsqueeze(1)
-        vectors = batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1)
-        return rows.index_put((lines, batch.soft.positions), vectors)
+            return embedded
+        rows = torch.arange(batch.ids.size(0), device=batch.ids.device).unsqueeze(1)
+        vectors = batch.soft.vectors.to(embedded.dtype).expand(len(rows), -1, -1)
+        return embedded.index_put((rows, batch.soft.positions), vectors)
 
     def _positions(self, batch: Batch) -> Tensor:
-        before = 0  # token positions start after the prefix, as in DCPCSE's code and peft
+        prefix_length = 0  # positions start after the prefix, as in DCPCSE's code and peft
         if batch.prefix is not None:
-            before = batch.prefix[0][0].size(-2)
+            prefix_length = batch.prefix[0][0].size(-2)
         positions = batch.position_ids
         if positions is None and self._has_typed_padding(batch):
-            # RoBERTa does not count it
-            others = (batch.ids != self._padding).long()
-            return (others.cumsum(dim=1) + before) * others + self._padding
+            # RoBERTa does not count padding tokens
+            is_counted = (batch.ids != self._pad_id).long()
+            return (is_counted.cumsum(dim=1) + prefix_length) * is_counted + self._pad_id
         if positions is None:
             positions = torch.arange(batch.ids.size(1), device=batch.ids.device).unsqueeze(0)
         offset = 0 if batch.raw_positions else self._first_position
-        return positions + before + offset
+        return positions + prefix_length + offset
 
     def _has_typed_padding(self, batch: Batch) -> bool:
-        """Return whether an input may contain a padding token typed by a user, in a family whose
+        """Return whether a text may contain a padding token, typed by a user, in a family whose
         positions depend on padding tokens.
         """
         if not self._first_position or batch.soft is not None:
             return False
         if batch.ids_on_host is None:
             return True
-        filling = batch.ids_on_host.size - int(batch.host_lengths().sum())
-        return int(np.count_nonzero(batch.ids_on_host == self._padding)) > filling
+        padding_count = batch.ids_on_host.size - int(batch.host_lengths().sum())
+        return int(np.count_nonzero(batch.ids_on_host == self._pad_id)) > padding_count
 
     def projection(self, layer: int) -> nn.Module:
         """Return the output projection of a layer's attention (0-based)."""
         if not self.family.projection:
-            readable = ", ".join(name for name, row in FAMILIES.items() if row.projection)
+            readable = ", ".join(name for name, other in FAMILIES.items() if other.projection)
             raise UsageError(
                 f"family {self.provenance.family!r} does not open its attention's output; families"
                 f" that do: {readable}"
@@ -356,13 +345,13 @@ class Backbone:
         """Return the keys and values of the tokens that begin every input, if only the last token
         is read (causal).
         """
-        last_only = self.causal and needs.slot == LAST and _reads_slot_only(needs)
-        if not ids or not last_only or not self.sees_all(longest):
+        reads_last = self.causal and _only_slot(needs) == LAST
+        if not ids or not reads_last or not self.sees_all(longest):
             return None
         recorded = Recorded(keeps_keys_values=True)
         hook = AttentionHook(recorded=recorded)
         self.model(input_ids=torch.tensor([ids], device=self.device), hook=hook)
-        return SharedTokens(len(ids), tuple(recorded.kept))
+        return SharedTokens(len(ids), tuple(recorded.keys_values))
 
     def sees_all(self, longest: int) -> bool:
         """Return whether the last of n tokens attends to the first in every layer."""
@@ -371,7 +360,7 @@ class Backbone:
 
     @property
     def _embedding_layer(self) -> nn.Module:
-        """Words, positions and types together, LayerNorm included."""
+        """The module that adds words, positions and types, LayerNorm included."""
         layer: nn.Module | None = getattr(self.model, "embeddings", None)
         if layer is None:
             raise UsageError(
@@ -383,15 +372,15 @@ class Backbone:
     def freeze_embeddings(self) -> None:
         self._embedding_layer.requires_grad_(False)
 
-    def require_hook(self, wanted: str) -> None:
-        """Raise UsageError unless the attention hook reproduces the model's own attention; checked
-        once.
+    def require_hook(self, feature: str) -> None:
+        """Raise UsageError, which names the feature, unless the attention hook reproduces the
+        model's own attention.
         """
         if not self._takes_hook or self._hook_fault:
             reason = f": {self._hook_fault}" if self._takes_hook else ""
             others = ", ".join(name for name, family in FAMILIES.items() if family.opens)
             raise UsageError(
-                f"{wanted} needs the attention of the layers, which family"
+                f"{feature} needs the attention of the layers, which family"
                 f" {self.provenance.family!r} of backbone {self.name!r} does not open{reason};"
                 f" families that do: {others}"
             )
@@ -408,8 +397,14 @@ class Backbone:
                 self.folder, self.name, self.model.config, self.word_embeddings, self.tensor_names
             )
         else:
-            head = load_head(self.folder, self.name, self.provenance.family, self.tensor_names)
-        return head.to(self.device, self.dtype)
+            _, head = load_masked_lm(
+                self.folder,
+                self.name,
+                self.provenance.family,
+                self.tensor_names,
+                attn_implementation="eager",  # every family has it, and no layer is called
+            )
+        return head.eval().requires_grad_(False).to(self.device, self.dtype)
 
     def new_head(self) -> MLMHead:
         """Return a copy of the pre-trained MLM head, float32, to be trained."""
@@ -435,8 +430,11 @@ class Backbone:
         return nn.Sequential(getattr(pooler, "dense", pooler), nn.Tanh())
 
 
-def _reads_slot_only(needs: Needs) -> bool:
-    attention = needs.diagonals or needs.matrices or needs.attention_rows
-    others_too = needs.static or needs.output_embeddings or attention
-    of_tokens = needs.layers or needs.attention_outputs or needs.values
-    return needs.slot is not None and bool(of_tokens) and not others_too
+def _only_slot(needs: Needs) -> int | None:
+    """Return the slot of ``needs`` if nothing else of the tokens is read, else None."""
+    reads_attention = needs.diagonals or needs.matrices or needs.attention_rows
+    reads_embeddings = needs.static or needs.output_embeddings
+    reads_tokens = needs.layers or needs.attention_outputs or needs.values
+    if reads_tokens and not reads_attention and not reads_embeddings:
+        return needs.slot
+    return None

@@ -1,9 +1,10 @@
-"""BERT (Devlin et al. 2019) itself, and the families that share its layout: RoBERTa, XLM-R,
-CamemBERT, ELECTRA, MPNet.
+"""BERT (Devlin et al. 2019) and the families that share its layout: RoBERTa, XLM-R, CamemBERT,
+ELECTRA, MPNet.
 
-Written here, since importing transformers' models takes several times as long as encoding a small
-file. Tensors have the checkpoints' names, attention is the hook's, and the last layer can be
-computed at one position a sentence. Configurations that need more are left to transformers.
+It is implemented here because importing transformers' models takes several times as long as
+encoding a small file. The tensors have the checkpoints' names, the attention is the hook's, and the
+last layer can be computed at one position of each input. transformers opens configurations that
+need more.
 """
 
 import functools
@@ -21,11 +22,18 @@ from torch.nn import functional
 
 from promptcli.backbones.attention_hook import NO_HOOK, AttentionHook, attention
 from promptcli.backbones.families import FAMILIES, BertPlan, Family
-from promptcli.backbones.kernels import FastDropout, additive_mask, attend, full_mask, mask_at
+from promptcli.backbones.kernels import (
+    FastDropout,
+    additive_mask,
+    at_positions,
+    attend,
+    full_mask,
+    mask_at,
+)
 from promptcli.storage.typed_documents import convert
 
 _TANH = functools.partial(functional.gelu, approximate="tanh")
-#: By the names that configurations have for them.
+#: Activations by their names in configurations.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda numbers: numbers,
     "tanh": torch.tanh,
@@ -36,11 +44,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "silu": functional.silu,
 }
-BUCKETS = 32  #: buckets of distances: half for tokens to the left, half for tokens to the right
-_FARTHEST = 128  # distances from here on share a bucket
-# of LayerNorm, in checkpoints that came from TensorFlow
-_OLD_NAMES = {"gamma": "weight", "beta": "bias"}
-
+BUCKETS = 32  #: of distances: half for tokens to the left, half for tokens to the right
+_LAST_BUCKET_DISTANCE = 128  # distances from here on share a bucket
+# names in checkpoints that came from TensorFlow, of LayerNorm's tensors
+_TENSORFLOW_NAMES = {"gamma": "weight", "beta": "bias"}
 
 _Size = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -64,7 +71,7 @@ class BertConfig:
     embedding_size: _Size | None = None  #: ELECTRA's; None for the hidden size
     #: rows of MPNet's table of biases
     relative_attention_num_buckets: Annotated[int, msgspec.Meta(ge=BUCKETS)] = BUCKETS
-    values: dict[str, Any] = field(default_factory=dict)  #: the whole content
+    values: dict[str, Any] = field(default_factory=dict)  #: the file's whole content
 
     def to_dict(self) -> dict[str, Any]:
         return dict(self.values)
@@ -73,34 +80,32 @@ class BertConfig:
 def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | None:
     """Return the configuration in a ``config.json``, or None if the model needs transformers."""
     plan = FAMILIES[family].plan
-    if (
-        plan is None
-        or values.get("add_cross_attention")
-        or (plan.projected and "embedding_size" not in values)
-    ):
+    if plan is None or values.get("add_cross_attention"):
         return None
     fields = {"pad_token_id": plan.pad, **values, "values": values}
     if not plan.projected:
         fields.pop("embedding_size", None)
+    elif "embedding_size" not in values:
+        return None
     try:
         config = convert(fields, BertConfig)
     except ValueError:  # a size is missing or not a positive number
         return None
-    splits = config.hidden_size % config.num_attention_heads == 0
-    return config if splits and config.hidden_act in ACTIVATIONS else None
+    heads_fit = config.hidden_size % config.num_attention_heads == 0
+    return config if heads_fit and config.hidden_act in ACTIVATIONS else None
 
 
 @dataclass(frozen=True)
 class BertOutput:
-    """The output of a pass."""
+    """The output of a forward pass."""
 
-    last_hidden_state: Tensor  #: (n, t, d), or (n, 1, d) at the slots
+    last_hidden_state: Tensor  #: (n, t, d), or (n, 1, d) with ``only_at``
     #: on request: the first layer's input, then every layer's output
     hidden_states: tuple[Tensor, ...] = ()
 
 
 def _table(rows: int, width: int, pad: int | None = None) -> nn.Embedding:
-    # without random initial weights, for which torch imports its compiler on the meta device
+    # torch would draw initial weights, and import its compiler for them on the meta device
     return nn.Embedding(rows, width, padding_idx=pad, _weight=torch.empty(rows, width))
 
 
@@ -113,6 +118,7 @@ class _Embeddings(nn.Module):
         self.position_embeddings = _table(
             config.max_position_embeddings, width, pad if family.pads_before_positions else None
         )
+        self.token_type_embeddings: nn.Embedding | None = None
         if plan.token_types:
             self.token_type_embeddings = _table(config.type_vocab_size, width)
         self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
@@ -123,7 +129,7 @@ class _Embeddings(nn.Module):
 
         All tokens are of type 0.
         """
-        if hasattr(self, "token_type_embeddings"):
+        if self.token_type_embeddings is not None:
             words = words + self.token_type_embeddings.weight[0]
         summed = words + self.position_embeddings(positions)
         embedded: Tensor = self.dropout(self.LayerNorm(summed))
@@ -148,20 +154,20 @@ class _SelfAttention(nn.Module):
         return states.view(*states.shape[:-1], self.n_heads, -1).transpose(1, 2)
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, slots: Tensor | None
+        self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, only_at: Tensor | None
     ) -> Tensor:
-        """Return the heads' mixtures, (n, t, d), or at the slots alone, (n, 1, d): one query, keys
-        of every token.
+        """Return the heads' mixtures (n, t, d) of hidden states (n, t, d); only those (n, 1, d) at
+        the positions ``only_at`` (n,), if given.
         """
         to_queries, to_keys, to_values = map(self.get_submodule, self._maps)
         keys = self.by_heads(to_keys(hidden))
         values = self.by_heads(to_values(hidden))
-        queries = self.by_heads(to_queries(at_slots(hidden, slots)))
+        queries = self.by_heads(to_queries(at_positions(hidden, only_at)))
         probability = self.dropout.p if self.training else 0.0
-        if slots is None:
+        if only_at is None:
             mixed, _ = attention(self, queries, keys, values, mask, dropout=probability, hook=hook)
             return mixed.flatten(2)
-        keys, values, seen = hook.widen(-1, keys, values, mask_at(mask, slots))
+        keys, values, seen = hook.widen(-1, keys, values, mask_at(mask, only_at))
         scale = queries.size(-1) ** -0.5
         mixed = attend(queries, keys, values, full_mask(seen), probability, scale)
         return mixed.transpose(1, 2).flatten(2)
@@ -176,39 +182,42 @@ class _Residual(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = FastDropout(config.hidden_dropout_prob)
 
-    def forward(self, states: Tensor, before: Tensor) -> Tensor:
-        return _add_and_norm(self, self.dense(states), before)
-
-
-def _add_and_norm(module: Any, states: Tensor, before: Tensor) -> Tensor:
-    """Return LayerNorm(dropout(states) + before), with a module's own layers."""
-    normed: Tensor = module.LayerNorm(module.dropout(states) + before)
-    return normed
+    def forward(self, states: Tensor, input: Tensor) -> Tensor:
+        normed: Tensor = self.LayerNorm(self.dropout(self.dense(states)) + input)
+        return normed
 
 
 class _Attention(nn.ModuleDict):
-    """Self-attention with its residual connection; in MPNet's checkpoints the output projection is
-    among the maps of the heads.
-    """
+    """Self-attention with its residual connection."""
 
-    def __init__(self, config: BertConfig, *, mpnet: bool) -> None:
+    def __init__(self, config: BertConfig) -> None:
         output = _Residual(config.hidden_size, config)
-        if not mpnet:
-            super().__init__({"self": _SelfAttention(config), "output": output})
-            return
+        super().__init__({"self": _SelfAttention(config), "output": output})
+
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, only_at: Tensor | None
+    ) -> Tensor:
+        mixed = self["self"](hidden, mask, hook, only_at)
+        attended: Tensor = self["output"](mixed, at_positions(hidden, only_at))
+        return attended
+
+
+class _MPNetAttention(nn.ModuleDict):
+    """The same computation, with MPNet's names: the output projection is among the heads' maps."""
+
+    def __init__(self, config: BertConfig) -> None:
+        output = _Residual(config.hidden_size, config)
         heads = _SelfAttention(config, ("q", "k", "v"))
         heads.add_module("o", output.dense)
         super().__init__({"attn": heads, "LayerNorm": output.LayerNorm, "dropout": output.dropout})
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, slots: Tensor | None
+        self, hidden: Tensor, mask: Tensor | None, hook: AttentionHook, only_at: Tensor | None
     ) -> Tensor:
-        if "self" in self:
-            mixed = self["self"](hidden, mask, hook, slots)
-            attended: Tensor = self["output"](mixed, at_slots(hidden, slots))
-            return attended
-        mixed = self["attn"](hidden, mask, hook, slots)
-        return _add_and_norm(self, self["attn"].get_submodule("o")(mixed), at_slots(hidden, slots))
+        heads = self["attn"]
+        mixed = heads.get_submodule("o")(heads(hidden, mask, hook, only_at))
+        attended: Tensor = self["LayerNorm"](self["dropout"](mixed) + at_positions(hidden, only_at))
+        return attended
 
 
 class _Layer(nn.Module):
@@ -216,7 +225,7 @@ class _Layer(nn.Module):
         super().__init__()
         width = config.hidden_size
         inner = config.intermediate_size
-        self.attention = _Attention(config, mpnet=plan.relative_positions)
+        self.attention = (_MPNetAttention if plan.relative_positions else _Attention)(config)
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
         self.activation = ACTIVATIONS[config.hidden_act]
         self.output = _Residual(inner, config)
@@ -226,19 +235,19 @@ class _Layer(nn.Module):
         hidden: Tensor,
         mask: Tensor | None,
         hook: AttentionHook,
-        slots: Tensor | None = None,
+        only_at: Tensor | None = None,
     ) -> Tensor:
-        attended = self.attention(hidden, mask, hook, slots)
+        attended = self.attention(hidden, mask, hook, only_at)
         inner = self.activation(self.intermediate["dense"](attended))
         output: Tensor = self.output(inner, attended)
         return output
 
 
 class BertModel(nn.Module):
-    """The encoder without a head, its tensors by the names that checkpoints have.
+    """The encoder without a head; its tensors have the checkpoints' names.
 
-    ``pooler``: the checkpoint has weights of the pooler's dense layer. They are held here, and
-    computed elsewhere.
+    With ``pooler`` it holds the weights of the pooler's dense layer, which ``Backbone.pooler``
+    computes.
     """
 
     def __init__(self, config: BertConfig, family: Family, *, pooler: bool) -> None:
@@ -251,6 +260,7 @@ class BertModel(nn.Module):
         if family.pads_before_positions:
             self._first_position = config.pad_token_id + 1
         self.embeddings = _Embeddings(config, family, plan)
+        self.embeddings_project: nn.Linear | None = None
         if config.embedding_size not in (None, config.hidden_size):
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
         layers = nn.ModuleList(_Layer(config, plan) for _ in range(config.num_hidden_layers))
@@ -275,20 +285,20 @@ class BertModel(nn.Module):
         position_ids: Tensor | None = None,
         output_hidden_states: bool = False,
         hook: AttentionHook = NO_HOOK,
-        slots: Tensor | None = None,
+        only_at: Tensor | None = None,
     ) -> BertOutput:
         """Return the last layer's states from ids (n, t), or embeddings (n, t, d).
 
-        The mask (n, t) is None without padding, positions are (n or 1, t); at ``slots`` (n,), one
-        position of each sentence, only the last layer is computed.
+        The mask (n, t) is None without padding, positions are (n or 1, t). With ``only_at`` (n,),
+        the last layer is computed at one position of each input.
         """
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
         if position_ids is None:
-            places = torch.arange(inputs_embeds.size(1), device=inputs_embeds.device)
-            position_ids = places.unsqueeze(0) + self._first_position
+            steps = torch.arange(inputs_embeds.size(1), device=inputs_embeds.device)
+            position_ids = steps.unsqueeze(0) + self._first_position
         hidden = self.embeddings(inputs_embeds, position_ids)
-        if hasattr(self, "embeddings_project"):
+        if self.embeddings_project is not None:
             hidden = self.embeddings_project(hidden)
         mask = self._mask(hidden.size(1), attention_mask)
         states = [hidden]
@@ -297,7 +307,7 @@ class BertModel(nn.Module):
             hidden = layer(hidden, mask, hook)
             if output_hidden_states:
                 states.append(hidden)
-        hidden = last(hidden, mask, hook, slots)
+        hidden = last(hidden, mask, hook, only_at)
         return BertOutput(hidden, (*states, hidden) if output_hidden_states else ())
 
     def _mask(self, length: int, real: Tensor | None) -> Tensor | None:
@@ -309,7 +319,7 @@ class BertModel(nn.Module):
             mask = real.bool()[:, None, None, :]
         if "relative_attention_bias" not in self.encoder:
             return mask
-        # of the places in the input, whatever positions the tokens are given
+        # distances are counted in the input, even if the tokens have other positions
         table = self.encoder.get_parameter("relative_attention_bias.weight")
         bias = relative_bias(table, length)
         if mask is None:
@@ -320,13 +330,13 @@ class BertModel(nn.Module):
 def bucket_distances(distances: Tensor) -> Tensor:
     """Return the bucket of every distance j - i of a key j from a query i (Raffel et al. 2020).
 
-    Near distances have a bucket each, farther ones share buckets whose widths grow like their
-    logarithm.
+    Each near distance has its own bucket. Farther distances share buckets, whose widths grow
+    exponentially.
     """
     half = BUCKETS // 2
     near = half // 2
     far = distances.abs()
-    growth = torch.log(far.clamp(min=1).float() / near) / math.log(_FARTHEST / near)
+    growth = torch.log(far.clamp(min=1).float() / near) / math.log(_LAST_BUCKET_DISTANCE / near)
     shared = near + (growth * (half - near)).long()
     bucket = torch.where(far < near, far, shared.clamp(max=half - 1))
     return bucket + half * (distances > 0)
@@ -334,24 +344,17 @@ def bucket_distances(distances: Tensor) -> Tensor:
 
 def relative_bias(table: Tensor, length: int) -> Tensor:
     """Return the bias of all pairs of t tokens, (1, h, t, t), from a table (buckets, h)."""
-    places = torch.arange(length, device=table.device)
+    steps = torch.arange(length, device=table.device)
     distances = torch.arange(1 - length, length, device=table.device)
     by_distance = table[bucket_distances(distances)].T
-    pairs = places.unsqueeze(0) - places.unsqueeze(1) + length - 1
+    pairs = steps.unsqueeze(0) - steps.unsqueeze(1) + length - 1
     return by_distance[:, pairs].unsqueeze(0)
-
-
-def at_slots(hidden: Tensor, slots: Tensor | None) -> Tensor:
-    """Return the states at one position a sentence, (n, 1, d); all if there are no slots."""
-    if slots is None:
-        return hidden
-    return hidden[torch.arange(hidden.size(0), device=hidden.device), slots].unsqueeze(1)
 
 
 def load_bert(
     config: BertConfig, family: Family, files: Sequence[Path], names: frozenset[str]
 ) -> tuple[BertModel, dict[str, Any]]:
-    """Return the model in float32 and transformers' report of the tensors that do not fit."""
+    """Return the model in float32, and a report on its tensors like that of transformers."""
     pooler = family.pooler and any(name.endswith("pooler.dense.weight") for name in names)
     with torch.device("meta"):
         model = BertModel(config, family, pooler=pooler)
@@ -363,7 +366,7 @@ def load_bert(
             for stored in file.keys():
                 name = stored.removeprefix(f"{model.base_model_prefix}.")
                 place, _, last = name.rpartition(".")
-                name = f"{place}.{_OLD_NAMES.get(last, last)}"
+                name = f"{place}.{_TENSORFLOW_NAMES.get(last, last)}"
                 if name in shapes:
                     tensors[name] = file.get_tensor(stored).float()
                 else:

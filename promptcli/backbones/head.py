@@ -1,7 +1,4 @@
-"""The pre-trained head that predicts tokens: transform T and decoder, by name.
-
-A checkpoint without a head is refused.
-"""
+"""The pre-trained head that predicts tokens: the transform T and the decoder."""
 
 from pathlib import Path
 from typing import Any
@@ -20,10 +17,10 @@ _DECODER = "lm_head.weight"  # of every causal family
 
 
 class MLMHead(nn.Module):
-    """T (dense, activation, LayerNorm; the identity in causal models) and the decoder, (n, d) ->
-    (n, d) -> (n, v).
+    """The transform T, (n, d) -> (n, d), and the decoder, (n, d) -> (n, v).
 
-    With a ``softcap`` c logits s become c tanh(s / c) (Gemma 2).
+    T is dense, activation and LayerNorm; in causal models it is the identity. With a ``softcap`` c
+    logits s become c tanh(s / c) (Gemma 2).
     """
 
     def __init__(
@@ -46,7 +43,7 @@ class MLMHead(nn.Module):
 
     @property
     def output_embeddings(self) -> Tensor:
-        """The decoder's matrix, (v, d): one output embedding a token."""
+        """The decoder's matrix, (v, d): an output embedding for each token."""
         return self.decoder.get_parameter("weight")
 
     @property
@@ -54,39 +51,26 @@ class MLMHead(nn.Module):
         return next(self.parameters()).dtype
 
 
-def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]) -> MLMHead:
-    """Load the masked-LM head of a checkpoint."""
-    # not called: any attention will do, and this one always exists
-    _, head = load_masked_lm(folder, name, family, tensor_names, attn_implementation="eager")
-    head.eval().requires_grad_(False)
-    return head
-
-
 def load_masked_lm(
     folder: Path, name: str, family: str, tensor_names: frozenset[str], **options: Any
 ) -> tuple[Any, MLMHead]:
-    """Load a checkpoint as transformers' model with its masked-LM head; return both. The head
-    consists of the model's own modules.
+    """Load a checkpoint as transformers' model with its masked-LM head, whose modules are the
+    model's own; return both.
     """
-    row = FAMILIES[family]
-    lacking = _missing_head_error(
-        name, f"masked-LM head ({next(iter(row.transform), row.decoder)})"
-    )
-    if not row.transform or not any(
-        tensor.startswith(row.transform[0] + ".") for tensor in tensor_names
-    ):
-        raise lacking
-    what = f"the masked-LM head of backbone {name!r}"
-    with opening(what):
-        model, info = load_model(transformers().AutoModelForMaskedLM, folder, **options)
-    parts = tuple(f"{name}." for name in (*row.transform, row.decoder))
-    check_tensors(what, info, parts)
+    transform, decoder = FAMILIES[family].transform, FAMILIES[family].decoder
+    no_head = _missing_head_error(name, f"masked-LM head ({next(iter(transform), decoder)})")
+    if not transform or not any(tensor.startswith(f"{transform[0]}.") for tensor in tensor_names):
+        raise no_head
+    owner = f"the masked-LM head of backbone {name!r}"
+    with opening(owner):
+        model, report = load_model(transformers().AutoModelForMaskedLM, folder, **options)
+    check_tensors(owner, report, tuple(f"{module}." for module in (*transform, decoder)))
     try:
-        steps = [nn.GELU() if step == GELU else model.get_submodule(step) for step in row.transform]
-        head = MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder))
-    except AttributeError:  # DeBERTa's newer checkpoints are laid out otherwise
-        raise lacking from None
-    check_finite(what, head)
+        steps = [nn.GELU() if step == GELU else model.get_submodule(step) for step in transform]
+        head = MLMHead(nn.Sequential(*steps), model.get_submodule(decoder))
+    except AttributeError:  # newer checkpoints of DeBERTa have another layout
+        raise no_head from None
+    check_finite(owner, head)
     return model, head
 
 
@@ -99,8 +83,8 @@ def _missing_head_error(name: str, head: str) -> UsageError:
 def load_causal_head(
     folder: Path, name: str, config: Any, word_embeddings: Tensor, tensor_names: frozenset[str]
 ) -> MLMHead:
-    """Return the head of a causal model: its one matrix, or ``word_embeddings`` (v, d) if it is
-    tied to them.
+    """Return the head of a causal model: a matrix of the checkpoint, or ``word_embeddings`` (v, d)
+    if the head is tied to them.
     """
     rows = word_embeddings
     if _DECODER in tensor_names:
@@ -114,4 +98,4 @@ def load_causal_head(
     decoder.weight = nn.Parameter(rows.detach(), requires_grad=False)
     head = MLMHead(nn.Identity(), decoder, getattr(config, "final_logit_softcapping", None))
     check_finite(f"the head of backbone {name!r}", head)
-    return head.eval()
+    return head

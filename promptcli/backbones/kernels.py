@@ -197,6 +197,14 @@ def full_mask(mask: AttentionMask) -> Tensor | None:
     return mask
 
 
+def at_positions(states: Tensor, positions: Tensor | None) -> Tensor:
+    """Return states (n, t, ...) at one position (n,) of each input, (n, 1, ...); all for None."""
+    if positions is None:
+        return states
+    rows = torch.arange(states.size(0), device=states.device)
+    return states[rows, positions].unsqueeze(1)
+
+
 def mask_at(mask: Tensor | None, positions: Tensor) -> Tensor | None:
     """Return the row of a mask (n or 1, h or 1, t or 1, t) at one position (n,) of each input."""
     if mask is None or mask.size(2) == 1:

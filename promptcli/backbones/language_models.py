@@ -20,6 +20,7 @@ from promptcli.backbones.bert import BertModel, read_bert_config
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.head import load_masked_lm
+from promptcli.backbones.model_folder import own_tokenizer
 from promptcli.backbones.transformers_loading import opening
 from promptcli.errors import UsageError
 from promptcli.storage.tensors import disk_errors
@@ -214,6 +215,6 @@ class MaskedCheckpoint:
 
     def copy_tokenizer(self, folder: Path) -> None:
         """Copy the files of its tokenizer into a folder."""
-        for path in sorted(self.backbone.tokenizer_folder.iterdir()):
+        for path in sorted(own_tokenizer(self.backbone.folder).iterdir()):
             if is_tokenizer_file(path):
                 shutil.copyfile(path, folder / path.name)

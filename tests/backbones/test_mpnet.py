@@ -85,7 +85,7 @@ def test_states_and_attention_are_those_of_transformers(ours, theirs):
     given = {"input_ids": IDS, "attention_mask": REAL.long()}
     with torch.inference_mode():
         output = ours(**given, output_hidden_states=True, hook=AttentionHook(recorded=call))
-        at_slots = ours(**given, slots=slots).last_hidden_state[:, 0]
+        at_slots = ours(**given, only_at=slots).last_hidden_state[:, 0]
         expected = theirs(**given, output_hidden_states=True, output_attentions=True)
     for one, other in zip(output.hidden_states, expected.hidden_states, strict=True):
         assert (one - other)[REAL].abs().max() < 1e-5
@@ -144,7 +144,8 @@ def test_the_columns_of_a_deep_prefix_have_no_bias(ours, folder):
         found = ours(**given, hook=AttentionHook(Injected(prefix=list(prefix)))).last_hidden_state[
             REAL
         ]
-        slots = ours(**given, hook=AttentionHook(Injected(prefix=list(prefix))), slots=LENGTHS - 1)
+        hook = AttentionHook(Injected(prefix=list(prefix)))
+        slots = ours(**given, hook=hook, only_at=LENGTHS - 1)
     assert gap(found, expected) < 1e-5
     lasts = LENGTHS.cumsum(0) - 1
     assert gap(slots.last_hidden_state[:, 0], expected[lasts]) < 1e-5
