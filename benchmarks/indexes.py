@@ -156,7 +156,7 @@ def search(arguments: argparse.Namespace) -> None:
     exact = truth(arguments, queries)
     opened = SentenceIndex.open(arguments.folder / "index")
     with opened.store.reading():
-        index = opened.snapshot().index
+        index = opened.snapshot().faiss_index
 
     def ours_of(some: np.ndarray) -> list[Any]:
         return list(opened.answer(["x"] * len(some), 10, vectors=some, by="meaning"))

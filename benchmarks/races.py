@@ -51,7 +51,7 @@ class EntryThing:
 
 def rows_of(number: int) -> Any:
     """Return rows of one version; how many they are follows from it."""
-    from promptcli.retrieval.store import NewRows
+    from promptcli.retrieval.new_rows import NewRows
 
     count = 3 + number % 5
     vectors = np.random.default_rng(number).normal(size=(count, 8)).astype(np.float32)
@@ -77,15 +77,13 @@ class IndexThing:
         store = Store.open(folder / "index")
         with store.reading():
             number = int(store.settings.created)
-            keys = [key for (key,) in store.sql.execute("SELECT key FROM rows ORDER BY key")]
-            records, vectors = store.records(keys), store.vectors(keys)
+            rows = list(store.all_rows())
+            vectors = store.vectors([row.key for row in rows])
         store.close()
         wanted = rows_of(number)
-        if len(records) != len(wanted) or not np.array_equal(vectors, wanted.vectors):
+        if len(rows) != len(wanted) or not np.array_equal(vectors, wanted.vectors):
             return {number, -1}
-        found = {
-            int(str(value).split()[1]) for _, name, _, text, _ in records for value in (name, text)
-        }
+        found = {int(str(value).split()[1]) for row in rows for value in (row.id, row.text)}
         return {number} | found
 
 

@@ -48,7 +48,7 @@ def test_documents_and_queries_have_their_prompts_on_the_command_line(run, folde
     index, rows = pc.SentenceIndex.open(tmp_path / "i"), [*SENTENCES, "A boat."]
     stored = index.store.vectors(range(len(index)))
     assert lowest_cosine(stored, vectors_behind(folder, "flowers : ", rows)) >= 0.9999
-    assert index.origin.prompt == "document"
+    assert index.load_origin().prompt == "document"
     expected = cosines(
         vectors_behind(folder, "two dogs : ", ["A cat."]),
         vectors_behind(folder, "flowers : ", rows),

@@ -91,7 +91,7 @@ class HitPrinter:
             "text": text,
             "before": before,
             "after": after,
-            **hit.way(),
+            **hit.joined_fields(),
         }
         if columns := self._shown_columns(hit):
             document["columns"] = columns

@@ -12,12 +12,12 @@ from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError, with_count
 from promptcli.models.loading import with_language
 from promptcli.notes import note
-from promptcli.retrieval.encoding import encode_rows, prepare_rows
-from promptcli.retrieval.files import LINES, Reading, read_file
+from promptcli.retrieval.files import LINES_IN_ID, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, find_files
-from promptcli.retrieval.ranking import Hit, Way
+from promptcli.retrieval.new_rows import NewRows, encode_rows, prepare_rows
+from promptcli.retrieval.ranking import Hit, RankBy
 from promptcli.retrieval.sentence_index import SentenceIndex
-from promptcli.retrieval.store import NewRows, creating
+from promptcli.retrieval.store import creating
 from promptcli.settings import list_of_names
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def search(
     k: int = 10,
     *,
     model: "Model | None" = None,
-    by: Way | None = None,
+    by: RankBy | None = None,
     min_score: float | None = None,
     where: str | None = None,
     rows: str = AUTO,
@@ -47,13 +47,13 @@ def search(
     No index is stored.
 
     Args:
-        query: What to look for.
-        texts: A list of texts, or a column of a DataFrame; or a file, folder or glob, and a list of
-            paths: texts, and tables (``FILE:COLUMN`` names the column).
+        query: The query, a sentence.
+        texts: A list of texts, or a column of a DataFrame; or a file, a folder or a glob, or a list
+            of paths. Files are texts and tables (``FILE:COLUMN`` names the column).
         k: Maximum number of answers.
-        model: Encoder; None: ``mini-multi``.
+        model: An encoder, or an argument of ``load``; None: ``mini-multi``.
         by: See ``SentenceIndex.search``.
-        min_score: Least score of an answer.
+        min_score: Lowest score of an answer.
         where: Condition on the columns of tables, and on file, line, end_line, heading and front
             matter of texts.
         rows: Unit of a text file: ``passages``, ``lines``, or ``auto``, by its layout.
@@ -75,61 +75,59 @@ def search(
     check_query(query)
     if not isinstance(texts, str | Path):
         texts = check_list(texts, "texts", "texts or paths")
-    if isinstance(texts, list) and not any(isinstance(each, Path) for each in texts):
+    if isinstance(texts, list) and not any(isinstance(text, Path) for text in texts):
         index = SentenceIndex.build(texts, model, split=split)
         return index.search(query, k, by=by, min_score=min_score, explain=explain)
     names = list_of_names(texts)
     found = find_files(names, ignore=ignore, exclude=exclude)
     reading = Reading(rows, split=split, csv=stored_options(csv))
-    index, read_rows, read_files = _index_files(found, model, reading, skip_bad=skip_bad)
-    skipped = found.note(verbose=verbose)
-    end = f"; {skipped}" if skipped else ""
-    if not read_rows:
+    index, rows_read, files_read = _index_files(found, model, reading, skip_bad=skip_bad)
+    left_out = found.summarize_left_out(verbose=verbose)
+    end = f"; {left_out}" if left_out else ""
+    if not rows_read:
         raise UsageError(f"no line to search in {', '.join(names)}{end}")
-    name = index.origin.name
-    with_model = f" with {with_language(name)}" if name else ""
-    searched = f"{with_count(read_rows, 'row')} of {with_count(read_files, 'file')}"
-    note(f"searched {searched}{with_model}{end}")
+    model_name = index.load_origin().name
+    with_model = f" with {with_language(model_name)}" if model_name else ""
+    counts = f"{with_count(rows_read, 'row')} of {with_count(files_read, 'file')}"
+    note(f"searched {counts}{with_model}{end}")
     return index.search(query, k, by=by, min_score=min_score, where=where, explain=explain)
 
 
 def _index_files(
     found: FoundFiles, model: "Model | None", reading: Reading, *, skip_bad: bool
 ) -> tuple[SentenceIndex, int, int]:
-    """Return an index of files in memory, the number of its rows, and the number of files that
-    could be read.
-    """
-    read_rows = read_files = 0
+    """Return an index of files in memory, and the numbers of rows and files that could be read."""
+    rows_read = files_read = 0
     with creating() as store:
         index = SentenceIndex(store)
         documents = index.begin_with(model, reading)
 
         def blocks() -> Iterator[NewRows]:
-            nonlocal read_files
+            nonlocal files_read
             for file in found.files:
-                rows: list[NewRows] = []
+                file_blocks: list[NewRows] = []
                 with found.reading(file):
-                    rows = read_file(file, reading, documents, skip_bad, keep_ids=True)
-                    read_files += 1
-                yield from rows
+                    file_blocks = read_file(file, reading, documents, skip_bad, keep_ids=True)
+                    files_read += 1
+                yield from file_blocks
 
-        new = prepare_rows(documents, blocks(), split=reading.split)
-        for of_window in encode_rows(documents, new, "search"):
-            store.append(of_window)
-            read_rows += of_window.read
-    return index, read_rows, read_files
+        prepared_rows = prepare_rows(documents, blocks(), split=reading.split)
+        for rows in encode_rows(documents, prepared_rows, "search"):
+            store.append(rows)
+            rows_read += rows.input_rows
+    return index, rows_read, files_read
 
 
 def place_of(hit: Hit) -> tuple[int, int]:
     """Return a hit's first and last line in its file, or its row number twice."""
-    place = LINES.search(str(hit.id))
-    assert place is not None
-    return int(place[1]), int(place[2] or place[1])
+    lines = LINES_IN_ID.search(str(hit.id))
+    assert lines is not None
+    return int(lines[1]), int(lines[2] or lines[1])
 
 
 def texts_of(file: str, csv: dict[str, str] | None) -> list[str]:
-    """Return all lines of a searched text, or the texts of a table, "" for an unreadable row."""
-    texts = list[str]()
+    """Return all lines of a searched text, or the texts of a table; "" for an unreadable row."""
+    texts: list[str] = []
     with open_rows(file, ColumnChoice(remedy=""), csv=csv, again=True) as source:
         for number, (text, *_) in source.numbered():
             texts += [""] * (number - len(texts))

@@ -1,4 +1,4 @@
-"""The rows of files for searches and indexes: passages or lines of texts, rows of tables.
+"""Lists and files as new rows: passages or lines of texts, rows of tables, vectors.
 
 Only this module of the package opens files of sentences or vectors.
 """
@@ -6,6 +6,7 @@ Only this module of the package opens files of sentences or vectors.
 import contextlib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,20 +23,20 @@ from promptcli.data.rows import ROW, Rows, open_rows
 from promptcli.data.vectors.formats import Manifest, escape_name, holds_vectors, read_vectors
 from promptcli.data.vectors.parquet import BLOCK, Block, ParquetRows
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
-from promptcli.data.vectors.precision import PRECISIONS, as_floats, unit
+from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
 from promptcli.embedding.splitting import check_whole
 from promptcli.errors import UsageError, unknown, with_count
-from promptcli.retrieval.store import NewRows
+from promptcli.retrieval.new_rows import NewRows, unit_rows
 
 if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
 
-#: The lines of a row, and its part, at the end of its id.
-LINES = re.compile(r":(\d+)(?:-(\d+))?(?:#\d+)*$")
-#: Our own columns; a file's front matter cannot change them.
-_PLACE = {"file": "text", "line": "number", "end_line": "number", "heading": "text"}
-_BATCH = 4096  # passages in a block
+#: The end of the id of a row of a file: its first and last line, and the numbers of parts.
+LINES_IN_ID = re.compile(r":(\d+)(?:-(\d+))?(?:#\d+)*$")
+#: Our own columns and their types; a file's front matter cannot replace them.
+_PLACE_TYPES = {"file": "text", "line": "number", "end_line": "number", "heading": "text"}
+_PASSAGES_PER_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def open_sentences(
 ) -> Iterator[SentenceFile]:
     """Open a list of sentences with their ids and columns, a file, or a stream.
 
-    ``fields`` are the columns to read of a file; None: those of ``reading``.
+    ``fields`` chooses the columns to read of a file; None: the choice of ``reading``.
     """
     if is_list(sentences):
         rows = _listed_rows(sentences, ids, columns)
@@ -99,8 +100,8 @@ def open_sentences(
                 )
             return _table_rows(source, reading)
 
-        chosen = source.columns
-        yield SentenceFile(chosen.get(TEXT) or None, fields.id or chosen.get(ID), blocks)
+        text_field = source.columns.get(TEXT) or None
+        yield SentenceFile(text_field, fields.id or source.columns.get(ID), blocks)
 
 
 def is_list(sentences: Any) -> bool:
@@ -113,29 +114,30 @@ def _listed_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
     texts = check_texts(sentences)
     if not texts:
         raise UsageError("no sentence was given; give at least one")
-    names = range(len(texts)) if ids is None else check_ids(ids)
-    table = {} if columns is None else {str(name): _plain(columns[name]) for name in columns}
-    for name, values in {"ids": names, **table}.items():
+    row_ids = range(len(texts)) if ids is None else check_ids(ids)
+    table: dict[str, list[Any]] = {}
+    for name in () if columns is None else columns:
+        # NumPy's and pandas' values become Python's
+        table[str(name)] = [
+            value.item() if hasattr(value, "item") else value for value in columns[name]
+        ]
+    for name, values in {"ids": row_ids, **table}.items():
         if len(values) != len(texts):
             raise UsageError(
                 f"{len(values):,} for {with_count(len(texts), 'sentence')}; give one for each",
                 parameter="ids" if name == "ids" else "columns",
             )
-    typed, types = _typed(table, are_texts=False)
-    return NewRows(names, texts, columns=typed, types=types, are_numbered=ids is None)
+    cells, types = _read_cells(table, are_texts=False)
+    return NewRows(row_ids, texts, columns=cells, types=types, are_numbered=ids is None)
 
 
-def _plain(values: Iterable[Any]) -> list[Any]:
-    """Convert NumPy and pandas values to Python's."""
-    return [value.item() if hasattr(value, "item") else value for value in values]
-
-
-def _typed(
+def _read_cells(
     columns: Mapping[str, Sequence[Any]], *, are_texts: bool
 ) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Return columns with the parsed values of their cells, and their types."""
     reader = CellReader(CsvOptions(), are_texts=are_texts)
-    types, values = dict[str, str](), dict[str, list[Any]]()
+    types: dict[str, str] = {}
+    values: dict[str, list[Any]] = {}
     for name, cells in columns.items():
         types[name] = type_of(reader.kinds(cells))
         values[name] = [reader.value(types[name], cell) for cell in cells]
@@ -143,7 +145,7 @@ def _typed(
 
 
 def _table_rows(source: Rows, reading: Reading) -> Iterator[NewRows]:
-    """Yield the rows of a table or the lines of a text, with the ids of the table or numbers."""
+    """Yield the rows of a table or the lines of a text, with the table's ids or with numbers."""
     for batch in source:
         rows = NewRows(
             batch[ID],
@@ -155,9 +157,6 @@ def _table_rows(source: Rows, reading: Reading) -> Iterator[NewRows]:
         if reading.split:
             check_whole(rows.ids)
         yield rows
-
-
-# One of several files
 
 
 def read_file(
@@ -172,24 +171,29 @@ def read_file(
 
     Args:
         file: A file, or ``FILE:COLUMN``.
-        reading: How the file becomes rows. The ids are FILE:LINE unless it names a column of ids.
+        reading: How the file becomes rows. Unless it names a column of ids, they are FILE:LINE.
         encoder: The encoder whose window limits passages.
         skip_bad: Leave out the rows that cannot be read.
-        keep_ids: Whether a table's usual column of ids becomes the column ``id`` of the rows.
+        keep_ids: Whether a table's own column of ids becomes the column ``id`` of the rows.
     """
     fields = ColumnChoice(reading.text_field, reading.id_field, remedy="", cells=True)
     with open_rows(file, fields, csv=reading.csv, skip_bad=skip_bad) as source:
         if not source.is_text:
-            blocks = _filled_rows(file, source, reading, keep_ids)
+            blocks = _stripped_rows(file, source, reading, keep_ids)
         elif has_passages(source.first_texts, source.name, reading.rows):
             blocks = _placed_rows(file, passages_of(source.texts(), source.name, encoder))
         else:
-            blocks = _placed_rows(file, _lines(source.texts()), are_lines=True)
+            lines = (
+                Passage(number, number, "", text, text.strip())
+                for number, text in enumerate(source.texts(), 1)
+                if text.strip()
+            )
+            blocks = _placed_rows(file, lines, are_lines=True)
         return [replace(rows, source=file) for rows in blocks]
 
 
-def _filled_rows(file: str, source: Rows, reading: Reading, keep_ids: bool) -> Iterator[NewRows]:
-    """Yield the rows of a table that have text."""
+def _stripped_rows(file: str, source: Rows, reading: Reading, keep_ids: bool) -> Iterator[NewRows]:
+    """Yield the rows of a table that have text, without spaces around it."""
     if reading.id_field is not None:
         for rows in _table_rows(source, reading):
             texts = [text.strip() for text in rows.texts]
@@ -204,45 +208,38 @@ def _filled_rows(file: str, source: Rows, reading: Reading, keep_ids: bool) -> I
         yield NewRows(ids, texts, columns=columns, types=source.types).drop_blank()
 
 
-def _lines(texts: Iterable[str]) -> Iterator[Passage]:
-    for number, text in enumerate(texts, 1):
-        if text.strip():
-            yield Passage(number, number, "", text, text.strip())
-
-
 def _placed_rows(
     file: str, passages: Iterator[Passage], *, are_lines: bool = False
 ) -> Iterator[NewRows]:
     """Yield passages or lines of a file as rows, with the ids ``FILE:FIRST-LAST`` and columns for
     their places and the front matter.
 
-    If several are on the same lines, the second id ends in #2.
+    If several passages are on the same lines, the second id ends in #2.
     """
-    shown = escape_name(file)
-    seen: dict[str, int] = {}
-    while block := list(itertools.islice(passages, _BATCH)):
+    file = escape_name(file)
+    repeats: Counter[str] = Counter()
+    while block := list(itertools.islice(passages, _PASSAGES_PER_BLOCK)):
         ids = []
-        for line, end_line, *_ in block:
-            name = f"{shown}:{line}" if end_line == line else f"{shown}:{line}-{end_line}"
-            seen[name] = seen.get(name, 0) + 1
-            ids.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        front_matter: dict[str, list[Any]] = {}
+        for index, passage in enumerate(block):
+            row_id = f"{file}:{passage.line}"
+            if passage.end_line != passage.line:
+                row_id += f"-{passage.end_line}"
+            repeats[row_id] += 1
+            ids.append(row_id if repeats[row_id] == 1 else f"{row_id}#{repeats[row_id]}")
+            for name, value in passage.fields.items():
+                if name not in (ID, TEXT, *_PLACE_TYPES):
+                    front_matter.setdefault(name, [None] * len(block))[index] = value
         columns: dict[str, Sequence[Any]] = {
-            "file": [shown] * len(block),
+            "file": [file] * len(block),
             "line": [passage.line for passage in block],
         }
         if not are_lines:
             columns["end_line"] = [passage.end_line for passage in block]
             columns["heading"] = [passage.heading or None for passage in block]
-        matter = [dict(passage.fields) for passage in block]
-        names = [
-            name
-            for name in dict.fromkeys(itertools.chain(*matter))
-            if name not in (ID, TEXT, *_PLACE)
-        ]
-        fields = {name: [row.get(name) for row in matter] for name in names}
-        values, types = _typed(fields, are_texts=True)
-        columns |= values
-        types |= _PLACE
+        cells, types = _read_cells(front_matter, are_texts=True)
+        columns |= cells
+        types |= _PLACE_TYPES
         yield NewRows(ids, [passage.text for passage in block], columns=columns, types=types)
 
 
@@ -255,32 +252,29 @@ def queries_of(file: str | BinaryIO, text_field: str | None) -> Iterator[list[st
             yield list(batch[TEXT])
 
 
-# Files of vectors
-
-
 def are_vectors(file: Any) -> bool:
     """Return whether a file, or a folder of Parquet parts, holds vectors."""
     if not isinstance(file, str | Path) or str(file) == str(STANDARD):
         return False
     path = Path(file)
     if path.is_dir():
-        return is_part_folder(path) or any(each.suffix == ".parquet" for each in path.iterdir())
+        return is_part_folder(path) or any(child.suffix == ".parquet" for child in path.iterdir())
     return path.is_file() and holds_vectors(path)
 
 
 def open_vectors(path: Path) -> tuple[Iterator[NewRows], Manifest | None, int]:
-    """Return the non-blank rows of a vector file in blocks, the manifest of their encoder if known,
-    and their width.
+    """Return the rows of a vector file in blocks, without blank rows, the manifest if there is one,
+    and the width of the vectors.
     """
     manifest: Manifest | None = None
     if path.is_dir():
         rows: ParquetRows
         if is_part_folder(path):
-            parts = PartFolder(path)
-            rows, manifest = parts, parts.manifest
+            rows = folder = PartFolder(path)
+            manifest = folder.manifest
         else:
-            inside = (each for each in path.iterdir() if each.name[0] not in "._")
-            rows = ParquetRows(sorted(each for each in inside if each.suffix == ".parquet"))
+            files = sorted(child for child in path.iterdir() if child.suffix == ".parquet")
+            rows = ParquetRows([file for file in files if file.name[0] not in "._"])
         return _vector_rows(rows.blocks()), manifest, rows.shape[1]
     vectors = read_vectors(path)
     if PRECISIONS[vectors.precision].packed:
@@ -292,9 +286,9 @@ def open_vectors(path: Path) -> tuple[Iterator[NewRows], Manifest | None, int]:
 
     def blocks() -> Iterator[Block]:
         for start in range(0, len(vectors.matrix), BLOCK):
-            part = slice(start, start + BLOCK)
-            texts = None if vectors.texts is None else vectors.texts[part]
-            yield Block(vectors.matrix[part], vectors.ids[part], texts, start, blank[part])
+            rows = slice(start, start + BLOCK)
+            texts = None if vectors.texts is None else vectors.texts[rows]
+            yield Block(vectors.matrix[rows], vectors.ids[rows], texts, start, blank[rows])
 
     return _vector_rows(blocks()), vectors.manifest, vectors.matrix.shape[1]
 
@@ -302,20 +296,11 @@ def open_vectors(path: Path) -> tuple[Iterator[NewRows], Manifest | None, int]:
 def _vector_rows(blocks: Iterable[Block]) -> Iterator[NewRows]:
     for block in blocks:
         units = unit_rows(block.vectors, f"rows from {block.row}")
-        kept = np.ones(len(units), bool)
+        is_filled = np.ones(len(units), bool)
         if block.texts is not None:
-            kept = np.array([bool(text.strip()) for text in block.texts])
+            is_filled = np.array([bool(text.strip()) for text in block.texts])
         elif block.blank is not None:
-            kept = ~block.blank
+            is_filled = ~block.blank
         texts: Sequence[Any] = block.texts or [None] * len(units)
         rows = NewRows(block.ids, texts, vectors=units, are_numbered=isinstance(block.ids, range))
-        yield rows.take(np.flatnonzero(kept).tolist())
-
-
-def unit_rows(vectors: Any, name: str = "rows") -> Any:
-    """Return vectors (n, d) scaled to length 1; zero vectors stay zero."""
-    floats = as_floats(np.asarray(vectors))
-    wrong = np.flatnonzero(~np.isfinite(floats).all(axis=1))
-    if len(wrong):
-        raise UsageError(f"{name}: vector {wrong[0]} holds a NaN or an infinity; embed again")
-    return unit(floats)
+        yield rows.take(np.flatnonzero(is_filled).tolist())

@@ -1,7 +1,9 @@
-"""The encoder of an index: recorded at the build, opened again for a search."""
+"""The encoder of an index: recorded at the build, opened again for a search, replaced by a
+migration.
+"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +11,17 @@ from promptcli.data.vectors.formats import Manifest, tell_apart
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry, portable
-from promptcli.notes import note
+from promptcli.notes import note, stage
 from promptcli.recipe import Choice, LeadingTexts, Recipe, is_named
+from promptcli.retrieval.array_files import VectorFile
+from promptcli.retrieval.new_rows import unit_rows
+from promptcli.retrieval.store import Store
 
 if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
+
+_CHANGED_MESSAGE = "another process changed the index; migrate it again"
 
 
 @dataclass(frozen=True)
@@ -27,33 +34,43 @@ class Origin:
     model: str | None
     provenance: dict[str, Any]  #: Source of the backbone, and its precision.
     prompts: LeadingTexts = field(default_factory=LeadingTexts)  #: The model's prompts.
-    #: Name of the prompt before its rows; None: the model's default.
+    #: Name of the prompt before the rows; None: the model's default.
     prompt: str | None = None
     name: str = ""  #: The name by which the model was opened.
 
     @classmethod
     def of(cls, encoder: "Encoder", documents: "Encoder", model: "Model | None" = None) -> "Origin":
-        """Return the origin of a model opened as ``model``, with its encoder for documents."""
-        word = model.model if isinstance(model, Choice) else model
-        entry = None
-        if isinstance(word, str) and encoder.tensors():  # the registry holds its fitted tensors
-            entry = word if word in loading.open_registry().names() else None
+        """Return the origin of a model's vectors.
+
+        Args:
+            encoder: The model.
+            documents: The model's encoder for documents.
+            model: The argument by which the model was opened.
+        """
+        name = model.model if isinstance(model, Choice) else model
+        needs_entry = isinstance(name, str) and bool(encoder.tensors())
+        is_entry = needs_entry and name in loading.open_registry().names()
+        is_prompted = documents is not encoder
         return cls(
-            documents.fingerprint,
-            portable(encoder.recipe).to_dict(),
-            entry,
-            encoder.provenance,
-            encoder.leading,
-            None if documents is encoder else encoder.leading.name_for("document"),
-            encoder.name,
+            fingerprint=documents.fingerprint,
+            recipe=portable(encoder.recipe).to_dict(),
+            model=str(name) if is_entry else None,
+            provenance=encoder.provenance,
+            prompts=encoder.leading,
+            prompt=encoder.leading.name_for("document") if is_prompted else None,
+            name=encoder.name,
         )
 
     @classmethod
     def of_vectors(cls, manifest: Manifest) -> "Origin":
         """Return the origin of vectors that ``embed`` wrote."""
-        recipe = portable(Recipe.from_dict(manifest.recipe)).to_dict()
         return cls(
-            manifest.fingerprint, recipe, None, manifest.model, manifest.prompts, name=manifest.name
+            fingerprint=manifest.fingerprint,
+            recipe=portable(Recipe.from_dict(manifest.recipe)).to_dict(),
+            model=None,
+            provenance=manifest.model,
+            prompts=manifest.prompts,
+            name=manifest.name,
         )
 
     @classmethod
@@ -61,21 +78,16 @@ class Origin:
         """Return an origin as ``dataclasses.asdict`` writes it."""
         return cls(**{**document, "prompts": LeadingTexts(**document["prompts"])})
 
-    @property
-    def text(self) -> str:
-        """The prompt before the rows, for messages."""
-        return f"{self.prompt!r}: {self.prompts.texts.get(self.prompt or '', '')!r}"
-
-    def documents(self, encoder: "Encoder", *, report: bool = False) -> "Encoder":
+    def document_encoder(self, encoder: "Encoder", *, report: bool = False) -> "Encoder":
         """Return a model's encoder for documents."""
         return encoder if self.prompt is None else encoder.in_role("document", report=report)
 
     def is_made_by(self, encoder: "Encoder") -> bool:
         """Return whether a model makes the vectors of the index."""
-        return self.documents(encoder).fingerprint == self.fingerprint
+        return self.document_encoder(encoder).fingerprint == self.fingerprint
 
     def note_missing_prompt(self, path: Path) -> None:
-        """Note that vectors were made without the model's prompt for documents."""
+        """Note it if the vectors of a file were made without the model's prompt for documents."""
         text = self.prompts.texts.get(self.prompts.name_for("document") or "")
         if self.prompt is None and text and text != self.prompts.default_text:
             note(
@@ -84,18 +96,18 @@ class Origin:
             )
 
     def check_same(self, other: "Origin", name: str, hint: str = "") -> None:
-        """Refuse to mix vectors or an index of this encoder with those of another.
+        """Refuse another encoder than this one.
 
         Args:
             other: The other encoder.
-            name: Vectors or index of this encoder.
-            hint: The remedy.
+            name: The vectors or the index that this encoder made, for the message.
+            hint: The remedy, for the message.
         """
         if self.fingerprint != other.fingerprint:
-            made_by, given = tell_apart(
+            own_name, other_name = tell_apart(
                 (self.name, self.fingerprint), (other.name, other.fingerprint)
             )
-            message = f"{name} was made with {made_by}, not with {given}{hint}"
+            message = f"{name} was made with {own_name}, not with {other_name}{hint}"
             raise UsageError(message, parameter="model" if hint else "")
 
     def open(self, model: "Model | None" = None) -> "Encoder":
@@ -108,9 +120,9 @@ class Origin:
         dtype = str(self.provenance.get("dtype", "auto"))
         if model is not None and is_named(model):
             encoder = loading.open_encoder(model, dtype=dtype)
-            given = Origin.of(encoder, self.documents(encoder), model)
+            origin = Origin.of(encoder, self.document_encoder(encoder), model)
             hint = "; `promptcli index migrate DIR -m MODEL` gives it another model"
-            self.check_same(given, "the index", hint)
+            self.check_same(origin, "the index", hint)
             return encoder
         device = model.device if isinstance(model, Choice) else "auto"
         try:
@@ -121,13 +133,13 @@ class Origin:
         except NotFoundError as error:  # the model was removed or moved
             hint = "name the model of the index"
             raise NotFoundError(f"{error.message}; {hint}", parameter="model") from None
-        made_by = self.name or f"the model on {self.recipe['backbone']}"
+        name = self.name or f"the model on {self.recipe['backbone']}"
         raise CheckFailedError(
-            f"{made_by} has changed since the index was built with it; build the index again"
+            f"{name} has changed since the index was built with it; build the index again"
         )
 
     def _entries(self) -> Iterator[Entry]:
-        """Yield the candidate models: the registry's of that name, then the recipe."""
+        """Yield the candidates: the registry's model of that name, then the recipe."""
         registry = loading.open_registry()
         recipe = Recipe.from_dict(self.recipe)
         name = self.model or self.name
@@ -135,3 +147,72 @@ class Origin:
             yield replace(registry.load(name), recipe=recipe)
         if self.model is None:
             yield Entry("recipe", recipe, prompts=self.prompts)
+
+
+# Another model for an index: all texts are encoded into a second vector file, which then replaces
+# the first one. Each block is one transaction, so the same call continues after a kill. Searches
+# use the old vectors until the last transaction.
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """The state of an unfinished migration."""
+
+    model: str  #: fingerprint of the new encoder
+    vectors: str  #: name of the new vector file
+    places: int = 0  #: number of vectors in the file
+
+
+def migrate(store: Store, documents: "Encoder", origin: Origin) -> None:
+    """Encode the texts of an index with another model.
+
+    Args:
+        store: The index.
+        documents: The new model's encoder for documents.
+        origin: Its origin.
+    """
+    with store.changing():
+        file, progress = _begin_or_continue(store, documents, origin)
+        rows = len(store)
+    with stage("migrate", rows) as advance:
+        while texts := next(store.text_blocks(progress.places, store.settings.places), None):
+            vectors = unit_rows(documents.encode(texts, progress=advance))
+            with store.changing():
+                _check_unchanged(store, progress)
+                file.write(progress.places, vectors)
+                file.sync()
+                progress = replace(progress, places=progress.places + len(texts))
+                store.write_settings(migrating=asdict(progress))
+    with store.changing():
+        _check_unchanged(store, progress)
+        if store.settings.places != progress.places:
+            raise UsageError(_CHANGED_MESSAGE)
+        store.vector_file = file
+        store.delete_leftovers()
+        store.write_settings(
+            origin=asdict(origin), width=documents.width, vectors=file.name, migrating=None
+        )
+
+
+def _begin_or_continue(
+    store: Store, documents: "Encoder", origin: Origin
+) -> tuple[VectorFile, _Progress]:
+    """Return the new vector file and the progress, also of a killed migration.
+
+    The migration begins again if the unfinished vectors are of another model, or were deleted.
+    """
+    if store.settings.migrating is not None and store.folder is not None:
+        progress = _Progress(**store.settings.migrating)
+        file = VectorFile(progress.vectors, store.folder)
+        if progress.model == origin.fingerprint and file.holds(progress.places, documents.width):
+            return file, progress
+    file = VectorFile.new(store.folder, "float32")
+    progress = _Progress(origin.fingerprint, file.name)
+    store.write_settings(migrating=asdict(progress))
+    return file, progress
+
+
+def _check_unchanged(store: Store, progress: _Progress) -> None:
+    """Refuse to continue if another process has migrated or rewritten the index."""
+    if store.settings.migrating != asdict(progress):
+        raise UsageError(_CHANGED_MESSAGE)

@@ -1,4 +1,4 @@
-"""Pairs of near rows: within a set, in groups, and between two sets.
+"""Near rows: groups of them within a set, and pairs of them between two sets.
 
 All rows are compared, block by block, so no pair is missed. Equal rows have the cosine 1; a
 threshold of 1 compares texts instead.
@@ -33,25 +33,25 @@ from promptcli.data.vectors.precision import Floats
 from promptcli.errors import UsageError, unknown
 from promptcli.models import loading
 from promptcli.notes import stage
-from promptcli.retrieval.files import unit_rows
-from promptcli.retrieval.hits import read_hits
-from promptcli.retrieval.ranking import NEAR, ROUNDING, Hit, Ranking
+from promptcli.retrieval.new_rows import unit_rows
+from promptcli.retrieval.ranking import NEAR_COSINE, SCORE_ROUNDING, Hit, Ranking, read_hits
 from promptcli.retrieval.sentence_index import SentenceIndex
-from promptcli.retrieval.store import DATABASE, as_text, row_name
+from promptcli.retrieval.store import DATABASE, as_text
 from promptcli.storage.files import atomic_path
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
-#: How a row occurs in another set: same text; same normalised text; near another row.
+#: How a row occurs in another set: with the same text, with the same text after ``normalise``, or
+#: near another row.
 Kind = Literal["exact", "normalised", "near"]
 KINDS: tuple[Kind, ...] = ("exact", "normalised", "near")
 Links = Literal["complete", "chain"]
-#: Supported layouts; all their sentences are compared.
+#: Layouts of files that can be compared; all their sentences are rows.
 _LAYOUTS = (TRIPLETS, PAIRS, LABELLED_PAIRS, GRADED_PAIRS, SENTENCES)
-_ROWS_AT_ONCE = 2048  # rows per block; two blocks are compared at once
-_MOST_PAIRS = 20_000_000
-_FORMAT = "Cf"  # Unicode category of invisible characters, such as a byte order mark
+_ROWS_PER_BLOCK = 2048  # two blocks are compared at a time
+_MAX_PAIRS = 20_000_000
+_INVISIBLE_CATEGORY = "Cf"  # Unicode category of, for example, a byte order mark
 
 Numbers = NDArray[np.int64]
 
@@ -71,16 +71,13 @@ def _check_threshold(threshold: float) -> None:
 
 def _in_blocks(units: Floats) -> Iterator[tuple[int, Floats]]:
     """Yield unit vectors in blocks, each with the number of its first row."""
-    for start in range(0, len(units), _ROWS_AT_ONCE):
-        yield start, units[start : start + _ROWS_AT_ONCE]
-
-
-# Within a set
+    for start in range(0, len(units), _ROWS_PER_BLOCK):
+        yield start, units[start : start + _ROWS_PER_BLOCK]
 
 
 def find_dups(
     index: SentenceIndex,
-    threshold: float = NEAR,
+    threshold: float = NEAR_COSINE,
     *,
     links: Links = "complete",
     differ: str | None = None,
@@ -90,11 +87,11 @@ def find_dups(
     Args:
         index: Rows to compare.
         threshold: Cosine from which two rows are near-duplicates, above 0 and at most 1; cosines
-            are compared to six decimals. 1: the texts are equal.
+            are compared to six decimals. 1: rows are duplicates if their texts are equal.
         links: ``complete``: every two rows of a group are near-duplicates; the nearest are joined
             first. ``chain``: each row is a near-duplicate of some row in its group; two rows may be
             far apart.
-        differ: ``numbers``: rows whose numbers differ are not duplicates.
+        differ: ``numbers``: rows whose texts have different numbers are not duplicates.
 
     Raises:
         UsageError: An invalid threshold, or too many pairs reach it.
@@ -105,95 +102,103 @@ def find_dups(
     if differ not in (None, "numbers"):
         raise unknown("differ", differ, ("numbers",))
     rows = _Rows.of_index(index)
-    numbers = [tuple(re.findall(r"\d+", text or "")) if differ else () for text in rows.texts]
-    compared: Sequence[Any] = [unit.tobytes() for unit in rows.units + np.float32(0)]  # no -0.0
-    if threshold == 1 and rows.has_texts:
-        compared = rows.texts
+    # copies are grouped first, without comparing vectors; adding 0 turns -0.0 into 0.0
+    contents: Sequence[Any] = [unit.tobytes() for unit in rows.units + np.float32(0)]
+    if threshold == 1 and rows.has_texts():
+        contents = rows.texts
+    numbers: list[tuple[str, ...]] = [()] * len(contents)
+    if differ is not None:
+        numbers = [tuple(re.findall(r"\d+", text or "")) for text in rows.texts]
     copies: dict[Any, list[int]] = defaultdict(list)
-    for place, content in enumerate(zip(compared, numbers, strict=True)):
-        copies[content].append(place)
-    distinct = [places[0] for places in copies.values()]
-    label = np.arange(len(distinct))
+    for index_of_row, content in enumerate(zip(contents, numbers, strict=True)):
+        copies[content].append(index_of_row)
+    first_copies = [indices[0] for indices in copies.values()]
+    labels = np.arange(len(first_copies))
     if threshold < 1:
-        pairs = _find_near_pairs(rows.units[distinct], threshold - ROUNDING)
-        of_distinct = [numbers[place] for place in distinct]
-        near = (pair for pair in pairs if of_distinct[pair[0]] == of_distinct[pair[1]])
-        _link_pairs(label, near, complete=links == "complete")
+        near_pairs = _find_near_pairs(rows.units[first_copies], threshold - SCORE_ROUNDING)
+        if differ is not None:
+            distinct = [numbers[first] for first in first_copies]
+            near_pairs = [pair for pair in near_pairs if distinct[pair[0]] == distinct[pair[1]]]
+        _link_pairs(labels, near_pairs, complete=links == "complete")
     groups: dict[int, list[int]] = defaultdict(list)
-    for group, places in zip(label.tolist(), copies.values(), strict=True):
-        if rows.units[places[0]].any():  # a row without a known token has no duplicates
-            groups[group] += places
-    repeated = [sorted(places) for places in groups.values() if len(places) > 1]
-    repeated.sort(key=lambda places: (-len(places), places[0]))
-    return [_make_group(rows, np.array(places), are_equal=threshold == 1) for places in repeated]
+    for label, indices in zip(labels.tolist(), copies.values(), strict=True):
+        if rows.units[indices[0]].any():  # a row without a known token has no duplicates
+            groups[label] += indices
+    repeated = [sorted(indices) for indices in groups.values() if len(indices) > 1]
+    repeated.sort(key=lambda indices: (-len(indices), indices[0]))
+    return [_make_group(rows, np.array(indices), are_equal=threshold == 1) for indices in repeated]
 
 
-def _find_near_pairs(units: Floats, least: float) -> list[tuple[int, int]]:
-    """Return the pairs of rows with a cosine of at least ``least``, nearest first."""
-    found = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
+def _find_near_pairs(units: Floats, lowest: float) -> list[tuple[int, int]]:
+    """Return the pairs of rows with a cosine of at least ``lowest``, nearest first."""
+    firsts, seconds = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    scores = [np.empty(0, np.float32)]
     count = 0
     with stage("dups", len(units)) as advance:
         for start, left in _in_blocks(units):
-            for after, right in _in_blocks(units[start:]):
+            for offset, right in _in_blocks(units[start:]):
                 cosines = left @ right.T
-                one, other = np.nonzero(cosines >= least)
-                is_pair = one < other + after
-                one, other = one[is_pair], other[is_pair]
-                count += len(one)
-                if count > _MOST_PAIRS:
+                first, second = np.nonzero(cosines >= lowest)
+                is_pair = first < second + offset  # each pair once, and no row with itself
+                first, second = first[is_pair], second[is_pair]
+                count += len(first)
+                if count > _MAX_PAIRS:
                     raise UsageError(
-                        f"more than {_MOST_PAIRS:,} pairs reach {least:.3g}; give a higher one",
+                        f"more than {_MAX_PAIRS:,} pairs reach {lowest:.3g}; give a higher one",
                         parameter="threshold",
                     )
-                found.append((one + start, other + start + after, cosines[one, other]))
+                firsts.append(start + first)
+                seconds.append(start + offset + second)
+                scores.append(cosines[first, second])
             advance(len(left))
-    first, second, scores = map(np.concatenate, zip(*found, strict=True))
-    order = np.lexsort((second, first, -scores))
+    first, second = np.concatenate(firsts), np.concatenate(seconds)
+    order = np.lexsort((second, first, -np.concatenate(scores)))
     return list(zip(first[order].tolist(), second[order].tolist(), strict=True))
 
 
-def _link_pairs(label: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -> None:
-    """Give all rows of a group one row's label.
+def _link_pairs(labels: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -> None:
+    """Give all rows of a group the label of one of them.
 
-    With complete links (agglomerative clustering with complete linkage, cut at a threshold) two
-    clusters merge once all pairs of their rows have come; with chains, at the first pair.
+    With complete links (agglomerative clustering with complete linkage, cut at a threshold), two
+    groups merge once all pairs of their rows have come; with chains, at the first pair.
 
     Args:
-        label: (n,) the rows' own numbers, changed in place.
+        labels: (n,) the rows' own numbers, changed in place.
         pairs: Near rows, nearest first.
         complete: Whether every two rows of a group are near.
     """
-    members = {int(row): [int(row)] for row in label}
-    seen: dict[int, dict[int, int]] = defaultdict(dict)
+    members = {int(row): [int(row)] for row in labels}
+    pair_counts: dict[int, dict[int, int]] = defaultdict(dict)  # by the labels of two groups
     for first, second in pairs:
-        one, other = int(label[first]), int(label[second])
-        if one == other:
+        target, source = int(labels[first]), int(labels[second])
+        if target == source:
             continue
-        count = seen[one].get(other, 0) + 1
-        if complete and count < len(members[one]) * len(members[other]):
-            seen[one][other] = seen[other][one] = count
+        count = pair_counts[target].get(source, 0) + 1
+        if complete and count < len(members[target]) * len(members[source]):
+            pair_counts[target][source] = pair_counts[source][target] = count
             continue
-        if len(members[one]) < len(members[other]):
-            one, other = other, one
-        for third, further in seen.pop(other, {}).items():
-            del seen[third][other]
-            if third != one:
-                seen[one][third] = seen[third][one] = seen[one].get(third, 0) + further
-        seen[one].pop(other, None)
-        label[members[other]] = one
-        members[one] += members.pop(other)
+        if len(members[target]) < len(members[source]):
+            target, source = source, target
+        for third, count in pair_counts.pop(source, {}).items():
+            del pair_counts[third][source]
+            if third != target:
+                count += pair_counts[target].get(third, 0)
+                pair_counts[target][third] = pair_counts[third][target] = count
+        pair_counts[target].pop(source, None)
+        labels[members[source]] = target
+        members[target] += members.pop(source)
 
 
-def _make_group(rows: "_Rows", places: Numbers, *, are_equal: bool) -> DuplicateGroup:
-    """Return rows as a group, with their cosines to the first."""
-    units = rows.units[places]
+def _make_group(rows: "_Rows", indices: Numbers, *, are_equal: bool) -> DuplicateGroup:
+    """Return rows as a group, with their cosines to the first row."""
+    units = rows.units[indices]
     cosines = np.minimum(units @ units[0], 1)
     lowest = min(float((block @ units.T).min()) for _, block in _in_blocks(units))
-    is_first = (units == units[0]).all(axis=1)
-    cosines[is_first] = 1
-    if are_equal or is_first.all():
+    equals_first = (units == units[0]).all(axis=1)
+    cosines[equals_first] = 1
+    if are_equal or equals_first.all():
         cosines[:] = lowest = 1
-    return DuplicateGroup(rows.hits(places, cosines), min(lowest, 1.0))
+    return DuplicateGroup(rows.hits(indices, cosines), min(lowest, 1.0))
 
 
 def write_without_duplicates(
@@ -203,18 +208,20 @@ def write_without_duplicates(
 
     Args:
         index: The rows.
-        groups: Rows that repeat each other.
-        keep: ``first``, ``last``, or the column whose highest value decides.
+        groups: Groups of near-duplicates.
+        keep: The row to keep of each group: ``first``, ``last``, or the name of a column, whose
+            highest value is kept.
         target: The file.
     """
     store = index.store
     with store.reading():
-        names = list(store.types)
+        names = list(store.settings.types)
         rows = list(store.all_rows())
-        cells = store.columns([key for key, *_ in rows])
-    kept = {str(hit.id) for hit in _choose_hits(groups, keep, names)}
-    dropped = {str(hit.id) for group in groups for hit in group} - kept
-    id_field, text_field = index.reading.id_field, index.reading.text_field
+        columns = store.columns([row.key for row in rows])
+    kept_ids = {str(hit.id) for hit in _choose_hits(groups, keep, names)}
+    dropped_ids = {str(hit.id) for group in groups for hit in group} - kept_ids
+    reading = index.load_reading()
+    id_field, text_field = reading.id_field, reading.text_field
     if id_field in (None, NONE):
         id_field = ID
     if text_field is None or "," in text_field:  # joined columns are already among the others
@@ -222,17 +229,16 @@ def write_without_duplicates(
     with atomic_path(target) as path, path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([id_field, text_field, *names])
-        for (_, name, part, text), row in zip(rows, cells, strict=True):
-            shown = str(row_name(name, part))
-            if shown not in dropped:
-                writer.writerow([shown, text, *(as_text(row.get(each, "")) for each in names)])
-    return len(dropped)
+        for row, cells in zip(rows, columns, strict=True):
+            row_id = str(row.displayed_id)
+            if row_id not in dropped_ids:
+                values = [as_text(cells.get(name, "")) for name in names]
+                writer.writerow([row_id, row.text, *values])
+    return len(dropped_ids)
 
 
 def _choose_hits(groups: Sequence[Sequence[Hit]], keep: str, names: Sequence[str]) -> list[Hit]:
-    """Return the row to keep of each group: the first, the last, or the one with the highest value
-    of a column.
-    """
+    """Return the row of each group to keep; see ``write_without_duplicates``."""
     if keep in ("first", "last"):
         return [group[0 if keep == "first" else -1] for group in groups]
     by_key = {name_key(name): name for name in names}
@@ -247,17 +253,13 @@ def _choose_hits(groups: Sequence[Sequence[Hit]], keep: str, names: Sequence[str
     return [max(group, key=value_of) for group in groups]
 
 
-# Between two sets
-
-
 class Leak(NamedTuple):
     """A row of the compared set, and the row of the other set that it repeats."""
 
     kind: Kind
     id: int | str
     text: str | None
-    #: the first row with that text, score 1, or the nearest row
-    source: Hit
+    source: Hit  #: the first row with that text, with the score 1; else the nearest row
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,7 @@ class Leaks:
 
 
 def normalise(text: str) -> str:
-    """Return a text without differences of form, case and spaces.
+    """Return a text whose differences in Unicode form, case and white space are removed.
 
     The result is in Unicode's NFKC with case folded; invisible characters (soft hyphens, byte order
     marks) are removed, and runs of white space become one space.
@@ -293,7 +295,11 @@ def normalise(text: str) -> str:
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-        text = "".join(sign for sign in text if unicodedata.category(sign) != _FORMAT)
+        text = "".join(
+            character
+            for character in text
+            if unicodedata.category(character) != _INVISIBLE_CATEGORY
+        )
     folded = text.casefold()
     if not folded.isascii():
         folded = unicodedata.normalize("NFKC", folded)
@@ -302,95 +308,99 @@ def normalise(text: str) -> str:
 
 @dataclass
 class _Rows:
-    """The rows of a set: ids, texts or None, and vectors once they are known."""
+    """The rows of a set: ids, texts or None, and vectors once they are computed."""
 
-    ids: Sequence[Any]
-    texts: Sequence[Any]
-    units: Any = None
-    index: SentenceIndex | None = None
-    keys: Any = None  #: in the index
+    ids: list[Any]
+    texts: list[Any]
+    units: Any = None  #: (n, d)
+    index: SentenceIndex | None = None  #: the index of the rows
+    keys: Any = None  #: (n,) the rows' keys in the index
 
     @classmethod
     def read(
-        cls, source: Any, like: SentenceIndex | None, model: "Model | None", options: Any
+        cls,
+        source: Any,
+        index: SentenceIndex | None,
+        model: "Model | None",
+        *,
+        csv: Mapping[str, Any] | None,
+        skip_bad: bool,
     ) -> "_Rows":
-        """Return the rows of an index or a file; a file is read like the rows of ``like``."""
+        """Return the rows of an index or a file; a file is read like the files of ``index``."""
         if isinstance(source, str | Path) and (Path(source) / DATABASE).is_file():
             source = SentenceIndex.open(source, model)
         if isinstance(source, SentenceIndex):
-            if like is not None:
-                source.origin.check_same(like.origin, str(source))
+            if index is not None:
+                source.load_origin().check_same(index.load_origin(), str(source))
             return cls.of_index(source)
-        if like is None:
-            return cls.of_file(source, **options)
-        blocks = like.read_rows(source, **options)
-        vectors = [block.vectors for block in blocks if block.vectors is not None]
-        return cls(
-            [name for block in blocks for name in block.ids],
-            [text for block in blocks for text in block.texts],
-            np.concatenate(vectors) if vectors else None,
-        )
+        rows = cls([], [])
+        if index is None:  # a file of sentences, pairs or triplets
+            layouts = (SENTENCES,) if hasattr(source, "read") else _LAYOUTS  # streams hold text
+            fields = ColumnChoice(layouts=layouts, remedy="")
+            with open_rows(source, fields, csv=csv, skip_bad=skip_bad) as file:
+                for row_id, text in sentences_of(file):
+                    if text.strip():
+                        rows.ids.append(row_id)
+                        rows.texts.append(text)
+            return rows
+        vectors = []
+        for block in index.read_rows(source, csv=csv, skip_bad=skip_bad):
+            rows.ids += block.ids
+            rows.texts += block.texts
+            if block.vectors is not None:
+                vectors.append(block.vectors)
+        if vectors:
+            rows.units = np.concatenate(vectors)
+        return rows
 
     @classmethod
     def of_index(cls, index: SentenceIndex) -> "_Rows":
         """Return the rows of an index."""
-        with index.store.reading():
-            rows = list(index.store.all_rows())
-            keys, ids, _, texts = zip(*rows, strict=True) if rows else ((), (), (), ())
-            return cls(ids, texts, index.store.vectors(keys), index, np.array(keys, np.int64))
+        store = index.store
+        with store.reading():
+            rows = list(store.all_rows())
+            keys = np.array([row.key for row in rows], np.int64)
+            ids, texts = [row.id for row in rows], [row.text for row in rows]
+            return cls(ids, texts, store.vectors(keys), index, keys)
 
-    @classmethod
-    def of_file(cls, file: Any, *, csv: Mapping[str, Any] | None, skip_bad: bool) -> "_Rows":
-        """Return the sentences of a file, also from pairs and triplets."""
-        layouts = (SENTENCES,) if hasattr(file, "read") else _LAYOUTS  # streams hold text
-        fields = ColumnChoice(layouts=layouts, remedy="")
-        with open_rows(file, fields, csv=csv, skip_bad=skip_bad) as rows:
-            filled = [(name, text) for name, text in sentences_of(rows) if text.strip()]
-        return cls([name for name, _ in filled], [text for _, text in filled])
-
-    def take(self, places: Sequence[int]) -> "_Rows":
-        """Return some of the rows."""
-        units = None if self.units is None else self.units[places]
-        ids, texts = ([values[place] for place in places] for values in (self.ids, self.texts))
-        return _Rows(ids, texts, units)
-
-    @property
     def has_texts(self) -> bool:
-        """Whether the texts are known."""
-        return bool(len(self.texts)) and self.texts[0] is not None
+        """Return whether the rows have texts."""
+        return bool(self.texts) and self.texts[0] is not None
 
-    def hits(self, places: Any, scores: Any) -> list[Hit]:
+    def hits(self, indices: Any, scores: Any) -> list[Hit]:
         """Return rows with their scores."""
         if self.index is None:
-            rows = zip(places, scores, strict=True)
-            return [Hit(1, self.ids[at], self.texts[at], float(score)) for at, score in rows]
+            rows = zip(indices, scores, strict=True)
+            return [Hit(1, self.ids[row], self.texts[row], float(score)) for row, score in rows]
         store = self.index.store
         with store.reading():
-            return read_hits(store, Ranking(self.keys[places], np.array(scores, np.float32)))
+            return read_hits(store, Ranking(self.keys[indices], np.array(scores, np.float32)))
 
 
 def find_leaks(
     file: Any,
     against: Any,
-    threshold: float = NEAR,
+    threshold: float = NEAR_COSINE,
     *,
     model: "Model | None" = None,
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
 ) -> Leaks:
-    """Find the rows of a file that also occur in another, such as those of a test set in the
-    training data: with the same text, the same up to case, spaces and forms of characters, or near
-    it by cosine.
+    """Find the rows of a set that also occur in another set, such as test sentences in the training
+    data.
+
+    A row occurs with the same text, with the same text up to case, white space and Unicode form, or
+    near another row by cosine.
 
     Every sentence of pairs and triplets is a row, with the id ROW:COLUMN; rows are counted from 0.
-    Either argument may be an index. The data compared with an index may be vectors of its encoder;
-    they are read as if added to the index.
+    Either argument may be an index. What is compared with an index is read as if it was added to
+    the index; vectors of the index's encoder are allowed.
 
     Args:
         file: Sentences, pairs or triplets, e.g. the training data; a file, a stream or an index.
-        against: Sentences to look for in ``file``, e.g. the test set.
+        against: Sentences to look up in ``file``, e.g. the test set.
         threshold: Cosine from which a row is near; 1: only texts are compared, without a model.
-        model: Encoder; None: the index's, or ``mini-multi``.
+        model: An encoder, or an argument of ``load``; None: the index's, or ``mini-multi``.
         csv: How tables are written, see ``embed``.
         skip_bad: Leave out unreadable rows, and say how many and why.
 
@@ -399,64 +409,65 @@ def find_leaks(
         UsageError: A file without sentences, or a threshold that is not allowed.
     """
     _check_threshold(threshold)
-    options = {"csv": csv, "skip_bad": skip_bad}
-    source = _Rows.read(file, None, model, options)
-    other = _Rows.read(against, source.index, model, options)
+    source = _Rows.read(file, None, model, csv=csv, skip_bad=skip_bad)
+    other = _Rows.read(against, source.index, model, csv=csv, skip_bad=skip_bad)
     leaks = _match_texts(source, other)
-    left = [row for row in range(len(other.ids)) if row not in leaks]
-    texts_alone = threshold == 1 and source.has_texts
-    is_compared = bool(left and len(source.ids) and not texts_alone)
+    unmatched = [row for row in range(len(other.ids)) if row not in leaks]
+    needs_texts_only = threshold == 1 and source.has_texts()
+    is_compared = bool(unmatched and source.ids and not needs_texts_only)
     if is_compared:
-        rest = other.take(left)
-        _encode(
-            [each for each in (rest, source) if each.units is None],
-            source.index or other.index,
-            model,
-        )
+        rest = _Rows([other.ids[row] for row in unmatched], [other.texts[row] for row in unmatched])
+        if other.units is not None:
+            rest.units = other.units[unmatched]
+        _encode([rest, source], source.index or other.index, model)
         nearest, highest = _find_nearest(source.units, rest.units)
-        near = np.flatnonzero(highest >= threshold - ROUNDING)
+        near = np.flatnonzero(highest >= threshold - SCORE_ROUNDING)
         hits = source.hits(nearest[near], np.minimum(highest[near], 1))
-        for place, hit in zip(near.tolist(), hits, strict=True):
-            leaks[left[place]] = Leak("near", rest.ids[place], rest.texts[place], hit)
+        for row, hit in zip(near.tolist(), hits, strict=True):
+            leaks[unmatched[row]] = Leak("near", rest.ids[row], rest.texts[row], hit)
     found = [leaks[row] for row in sorted(leaks)]
     return Leaks(found, len(other.ids), len(source.ids), threshold if is_compared else None)
 
 
 def _encode(sets: Sequence[_Rows], index: SentenceIndex | None, model: "Model | None") -> None:
-    """Encode the rows of sets with the encoder of an index, or with a model."""
-    rows = sum(len(each.ids) for each in sets)
-    if not rows:
+    """Encode the sets that have no vectors, with the encoder of an index or with a model."""
+    sets = [rows for rows in sets if rows.units is None]
+    count = sum(len(rows.ids) for rows in sets)
+    if not count:
         return
     if index is not None:
-        documents = index.origin.documents(index.encoder)
+        documents = index.open_document_encoder()
     else:
-        encoder = loading.open_encoder(loading.or_search_model(model), dtype="auto", rows=rows)
+        encoder = loading.open_encoder(loading.or_search_model(model), dtype="auto", rows=count)
         documents = encoder.in_role("document", report=True)
-    with stage("embed", rows) as advance:
-        for each in sets:
-            each.units = unit_rows(documents.encode(list(each.texts), progress=advance))
+    with stage("embed", count) as advance:
+        for rows in sets:
+            rows.units = unit_rows(documents.encode(list(rows.texts), progress=advance))
 
 
 def _match_texts(source: _Rows, other: _Rows) -> dict[int, Leak]:
-    """Return the rows whose text is in a set, by place."""
-    if not (source.has_texts and other.has_texts):
+    """Return the rows of ``other`` whose text is in ``source``, by row number."""
+    if not (source.has_texts() and other.has_texts()):
         return {}
     exact: dict[str, int] = {}
     normalised: dict[str, int] = {}
-    for place, text in enumerate(source.texts):
-        exact.setdefault(text, place)
-        normalised.setdefault(normalise(text), place)
-    matches: dict[int, tuple[Kind, int]] = {}
+    for row, text in enumerate(source.texts):
+        exact.setdefault(text, row)
+        normalised.setdefault(normalise(text), row)
+    kinds: dict[int, Kind] = {}
+    source_rows: list[int] = []
     for row, text in enumerate(other.texts):
         if text in exact:
-            matches[row] = "exact", exact[text]
+            kinds[row] = "exact"
+            source_rows.append(exact[text])
         elif (normal := normalise(text)) in normalised:
-            matches[row] = "normalised", normalised[normal]
-    hits = source.hits([place for _, place in matches.values()], [1.0] * len(matches))
-    return {
-        row: Leak(kind, other.ids[row], other.texts[row], hit)
-        for (row, (kind, _)), hit in zip(matches.items(), hits, strict=True)
-    }
+            kinds[row] = "normalised"
+            source_rows.append(normalised[normal])
+    leaks = {}
+    hits = source.hits(source_rows, [1.0] * len(source_rows))
+    for (row, kind), hit in zip(kinds.items(), hits, strict=True):
+        leaks[row] = Leak(kind, other.ids[row], other.texts[row], hit)
+    return leaks
 
 
 def _find_nearest(units: Floats, others: Floats) -> tuple[Numbers, Floats]:
@@ -465,12 +476,13 @@ def _find_nearest(units: Floats, others: Floats) -> tuple[Numbers, Floats]:
     highest = np.full(len(others), -2, np.float32)
     with stage("dups", len(units)) as advance:
         for start, block in _in_blocks(units):
-            for first, part in _in_blocks(others):
-                cosines = part @ block.T
+            for first, other_block in _in_blocks(others):
+                cosines = other_block @ block.T
                 best = cosines.argmax(axis=1)
                 scores = cosines[np.arange(len(best)), best]
-                rows = first + np.flatnonzero(scores > highest[first : first + _ROWS_AT_ONCE])
-                highest[rows] = scores[rows - first]
-                nearest[rows] = start + best[rows - first]
+                is_higher = scores > highest[first : first + _ROWS_PER_BLOCK]
+                rows = first + np.flatnonzero(is_higher)
+                highest[rows] = scores[is_higher]
+                nearest[rows] = start + best[is_higher]
             advance(len(block))
     return nearest, highest

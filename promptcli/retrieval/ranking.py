@@ -1,56 +1,58 @@
-"""Rankings of rows by cosine and by words (BM25), their fusion, and the hits of a search."""
+"""Rankings of rows by cosine and by words (BM25), their fusion, and the rows as hits."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.input_files import split_columns
 from promptcli.data.vectors.precision import Floats
 from promptcli.errors import UsageError
 from promptcli.extensions import Table
-from promptcli.retrieval.store import Keys
+from promptcli.retrieval.store import Keys, Store
+from promptcli.storage.files import sha256
 
-Way = Literal["both", "meaning", "words"]
+RankBy = Literal["both", "meaning", "words"]
 
-#: Weight of words in a joined ranking if one row has all words of the query, and its maximum if
-#: no row has all; the cosine has the rest. See ``weight_of_words``.
+#: The weight of words in a joined ranking if one row has all words of the query, and its maximum if
+#: no row has all of them; the cosine has the rest. See ``weight_of_words``.
 COVERED_WEIGHT, PARTIAL_WEIGHT = 0.8, 0.5
-#: Words lose weight if the nearest rows stand out further than this, see ``stand_out``.
-STANDING_OUT, LOST_WEIGHT = 0.5, 3
-#: Fewest rows of each ranking to join.
-DEPTH = 100
-#: Scores that differ by less may be equal.
-EQUAL = 1e-6
-#: Scores are compared to six decimals, like the printed ones.
-ROUNDING = 5e-7
+#: Words lose weight if the gap of the nearest rows is a larger share than this; the weight lost
+#: for each unit of the excess. See ``weight_of_words``.
+_MAX_GAP_SHARE, _LOST_WEIGHT = 0.5, 3
+#: Rows of each ranking to join, if the search does not ask for more.
+JOIN_DEPTH = 100
+#: Scores may be equal if their difference is smaller.
+SCORE_TOLERANCE = 1e-6
+#: Half of the last printed decimal: scores are compared to six decimals.
+SCORE_ROUNDING = 5e-7
 #: Default cosine from which two rows are near-duplicates.
-NEAR = 0.95
-#: By 1 if a row is among the first by cosine, plus 2 if it is among the first by BM25.
+NEAR_COSINE = 0.95
+#: The index is 1 if a row is among the first by cosine, plus 2 if it is among the first by BM25.
 _FOUND_BY = np.array(["both", "meaning", "words", "both"])
-_PRODUCTS = 1 << 24  # products of vectors held at once
-_FEWEST = 8192  # fewest rows per block
-#: Of a hit ranked by both: the way that found it, its BM25, and its ranks by cosine and by words.
-WAY_FIELDS = ("found_by", "bm25", "cosine_rank", "bm25_rank")
-#: Name -> a function of an index, a query, its hits and the way in which they were ranked. It
-#: returns an ``Explanation`` for each hit; None if it has none.
+_PRODUCTS_PER_BLOCK = 1 << 24
+_MIN_ROWS_PER_BLOCK = 8192
+#: Name -> a function of an index, a query, its hits and the ranking (a ``RankBy``). It returns an
+#: ``Explanation`` for each hit, or None for a hit that it cannot explain.
 EXPLAINERS = Table[Any]("explainers", {})
 
 
 class Explanation(NamedTuple):
-    """Why a hit was found, by one row of ``EXPLAINERS``."""
+    """Why a hit was found, by one function of ``EXPLAINERS``."""
 
     figures: Any  #: JSON-ready
-    line: str  #: the same in words
-    marked: Collection[str] = ()  #: words of the hit
+    line: str  #: the figures as a line of text
+    marked: Collection[str] = ()  #: words of the hit to mark
 
 
 class Hit(NamedTuple):
-    """One answer: rank from 1, the row's id and text (None in an index without texts), its score,
-    and other columns.
+    """One answer: its rank from 1, and the row's id, text, score and other columns.
 
-    The score is the cosine, or BM25 in a search by words alone. ``found_by`` is set if both ranked.
+    The text is None in an index without texts. The score is the cosine, or BM25 in a search by
+    words alone. ``found_by``, ``bm25`` and the two ranks are None unless the search was by both.
     """
 
     rank: int
@@ -62,7 +64,7 @@ class Hit(NamedTuple):
     found_by: str | None = None
     bm25: float | None = None
     cosine_rank: int | None = None  #: by cosine alone; None if the row was not compared
-    bm25_rank: int | None = None  #: by words alone
+    bm25_rank: int | None = None  #: by words alone; None if no word was found
     file: str | None = None  #: source of the row, in an index of files
     #: current state of its file: ``changed`` or ``gone``; None: unchanged
     stale: str | None = None
@@ -80,16 +82,17 @@ class Hit(NamedTuple):
             )
         return self.explanation
 
-    def way(self) -> dict[str, Any]:
-        """Return which of two rankings found the hit, and its scores and ranks there; empty if only
-        one ranked.
-        """
-        return {} if self.found_by is None else {name: getattr(self, name) for name in WAY_FIELDS}
+    def joined_fields(self) -> dict[str, Any]:
+        """Return the fields of a search by both, JSON-ready; empty for another search."""
+        if self.found_by is None:
+            return {}
+        names = ("found_by", "bm25", "cosine_rank", "bm25_rank")
+        return {name: getattr(self, name) for name in names}
 
     def document(self) -> dict[str, Any]:
-        """Return rank, id, text and score, and ``way``, JSON-ready."""
-        shown = {name: getattr(self, name) for name in ("rank", "id", "text", "score")}
-        return shown | self.way()
+        """Return rank, id, text and score, and ``joined_fields``, JSON-ready."""
+        fields = {name: getattr(self, name) for name in ("rank", "id", "text", "score")}
+        return fields | self.joined_fields()
 
 
 class Match(NamedTuple):
@@ -105,9 +108,9 @@ class Ranking(NamedTuple):
     keys: Keys
     scores: Floats
 
-    def ways(self) -> Iterator[dict[str, Any]]:
-        """Yield an empty dictionary for each row: no other ranking could have found it."""
-        return itertools.repeat({}, len(self.keys))
+    def joined_fields(self) -> Iterator[tuple[Any, ...]]:
+        """Yield no field for each row, see ``JoinedRanking``."""
+        return itertools.repeat((), len(self.keys))
 
 
 class JoinedRanking(NamedTuple):
@@ -120,19 +123,16 @@ class JoinedRanking(NamedTuple):
     cosine_ranks: NDArray[np.int64]  #: rank among the rows that vectors found, from 1; 0: not found
     bm25_ranks: NDArray[np.int64]  #: rank among the rows that words found, from 1; 0: not found
 
-    def ways(self) -> Iterator[dict[str, Any]]:
-        """Yield for each row the way that found it, its BM25, and its ranks by cosine and by words,
-        with the names of ``Hit``.
-        """
+    def joined_fields(self) -> Iterator[tuple[Any, ...]]:
+        """Yield ``found_by``, ``bm25``, ``cosine_rank`` and ``bm25_rank`` of each row's ``Hit``."""
         columns = [column.tolist() for column in self[2:]]
-        for found_by, bm25, *ranks in zip(*columns, strict=True):
-            figures = (found_by, bm25, *(rank or None for rank in ranks))
-            yield dict(zip(WAY_FIELDS, figures, strict=True))
+        for found_by, bm25, cosine_rank, bm25_rank in zip(*columns, strict=True):
+            yield found_by, bm25, cosine_rank or None, bm25_rank or None
 
 
-def take(ranking: Ranking | JoinedRanking, places: Sequence[int]) -> Ranking | JoinedRanking:
-    """Return the rows at some places of a ranking."""
-    columns: Iterator[Any] = (column[places] for column in ranking)
+def take_rows(ranking: Ranking | JoinedRanking, indices: Sequence[int]) -> Ranking | JoinedRanking:
+    """Return the rows at some indices of a ranking."""
+    columns: Iterator[Any] = (column[indices] for column in ranking)
     return type(ranking)(*columns)
 
 
@@ -162,28 +162,25 @@ def nearest_of(
         k: Rows of each query.
         allowed: (n,) whether each row may be an answer; None: all.
     """
-    answers = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32))] * len(units)
-    size = max(_FEWEST, _PRODUCTS // max(len(units), 1))
+    rankings = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32))] * len(units)
+    size = max(_MIN_ROWS_PER_BLOCK, _PRODUCTS_PER_BLOCK // max(len(units), 1))
     for start in range(0, len(vectors), size):
         block = vectors[start : start + size].astype(np.float32, copy=False)
         products = units @ block.T
         for query, unit in enumerate(units):
-            known, scores = answers[query]
-            least = scores[-1] if len(scores) == k else -np.inf
-            near = np.flatnonzero(products[query] >= least - EQUAL)
+            keys, scores = rankings[query]
+            lowest = scores[-1] if len(scores) == k else -np.inf
+            near = np.flatnonzero(products[query] >= lowest - SCORE_TOLERANCE)
             if allowed is not None:
                 near = near[allowed[start + near]]
-            if len(near) > k:  # exact scores only for possible answers
+            if len(near) > k:  # only possible answers get exact scores
                 highest = products[query, near]
-                near = near[highest >= np.partition(highest, -k)[-k] - EQUAL]
+                kth_highest = np.partition(highest, -k)[-k]
+                near = near[highest >= kth_highest - SCORE_TOLERANCE]
+            keys = np.concatenate([keys, start + near])
             scores = np.concatenate([scores, exact_scores(block[near], unit)])
-            answers[query] = top_k(np.concatenate([known, start + near]), scores, k)
-    return answers
-
-
-def reaches(score: float, least: float) -> bool:
-    """Return whether a score is at least ``least``, within rounding."""
-    return bool(score >= least - ROUNDING)
+            rankings[query] = top_k(keys, scores, k)
+    return rankings
 
 
 def join_rankings(
@@ -213,64 +210,103 @@ def join_rankings(
     cosines, cosine_ranks = _fill_in(keys, by_vectors, cosines_of)
     bm25, bm25_ranks = _fill_in(keys, by_words, bm25_of)
     weight = weight_of_words(by_vectors.scores, match)
-    scores = (1 - weight) * _scale(cosines)
+    scores = np.zeros(len(keys))
+    if len(keys) and cosines.max() > cosines.min():
+        scaled = (cosines - cosines.min()) / (cosines.max() - cosines.min())
+        scores = (1 - weight) * scaled
     if bm25.any():
         scores += weight * bm25 / bm25.max()
-    first = np.lexsort((keys, -scores.astype(np.float32)))[:k]
-    ranks = cosine_ranks[first], bm25_ranks[first]
-    by_meaning, by_bm25 = ((0 < each) & (each <= len(first)) for each in ranks)
+    order = np.lexsort((keys, -scores.astype(np.float32)))[:k]
+    cosine_ranks, bm25_ranks = cosine_ranks[order], bm25_ranks[order]
+    is_by_cosine = (0 < cosine_ranks) & (cosine_ranks <= len(order))
+    is_by_words = (0 < bm25_ranks) & (bm25_ranks <= len(order))
     return JoinedRanking(
-        keys[first],
-        cosines[first].astype(np.float32),
-        _FOUND_BY[by_meaning + 2 * by_bm25],
-        bm25[first].astype(np.float32),
-        *ranks,
+        keys[order],
+        cosines[order].astype(np.float32),
+        _FOUND_BY[is_by_cosine + 2 * is_by_words],
+        bm25[order].astype(np.float32),
+        cosine_ranks,
+        bm25_ranks,
     )
 
 
 def weight_of_words(cosines: Floats, match: Match) -> float:
-    """Return the weight of words beside vectors, from 0 to ``COVERED_WEIGHT``.
+    """Return the weight of words in a joined ranking, from 0 to ``COVERED_WEIGHT``.
 
     A row with all words of a query answers it; a row with some common words may not. In the second
-    case, words count by their strength, and vectors prevail if their best scores are outliers:
-    paraphrases share few words, and are far nearer than the other rows.
+    case, words count by their strength, and vectors prevail if the nearest rows are outliers:
+    paraphrases share few words, and are far nearer than the other rows. We measure this by the gap
+    from the nearest row to the last of the nearest tenth, as a share of its gap to the last row.
 
     Args:
         cosines: Cosines of the nearest rows, highest first.
         match: Match of the best row by words.
     """
-    doubt = LOST_WEIGHT * max(0.0, stand_out(cosines[:DEPTH]) - STANDING_OUT)
-    partial = PARTIAL_WEIGHT * match.strength**2 - doubt
+    cosines = cosines[:JOIN_DEPTH]
+    gap_share = 0.0
+    if len(cosines) > 1 and cosines[0] != cosines[-1]:
+        last_of_tenth = cosines[(len(cosines) - 1) // 10]
+        gap_share = float((cosines[0] - last_of_tenth) / (cosines[0] - cosines[-1]))
+    lost_weight = _LOST_WEIGHT * max(0.0, gap_share - _MAX_GAP_SHARE)
+    partial = PARTIAL_WEIGHT * match.strength**2 - lost_weight
     return max(0.0, COVERED_WEIGHT * match.covered + (1 - match.covered) * partial)
 
 
-def stand_out(cosines: Floats) -> float:
-    """Return the gap from the nearest row to the last of the nearest tenth, as a share of its gap
-    to the last row.
-    """
-    if len(cosines) < 2 or cosines[0] == cosines[-1]:
-        return 0.0
-    return float((cosines[0] - cosines[(len(cosines) - 1) // 10]) / (cosines[0] - cosines[-1]))
-
-
 def _fill_in(
-    keys: Keys, ranking: Ranking, others: Callable[[Keys], Floats]
+    keys: Keys, ranking: Ranking, scores_of: Callable[[Keys], Floats]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the scores of rows, with missing ones from ``others``, and their ranks."""
+    """Return the scores and ranks of rows; ``scores_of`` computes those outside the ranking."""
     ranks = np.zeros(len(keys), np.int64)
-    places = np.searchsorted(keys, ranking.keys)
-    ranks[places] = np.arange(1, 1 + len(places))
+    indices = np.searchsorted(keys, ranking.keys)
+    ranks[indices] = np.arange(1, 1 + len(indices))
     scores = np.empty(len(keys))
-    scores[places] = ranking.scores
-    lacking = ranks == 0
-    if lacking.any():
-        scores[lacking] = others(keys[lacking])
+    scores[indices] = ranking.scores
+    is_unranked = ranks == 0
+    if is_unranked.any():
+        scores[is_unranked] = scores_of(keys[is_unranked])
     return scores, ranks
 
 
-def _scale(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return scores on a scale from 0, the lowest, to 1, the highest."""
-    if not len(scores) or scores.max() == scores.min():
-        return np.zeros(len(scores))
-    scaled: NDArray[np.float64] = (scores - scores.min()) / (scores.max() - scores.min())
-    return scaled
+def read_hits(store: Store, ranking: Ranking | JoinedRanking) -> list[Hit]:
+    """Return the ranked rows as hits; call inside ``store.reading``."""
+    rows = store.rows(ranking.keys)
+    scores = ranking.scores.tolist()
+    columns: Sequence[Any] = [None] * len(rows)
+    if store.settings.types:
+        columns = store.columns(ranking.keys)
+    stale = stale_files(store, {row.source for row in rows if row.source})
+    hits = []
+    for index, joined_fields in enumerate(ranking.joined_fields()):
+        row = rows[index]
+        hit = Hit(
+            index + 1, row.displayed_id, row.text, scores[index], columns[index], *joined_fields
+        )
+        if row.source is not None:
+            hit = hit._replace(file=row.source, stale=stale.get(row.source))
+        hits.append(hit)
+    return hits
+
+
+def stale_files(store: Store, names: Collection[str] | None = None) -> dict[str, str]:
+    """Return the files of an index that have since ``changed`` or are ``gone``.
+
+    Args:
+        store: The index; call inside ``store.reading``.
+        names: Files to check; None: all.
+    """
+    synced = store.settings.synced
+    if not synced:
+        return {}
+    stale = {}
+    for name, before in store.file_states(names).items():
+        path = Path(synced["root"]) / split_columns(name)[0]
+        try:
+            state = path.stat()
+        except OSError:
+            stale[name] = "gone"
+            continue
+        if (state.st_size, state.st_mtime_ns) == (before.size, before.modified_ns):
+            continue
+        if state.st_size != before.size or sha256(path) != before.sha256:
+            stale[name] = "changed"
+    return stale

@@ -17,28 +17,28 @@ from promptcli.errors import PromptcliError, UsageError, unknown, with_count
 from promptcli.models import loading
 from promptcli.models.entries import utc_now
 from promptcli.recipe import is_named
+from promptcli.retrieval.array_files import EXACT_FACTORY, FAISS_FILE
 from promptcli.retrieval.conditions import Condition
-from promptcli.retrieval.derived import EXACT, VECTORS
-from promptcli.retrieval.encoding import encode_rows, prepare_rows
 from promptcli.retrieval.files import (
     Reading,
     are_vectors,
     is_list,
     open_sentences,
     open_vectors,
-    unit_rows,
 )
-from promptcli.retrieval.hits import read_hits, stale_files
-from promptcli.retrieval.origin import Origin
+from promptcli.retrieval.new_rows import NewRows, encode_rows, prepare_rows, unit_rows
+from promptcli.retrieval.origin import Origin, migrate
 from promptcli.retrieval.ranking import (
     EXPLAINERS,
-    NEAR,
+    NEAR_COSINE,
+    SCORE_ROUNDING,
     Hit,
-    Way,
-    reaches,
+    RankBy,
+    read_hits,
+    stale_files,
 )
-from promptcli.retrieval.snapshot import Derived, Snapshot
-from promptcli.retrieval.store import NewRows, Store, creating, row_name
+from promptcli.retrieval.snapshot import DerivedFiles, Snapshot
+from promptcli.retrieval.store import Store, creating
 
 if TYPE_CHECKING:
     from promptcli.data.vectors.formats import Manifest
@@ -59,16 +59,16 @@ class IndexInfo:
 
     rows: int
     dim: int
-    texts: bool  #: whether the texts of its rows are stored
-    lexical: bool  #: whether it can be searched by words
+    texts: bool  #: whether the texts of the rows are stored
+    lexical: bool  #: whether the index can be searched by words
     factory: str  #: FAISS's factory string
     recall: dict[str, Any] | None  #: measured recall@10; None: every row is compared
     columns: dict[str, str]  #: further columns and their types
-    files: int  #: number of files that it mirrors
+    files: int  #: number of files that the index mirrors
     name: str  #: name of the model
     fingerprint: str
     recipe: dict[str, Any]
-    prompt: str | None  #: prompt before its rows, for messages
+    prompt: str | None  #: name and text of the prompt before the rows, for messages
     created: str
     generation: int  #: number of changes so far
 
@@ -84,11 +84,13 @@ class SentenceIndex:
         'A cat sleeps.'
     """
 
-    def __init__(self, store: Store, model: "Model | None" = None) -> None:
-        self.store = store  #: its rows
+    def __init__(
+        self, store: Store, model: "Model | None" = None, encoder: "Encoder | None" = None
+    ) -> None:
+        self.store = store  #: the rows
+        self.derived_files = DerivedFiles(store)  #: the files for fast search
         self._model = model
-        self.derived = Derived(store)  #: the files for fast search
-        self._encoder: Encoder | None = None
+        self._encoder = encoder  # None until the first search
         self._snapshot: Snapshot | None = None
 
     @classmethod
@@ -119,16 +121,16 @@ class SentenceIndex:
 
         Args:
             sentences: A list of texts; a file of sentences or of vectors; a stream.
-            model: An encoder, or an argument of ``load``; None: ``mini-multi``, or the vectors'
-                encoder.
+            model: An encoder, or an argument of ``load``; None: ``mini-multi``, or the encoder of
+                the vectors.
             ids: n ids, one for each text of a list; None: numbers from 0.
             output: Folder of the index; None: in memory.
             columns: Further columns of a list, n values each: a dictionary, or a DataFrame.
             rows: Unit of a text file: ``passages``, ``lines``, or ``auto``, by its layout.
             text_field: Column of the sentence in a table.
             id_field: Column of the id in a table; ``-``: row numbers; None: ``id`` if there is one.
-            split: Whether to split rows longer than the model's window; an answer shows the
-                best part of a row.
+            split: Whether to split rows longer than the model's window; a hit is then the best part
+                of a row.
             lexical: Whether to count words as well (BM25).
             factory: FAISS's factory string, e.g. ``HNSW32``; None: chosen by the number of rows.
             target_recall: recall@10 to tune an approximate index for; 1: exact.
@@ -147,7 +149,7 @@ class SentenceIndex:
         reading = Reading(rows, text_field, id_field, split, stored_options(csv))
         folder = None if output is None else Path(output)
         settings = {"factory": factory, "target_recall": target_recall}
-        with creating(folder, force=force) as store, contextlib.ExitStack() as opened:
+        with creating(folder, force=force) as store, contextlib.ExitStack() as open_files:
             index = cls(store)
             blocks: Iterable[NewRows]
             if are_vectors(sentences):
@@ -156,15 +158,15 @@ class SentenceIndex:
                 origin = index._origin_of_vectors(path, width, manifest, model)
                 index.begin(origin, reading, width, **settings)
             else:
-                file = opened.enter_context(
+                file = open_files.enter_context(
                     open_sentences(sentences, ids, columns, reading, skip_bad=skip_bad)
                 )
                 reading = dataclasses.replace(
                     reading, text_field=file.text_field, id_field=file.id_field
                 )
                 documents = index.begin_with(model, reading, **settings)
-                new = prepare_rows(documents, file.blocks(documents), split=split)
-                blocks = encode_rows(documents, new)
+                new_rows = prepare_rows(documents, file.blocks(documents), split=split)
+                blocks = encode_rows(documents, new_rows)
             if factory is not None:
                 from promptcli.retrieval.vectors import make_index, training_size
 
@@ -175,10 +177,10 @@ class SentenceIndex:
                 raise UsageError("every text is blank; give at least one sentence")
             if factory is not None:
                 training_size(factory, len(store))
-            store.write_settings(lexical=lexical and index.has_texts)
+            store.write_settings(lexical=lexical and index.has_texts())
         if folder is not None:
             index = index.reopen(folder)
-        index.derived.update()
+        index.derived_files.update()
         return index
 
     def begin(self, origin: Origin, reading: Reading, width: int, **settings: Any) -> None:
@@ -203,21 +205,21 @@ class SentenceIndex:
     def _origin_of_vectors(
         self, path: Path, width: int, manifest: "Manifest | None", model: "Model | None"
     ) -> Origin:
-        """Return the encoder of vectors, from their manifest or the user's ``model``."""
+        """Return the origin of vectors, from their manifest or the user's ``model``."""
         origin = None if manifest is None else Origin.of_vectors(manifest)
         if model is not None and is_named(model):
             encoder = loading.open_encoder(model, dtype="auto")
             documents = encoder.in_role("document")
             if origin is not None and documents.fingerprint != origin.fingerprint:
                 documents = encoder
-            named = Origin.of(encoder, documents, model)
+            model_origin = Origin.of(encoder, documents, model)
             if origin is not None:
-                origin.check_same(named, str(path))
+                origin.check_same(model_origin, str(path))
             if width != encoder.width:
                 raise UsageError(
                     f"{path}: the vectors have width {width}, the model's have {encoder.width}"
                 )
-            self._model, self._encoder, origin = model, encoder, named
+            self._model, self._encoder, origin = model, encoder, model_origin
         if origin is None:
             raise UsageError(
                 f"{path} has no manifest, so its encoder is unknown; name it", parameter="model"
@@ -243,39 +245,32 @@ class SentenceIndex:
 
     def reopen(self, folder: Path) -> "SentenceIndex":
         """Return the index that ``creating`` has moved into its folder, with the same encoder."""
-        index = SentenceIndex.open(folder, self._model)
-        index._encoder = self._encoder
-        return index
+        return SentenceIndex(Store.open(folder), self._model, self._encoder)
 
-    @property
-    def origin(self) -> Origin:
-        """The recorded encoder."""
+    def load_origin(self) -> Origin:
+        """Return the record of the encoder."""
         with self.store.reading():
             return Origin.from_dict(self.store.settings.origin)
 
-    @property
-    def reading(self) -> Reading:
-        """How files become rows."""
+    def load_reading(self) -> Reading:
+        """Return how files become rows."""
         with self.store.reading():
             return Reading(**self.store.settings.reading)
 
-    @property
-    def synced(self) -> dict[str, Any] | None:
-        """The files that the index mirrors, and how they were found; None for another index."""
-        with self.store.reading():
-            return self.store.settings.synced
-
-    @property
-    def encoder(self) -> "Encoder":
-        """The encoder of the index."""
-        return self._encoder_of(self.origin)
-
-    def _encoder_of(self, origin: Origin) -> "Encoder":
+    def open_encoder(self, origin: Origin | None = None) -> "Encoder":
+        """Return the encoder of the index, or of an ``origin`` that was read before."""
+        if origin is None:
+            origin = self.load_origin()
         if self._encoder is None:
             self._encoder = origin.open(self._model)
         elif not origin.is_made_by(self._encoder):  # another process migrated the index
             self._encoder = origin.open()
         return self._encoder
+
+    def open_document_encoder(self, *, report: bool = False) -> "Encoder":
+        """Return the encoder for documents; ``report`` notes its prompt."""
+        origin = self.load_origin()
+        return origin.document_encoder(self.open_encoder(origin), report=report)
 
     def __len__(self) -> int:
         with self.store.reading():
@@ -289,35 +284,36 @@ class SentenceIndex:
         """Return a description of the index."""
         with self.store.reading():
             settings = self.store.settings
-            file = self.derived.get(VECTORS)
-            origin = self.origin
+            faiss_index = self.derived_files.get(FAISS_FILE)
+            origin = self.load_origin()
+            prompt = None
+            if origin.prompt is not None:
+                prompt = f"{origin.prompt!r}: {origin.prompts.texts.get(origin.prompt, '')!r}"
             return IndexInfo(
-                len(self.store),
-                settings.width,
-                self.has_texts,
-                settings.lexical,
-                EXACT if file is None else file.factory,
-                None if file is None else file.recall,
-                self.store.types,
-                self.store.scalar("SELECT count(*) FROM files"),
-                origin.name,
-                origin.fingerprint,
-                origin.recipe,
-                None if origin.prompt is None else origin.text,
-                settings.created,
-                settings.generation,
+                rows=len(self.store),
+                dim=settings.width,
+                texts=self.has_texts(),
+                lexical=settings.lexical,
+                factory=EXACT_FACTORY if faiss_index is None else faiss_index.factory,
+                recall=None if faiss_index is None else faiss_index.recall,
+                columns=dict(settings.types),
+                files=self.store.scalar("SELECT count(*) FROM files"),
+                name=origin.name,
+                fingerprint=origin.fingerprint,
+                recipe=origin.recipe,
+                prompt=prompt,
+                created=settings.created,
+                generation=settings.generation,
             )
 
-    @property
     def has_texts(self) -> bool:
-        """Whether the index has the texts of its rows; true without rows."""
+        """Return whether the index has the texts of its rows; true without rows."""
         return not self.store.scalar("SELECT text IS NULL FROM rows LIMIT 1")
 
     def named_texts(self) -> list[tuple[int | str, Any]]:
         """Return the displayed id and the text of all rows, in order; None for a missing text."""
         with self.store.reading():
-            rows = self.store.all_rows()
-            return [(row_name(name, part), text) for _, name, part, text in rows]
+            return [(row.displayed_id, row.text) for row in self.store.all_rows()]
 
     def add(
         self,
@@ -365,60 +361,63 @@ class SentenceIndex:
             adding=True,
         )
         self._check_new(blocks, replace=replace, allow_duplicates=allow_duplicates)
-        origin = self.origin
+        origin = self.load_origin()
         if not are_vectors(sentences):
-            blocks = list(encode_rows(origin.documents(self._encoder_of(origin)), blocks))
-        replaced: set[str] = set()
+            documents = origin.document_encoder(self.open_encoder(origin))
+            blocks = list(encode_rows(documents, blocks))
+        replaced_ids: set[str] = set()
         with self.store.changing():
             if self.store.settings.origin["fingerprint"] != origin.fingerprint:
                 raise UsageError("the index now has another model; try again")
-            first = self.store.settings.numbered
+            next_number = self.store.settings.numbered
             for rows in blocks:
                 if rows.are_numbered:
-                    rows.ids = [first + int(number) for number in rows.ids]
+                    rows.ids = [next_number + int(number) for number in rows.ids]
                 if replace:
-                    known = self.store.keys_of(rows.ids)
-                    self.store.remove(itertools.chain(*known.values()))
-                    replaced.update(known)
+                    keys = self.store.keys_of(rows.ids)
+                    self.store.remove(itertools.chain(*keys.values()))
+                    replaced_ids.update(keys)
                 self.store.append(rows)
-        self.derived.update()
-        return len(replaced)
+        self.derived_files.update()
+        return len(replaced_ids)
 
     def _check_new(
         self, blocks: Sequence[NewRows], *, replace: bool, allow_duplicates: bool
     ) -> None:
         """Refuse rows that ``add`` does not accept, before they are encoded."""
-        names: list[str] = []
+        ids: list[str] = []
         texts: list[Any] = []
         for rows in blocks:
             if replace and rows.are_numbered:
                 raise UsageError("the rows have no ids to match", parameter="id_field")
-            names += [""] * len(rows) if rows.are_numbered else map(str, rows.ids)
+            ids += [""] * len(rows) if rows.are_numbered else map(str, rows.ids)
             texts += rows.texts
         with self.store.reading():
-            if len(self.store) and (None in texts) == self.has_texts:
+            if len(self.store) and (None in texts) == self.has_texts():
                 raise UsageError(
                     "only one of the index and the new rows has texts; build the index again"
                 )
-            known = self.store.keys_of(filter(None, names))
-            if known and not replace:
+            stored_ids = self.store.keys_of(filter(None, ids))
+            if stored_ids and not replace:
                 raise UsageError(
-                    f"the index has the id {next(iter(known))!r}; replace its row, or give another"
-                    " id",
+                    f"the index has the id {next(iter(stored_ids))!r}; replace its row, or give"
+                    " another id",
                     parameter="replace",
                 )
             if allow_duplicates:
                 return
-            new = set(texts)
-            others = (text for _, name, _, text in self.store.all_rows() if str(name) not in known)
-            stored = new.intersection(others)
-        rows_of_texts = zip(names, texts, strict=True)
-        repeated = [text for name, text in rows_of_texts if text in stored and name not in known]
-        if repeated:
+            rows_that_stay = (row for row in self.store.all_rows() if str(row.id) not in stored_ids)
+            stored_texts = set(texts).intersection(row.text for row in rows_that_stay)
+        repeated_texts = [
+            text
+            for row_id, text in zip(ids, texts, strict=True)
+            if text in stored_texts and row_id not in stored_ids
+        ]
+        if repeated_texts:
             raise UsageError(
-                f"{len(repeated):,} of {with_count(len(texts), 'text')} are in the index under"
-                f" other ids, e.g. {repeated[0]!r:.60}; name the column of their ids, or allow"
-                " them",
+                f"{len(repeated_texts):,} of {with_count(len(texts), 'text')} are in the index"
+                f" under other ids, e.g. {repeated_texts[0]!r:.60}; name the column of their ids,"
+                " or allow them",
                 parameter="allow_duplicates",
             )
 
@@ -434,15 +433,15 @@ class SentenceIndex:
         skip_bad: bool,
         adding: bool = False,
     ) -> list[NewRows]:
-        """Return the rows that ``add`` would create, not yet encoded; rows of a vector file keep
-        their vectors.
+        """Return the rows that ``add`` would create; only rows of a vector file have vectors yet.
 
-        Files are read like those of the index; arguments that are given take precedence. Unless
-        ``adding``, they may have any ids. The other arguments are those of ``add``.
+        Files are read like those of the index, unless arguments say otherwise. The arguments are
+        those of ``add``; if the rows are only compared (``adding`` is false), they may have any
+        ids.
         """
-        before = self.reading
+        stored = self.load_reading()
         reading = dataclasses.replace(
-            before, split=before.split and adding, csv=stored_options(csv) or before.csv
+            stored, split=stored.split and adding, csv=stored_options(csv) or stored.csv
         )
         if are_vectors(sentences):
             path = Path(str(sentences))
@@ -451,17 +450,18 @@ class SentenceIndex:
                 raise UsageError(
                     f"{path} has no manifest, so its encoder is unknown; embed it again"
                 )
-            Origin.of_vectors(manifest).check_same(self.origin, str(path))
+            Origin.of_vectors(manifest).check_same(self.load_origin(), str(path))
             blocks = list(vectors)
             if reading.split:
-                check_whole(name for block in blocks for name in block.ids)
+                for block in blocks:
+                    check_whole(block.ids)
             return blocks
-        documents = self.origin.documents(self.encoder, report=adding)
+        documents = self.open_document_encoder(report=adding)
         fields = ColumnChoice(
-            text_field, id_field, text_before=before.text_field, id_before=before.id_field
+            text_field, id_field, text_before=stored.text_field, id_before=stored.id_field
         )
         with open_sentences(sentences, ids, columns, reading, fields, skip_bad) as file:
-            return list(prepare_rows(documents, file.blocks(documents), split=before.split))
+            return list(prepare_rows(documents, file.blocks(documents), split=stored.split))
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids, and return their number.
@@ -469,18 +469,19 @@ class SentenceIndex:
         Raises:
             UsageError: An id is not in the index; nothing is deleted then.
         """
-        names = list(dict.fromkeys(map(str, check_ids(ids))))
+        unique_ids = list(dict.fromkeys(map(str, check_ids(ids))))
         with self.store.changing():
-            known = self.store.keys_of(filter(None, names))
-            if missing := [name for name in names if name not in known]:
-                shown = ", ".join(repr(name[:40]) for name in missing[:5])
+            keys = self.store.keys_of(filter(None, unique_ids))
+            missing_ids = [row_id for row_id in unique_ids if row_id not in keys]
+            if missing_ids:
+                examples = ", ".join(repr(row_id[:40]) for row_id in missing_ids[:5])
                 raise UsageError(
-                    f"{len(missing):,} of {len(names):,} ids are not in the index: {shown}; nothing"
-                    " was deleted"
+                    f"{len(missing_ids):,} of {len(unique_ids):,} ids are not in the index:"
+                    f" {examples}; nothing was deleted"
                 )
-            self.store.remove(key for keys in known.values() for key in keys)
-        self.derived.update()
-        return len(known)
+            self.store.remove(itertools.chain(*keys.values()))
+        self.derived_files.update()
+        return len(keys)
 
     def compact(self, *, lexical: bool | None = None) -> None:
         """Free the space of deleted sentences, and rebuild all derived files.
@@ -489,11 +490,11 @@ class SentenceIndex:
             lexical: Whether to count words from now on; None: unchanged.
         """
         with self.store.changing():
-            if lexical and not self.has_texts:
+            if lexical and not self.has_texts():
                 raise UsageError("the index has no texts to count words in", parameter="lexical")
             if lexical is not None:
                 self.store.write_settings(lexical=lexical)
-        self.derived.update(always=True)
+        self.derived_files.update(always=True)
         with self.store.lock:
             self.store.sql.execute("VACUUM")
 
@@ -503,15 +504,13 @@ class SentenceIndex:
         The old vectors serve searches until the new ones are complete. The same call continues
         after an interruption.
         """
-        from promptcli.retrieval.migration import migrate
-
-        if not self.has_texts:
+        if not self.has_texts():
             raise UsageError("the index has no texts to encode; build it again from vectors")
         encoder = loading.open_encoder(model, dtype="auto")
         documents = encoder.in_role("document", report=True)
         migrate(self.store, documents, Origin.of(encoder, documents, model))
         self._model, self._encoder = model, encoder
-        self.derived.update()
+        self.derived_files.update()
 
     @classmethod
     def sync(cls, folder: str | Path, files: Any = None, **options: Any) -> "SyncResult":
@@ -521,7 +520,7 @@ class SentenceIndex:
         return sync(folder, files, **options)
 
     def stale_files(self) -> dict[str, str]:
-        """Return the files of an index that have since ``changed`` or ``gone``."""
+        """Return the files of the index that have since ``changed`` or are ``gone``."""
         with self.store.reading():
             return stale_files(self.store)
 
@@ -535,14 +534,14 @@ class SentenceIndex:
         k: int = 10,
         *,
         where: str | None = None,
-        by: Way | None = None,
+        by: RankBy | None = None,
         min_score: float | None = None,
         explain: bool = False,
     ) -> list[Hit] | list[list[Hit]]:
         """Return the k best sentences, best first; for a list of queries, a list of such lists.
 
-        Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and its ``score``, the
-        cosine, -1 to 1.
+        Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and a ``score``: the
+        cosine, from -1 to 1.
 
         Args:
             query: A sentence, or a list of them.
@@ -550,7 +549,7 @@ class SentenceIndex:
             where: Condition on the other columns, e.g. ``year > 2020 and lang = "en"``.
             by: Ranking: ``meaning`` by cosine, ``words`` by BM25, which is then the score, or
                 ``both`` together. None: both, or meaning in an index without words.
-            min_score: Least score of a hit.
+            min_score: Lowest score of a hit.
             explain: Whether each hit keeps its explanation, see ``Hit.explain``.
 
         Raises:
@@ -564,27 +563,22 @@ class SentenceIndex:
         )
         return answers[0] if isinstance(query, str) else answers
 
-    def way(self, by: str | None = None) -> Way:
-        """Return the ranking to use; refuse words if the index has none."""
+    def resolve_by(self, by: str | None = None) -> RankBy:
+        """Return the ranking to use; refuse a ranking by words that were not counted."""
         if by == "meaning":
             return "meaning"
         with self.store.reading():
-            lexical = self.store.settings.lexical and self.has_texts
+            has_words = self.store.settings.lexical and self.has_texts()
         if by is None:
-            return "both" if lexical else "meaning"
+            return "both" if has_words else "meaning"
         if by not in RANKINGS:
             raise unknown("by", by, RANKINGS)
-        if not lexical:
+        if not has_words:
             raise UsageError(
                 "the index has no words: `promptcli index compact DIR --lexical` counts them",
                 parameter="by",
             )
         return by  # type: ignore[return-value]
-
-    @property
-    def query_encoder(self) -> "Encoder":
-        """The encoder for queries."""
-        return self.encoder.in_role("query")
 
     def answer(
         self,
@@ -593,7 +587,7 @@ class SentenceIndex:
         *,
         vectors: Any = None,
         where: str | None = None,
-        by: Way | None = None,
+        by: RankBy | None = None,
         min_score: float | None = None,
         explain: bool = False,
         check_cancelled: CancelCheck = lambda: None,
@@ -616,17 +610,17 @@ class SentenceIndex:
         condition = None if where is None else Condition(where)
         allowed = None
         with self.store.reading():
-            way = self.way(by)
+            ranking_by = self.resolve_by(by)
             if not texts:
                 return
             before = self.snapshot()
             if condition is not None:  # refused before anything is encoded
                 allowed = condition.keys(self.store, check_cancelled)
         units = None
-        if way != "words" and vectors is not None:
+        if ranking_by != "words" and vectors is not None:
             units = unit_rows(vectors)
-        elif way != "words":  # outside of a transaction, which would keep others from writing
-            queries = self._encoder_of(before.origin).in_role("query")
+        elif ranking_by != "words":  # encoded outside of a transaction, so that others can write
+            queries = self.open_encoder(before.origin).in_role("query")
             units = queries.encode(texts, normalize_embeddings=True)
         check_cancelled()
         with self.store.reading():
@@ -637,45 +631,43 @@ class SentenceIndex:
                 allowed = condition.keys(self.store, check_cancelled)
             split = self.store.settings.reading["split"]
             rank = snapshot.rank_best_parts if split else snapshot.rank
-            rankings = rank(texts, units, k, way, allowed)
+            rankings = rank(texts, units, k, ranking_by, allowed)
             answers = []
             for text, ranking in zip(texts, rankings, strict=True):
                 hits = read_hits(self.store, ranking) if text.strip() else []
                 if min_score is not None:
-                    hits = [hit for hit in hits if reaches(hit.score, min_score)]
-                answers.append(self._explained(text, hits, way) if explain else hits)
+                    hits = [hit for hit in hits if hit.score >= min_score - SCORE_ROUNDING]
+                if explain:
+                    hits = self._explain(text, hits, ranking_by)
+                answers.append(hits)
         for hits in answers:
             check_cancelled()
             yield hits
 
-    def _explained(self, query: str, hits: list[Hit], way: Way) -> list[Hit]:
+    def _explain(self, query: str, hits: list[Hit], by: RankBy) -> list[Hit]:
         """Return hits with their explanations."""
-        by_explainer = {
-            name: explain(self, query, hits, way) for name, explain in EXPLAINERS.items()
-        }
-        explained = []
-        for number, hit in enumerate(hits):
-            explanation = {
-                name: of_hits[number]
-                for name, of_hits in by_explainer.items()
-                if of_hits[number] is not None
-            }
-            explained.append(hit._replace(explanation=explanation))
-        return explained
+        by_hit: list[dict[str, Any]] = [{} for _ in hits]
+        for name, explain in EXPLAINERS.items():
+            explanations = explain(self, query, hits, by)
+            for by_explainer, explanation in zip(by_hit, explanations, strict=True):
+                if explanation is not None:
+                    by_explainer[name] = explanation
+        pairs = zip(hits, by_hit, strict=True)
+        return [hit._replace(explanation=by_explainer) for hit, by_explainer in pairs]
 
     def snapshot(self) -> Snapshot:
         """Return a search's view of the present generation; call inside ``store.reading``."""
-        if self._snapshot is None or self._snapshot.state != self.store.state:
-            self._snapshot = Snapshot(self.store, self.derived)
+        if self._snapshot is None or self._snapshot.settings != self.store.settings:
+            self._snapshot = Snapshot(self.store, self.derived_files)
         return self._snapshot
 
-    def dups(self, threshold: float = NEAR, **options: Any) -> "list[DuplicateGroup]":
+    def dups(self, threshold: float = NEAR_COSINE, **options: Any) -> "list[DuplicateGroup]":
         """Return groups of near-duplicates, see ``promptcli.retrieval.pairs.find_dups``."""
         from promptcli.retrieval.pairs import find_dups
 
         return find_dups(self, threshold, **options)
 
-    def leaks(self, against: Any, threshold: float = NEAR, **options: Any) -> "Leaks":
+    def leaks(self, against: Any, threshold: float = NEAR_COSINE, **options: Any) -> "Leaks":
         """Return the rows of another set that also occur in the index, see
         ``promptcli.retrieval.pairs.find_leaks``.
         """

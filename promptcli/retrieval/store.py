@@ -11,10 +11,10 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -22,15 +22,16 @@ from numpy.typing import NDArray
 
 from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
-from promptcli.retrieval.vector_file import NAME, VectorFile, damaged
+from promptcli.retrieval.array_files import VECTOR_FILE_NAME, VectorFile, damage_error
+from promptcli.retrieval.new_rows import NewRows, displayed_id
 from promptcli.storage.files import check_name, is_writable, sync, temporary_folder
 
 DATABASE = "index.sqlite"  #: database in the folder of an index
 FORMAT = 3
 #: Type of a column's values -> SQL type.
-_DECLARED = {"number": "NUMERIC", "truth": "INT", "date": "TEXT", "text": "TEXT"}
-_BUSY = 60.0  # seconds to wait for another process
-_ROWS_AT_ONCE = 8192
+_SQL_TYPES = {"number": "NUMERIC", "truth": "INT", "date": "TEXT", "text": "TEXT"}
+_BUSY_TIMEOUT_S = 60.0  # wait for another process
+_ROWS_PER_BLOCK = 8192
 _SCHEMA = """
 CREATE TABLE settings(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rows(key INTEGER PRIMARY KEY, id, part INT NOT NULL, text, source TEXT);
@@ -38,66 +39,33 @@ CREATE TABLE columns(_key INTEGER PRIMARY KEY);
 CREATE TABLE gone(key INTEGER PRIMARY KEY);
 CREATE TABLE files(name TEXT PRIMARY KEY, size INT, changed INT, sha256 TEXT);
 """
-_ERRORS = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
+_SELECT_ROWS = "SELECT key, id, part, text, source FROM rows"
+_OS_ERRORS = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
 
 Keys = NDArray[np.int64]
 
 
-@dataclass
-class NewRows:
-    """m rows for an index, with unit vectors (m, d) once they are encoded."""
+class Row(NamedTuple):
+    """A stored row, without its vector and columns."""
 
-    ids: Sequence[int | str]
-    texts: Sequence[Any]  #: None for each row with only a vector
-    parts: Sequence[int] = ()  #: number of the part of a row, from 1; 0 (default): a whole row
-    source: str | None = None  #: the file
-    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)  #: number, truth, date or text
-    vectors: Floats | None = None
-    are_numbered: bool = False  #: whether the ids are row numbers, which continue in an index
-    read: int = 0  #: input rows consumed for this block, blank ones included
-
-    def __post_init__(self) -> None:
-        self.parts = self.parts or [0] * len(self.ids)
-
-    def __len__(self) -> int:
-        return len(self.ids)
+    key: int
+    id: int | str
+    part: int  #: number of the part of a split row, from 1; 0: the row is not split
+    text: str | None
+    source: str | None  #: the file
 
     @property
-    def names(self) -> list[str]:
-        """The displayed ids."""
-        return [str(row_name(*each)) for each in zip(self.ids, self.parts, strict=True)]
+    def displayed_id(self) -> int | str:
+        """The id as a hit shows it."""
+        return displayed_id(self.id, self.part)
 
-    @property
-    def next_number(self) -> int:
-        """The number after the highest numeric id."""
-        names = map(str, self.ids)
-        numbers = (int(name) for name in names if name.isdecimal() and len(name) < 19)
-        return max(numbers, default=-1) + 1
 
-    def take(self, places: Sequence[int]) -> "NewRows":
-        """Return the rows at some places."""
+class FileState(NamedTuple):
+    """The state of a file when it was read."""
 
-        def pick(values: Sequence[Any]) -> list[Any]:
-            return [values[place] for place in places]
-
-        return replace(
-            self,
-            ids=pick(self.ids),
-            texts=pick(self.texts),
-            parts=pick(self.parts),
-            columns={name: pick(values) for name, values in self.columns.items()},
-            vectors=None if self.vectors is None else self.vectors[list(places)],
-        )
-
-    def cells(self, place: int) -> dict[str, Any]:
-        """Return the columns of one row, without empty cells."""
-        values = {name: column[place] for name, column in self.columns.items()}
-        return {name: value for name, value in values.items() if value is not None}
-
-    def drop_blank(self) -> "NewRows":
-        """Return the rows with text."""
-        return self.take([place for place, text in enumerate(self.texts) if text.strip()])
+    size: int
+    modified_ns: int  #: 0: the file may change again without a new time
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -129,7 +97,7 @@ class Store:
         self.folder = None if path is None else path.parent
         self.lock = threading.RLock()
         self.settings = Settings()
-        self.file = VectorFile.new(None, "float32")  #: the vectors
+        self.vector_file = VectorFile.new(None, "float32")  #: the vectors
         self._version: int | None = None  # database version at the last read of the settings
         self._connect()
 
@@ -158,7 +126,7 @@ class Store:
         self._inode = 0 if self.path is None else self.path.stat().st_ino
         with _translate_errors(self.path):
             self.sql = sqlite3.connect(
-                name, _BUSY, isolation_level=None, check_same_thread=False, uri=True
+                name, _BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True
             )
 
     def close(self) -> None:
@@ -184,20 +152,20 @@ class Store:
         """Change the index in one transaction; an error leaves it unchanged."""
         with self.lock, _translate_errors(self.path):
             self._begin("IMMEDIATE")
-            before = self.file
+            before = self.vector_file
             try:
                 self.write_settings(generation=self.settings.generation + 1)
                 yield
-                self.file.sync()
+                self.vector_file.sync()
                 self.sql.execute("COMMIT")
             except BaseException:
                 if self.sql.in_transaction:  # false if interrupted right after its end
                     self.sql.execute("ROLLBACK")
-                    if self.file is not before:
-                        self.file.delete()
-                        self.file = before
+                    if self.vector_file is not before:
+                        self.vector_file.delete()
+                        self.vector_file = before
                 raise
-            if self.file is not before:
+            if self.vector_file is not before:
                 before.delete()
 
     def _begin(self, kind: str) -> None:
@@ -213,9 +181,9 @@ class Store:
             try:
                 self.settings = Settings(**{name: json.loads(value) for name, value in rows})
             except (TypeError, ValueError):
-                raise damaged(self.path) from None
+                raise damage_error(self.path) from None
             if self.folder is not None:
-                self.file = VectorFile(self.settings.vectors, self.folder)
+                self.vector_file = VectorFile(self.settings.vectors, self.folder)
             self._version = version
 
     def write_settings(self, **settings: Any) -> None:
@@ -226,62 +194,59 @@ class Store:
         self._version = None  # settings are read again, since this may be undone
 
     def __len__(self) -> int:
-        return self.places - int(self.scalar("SELECT count(*) FROM gone"))
-
-    @property
-    def state(self) -> tuple[str, int]:
-        """The vector file's name, and the generation of the index."""
-        return self.settings.vectors, self.settings.generation
-
-    @property
-    def types(self) -> dict[str, str]:
-        """The other columns and their types."""
-        return dict(self.settings.types)
+        return self.settings.places - int(self.scalar("SELECT count(*) FROM gone"))
 
     def scalar(self, query: str, *values: Any) -> Any:
         """Return the first value of a query; None if no row matches."""
         return (self.sql.execute(query, values).fetchone() or [None])[0]
 
+    # Writing
+
     def append(self, rows: NewRows) -> None:
-        """Append rows, in order."""
-        keys = range(self.places, self.places + len(rows))
+        """Append encoded rows, in order."""
+        assert rows.vectors is not None
+        first = self.settings.places
+        keys = range(first, first + len(rows))
         sources = [rows.source] * len(rows)
         records = zip(keys, rows.ids, rows.parts, rows.texts, sources, strict=True)
         self.sql.executemany("INSERT INTO rows VALUES(?, ?, ?, ?, ?)", records)
-        assert rows.vectors is not None
-        self.file.write(self.places, rows.vectors)
+        self.vector_file.write(first, rows.vectors)
         self.write_columns(keys, rows)
-        numbered = self.settings.numbered + (rows.read or len(rows))
-        self.write_settings(places=keys.stop, numbered=max(numbered, rows.next_number))
+        numbered = self.settings.numbered + (rows.input_rows or len(rows))
+        for row_id in map(str, rows.ids):
+            if row_id.isdecimal() and len(row_id) < 19:  # 64 bits
+                numbered = max(numbered, int(row_id) + 1)
+        self.write_settings(places=keys.stop, numbered=numbered)
 
     def write_columns(self, keys: Sequence[int], rows: NewRows) -> None:
         """Write the columns of rows."""
-        columns = self._declare(rows)
-        names = "".join(f", {quoted(name)}" for name in columns)
+        columns = self._declare_columns(rows)
+        names = "".join(f", {quote_name(name)}" for name in columns)
         marks = ", ?" * len(columns)
         self.sql.executemany(
             f"REPLACE INTO columns(_key{names}) VALUES(?{marks})",
             zip(keys, *columns.values(), strict=True),
         )
 
-    def _declare(self, rows: NewRows) -> dict[str, Sequence[Any]]:
+    def _declare_columns(self, rows: NewRows) -> dict[str, Sequence[Any]]:
         """Declare new columns, and return each column's values converted to its declared type.
 
-        A column with values of another type becomes text.
+        A column that gets values of another type becomes text.
         """
-        types = self.types
-        known = {name.casefold(): name for name in types}
+        types = dict(self.settings.types)
+        stored_names = {name.casefold(): name for name in types}
         columns: dict[str, Sequence[Any]] = {}
-        for given, values in rows.columns.items():
-            kind = rows.types.get(given, "text")
-            name = known.setdefault(given.casefold(), given)
+        for new_name, values in rows.columns.items():
+            new_type = rows.types.get(new_name, "text")
+            name = stored_names.setdefault(new_name.casefold(), new_name)
             if name in columns:
                 raise UsageError(f"two columns are called {name!r} up to case; rename one")
             if name not in types:
-                self.sql.execute(f"ALTER TABLE columns ADD {quoted(name)} {_DECLARED[kind]}")
-                types[name] = kind
-            elif kind != types[name] and any(value is not None for value in values):
-                self._make_text(name, types[name])
+                sql_type = _SQL_TYPES[new_type]
+                self.sql.execute(f"ALTER TABLE columns ADD {quote_name(name)} {sql_type}")
+                types[name] = new_type
+            elif new_type != types[name] and any(value is not None for value in values):
+                self._convert_to_text(name, types[name])
                 types[name] = "text"
             if types[name] == "text":
                 values = [None if value is None else as_text(value) for value in values]
@@ -290,13 +255,23 @@ class Store:
             self.write_settings(types=types)
         return columns
 
-    def _make_text(self, name: str, kind: str) -> None:
-        old, new = quoted(name), quoted(f"{name} as text")
-        text = f"iif({old}, 'true', 'false')" if kind == "truth" else old
+    def _convert_to_text(self, name: str, value_type: str) -> None:
+        old, new = quote_name(name), quote_name(f"{name} as text")
+        text = f"iif({old}, 'true', 'false')" if value_type == "truth" else old
         self.sql.execute(f"ALTER TABLE columns ADD {new} TEXT")
         self.sql.execute(f"UPDATE columns SET {new}={text} WHERE {old} IS NOT NULL")
         self.sql.execute(f"ALTER TABLE columns DROP {old}")
         self.sql.execute(f"ALTER TABLE columns RENAME {new} TO {old}")
+
+    def update(self, updates: Sequence[tuple[int, NewRows]]) -> None:
+        """Give rows, by key, the ids, files and columns of other rows; texts and vectors stay."""
+        keys = [(key,) for key, _ in updates]
+        # two rows may exchange their ids
+        self.sql.executemany("UPDATE rows SET id=NULL WHERE key=?", keys)
+        for key, row in updates:
+            values = (row.ids[0], row.parts[0], row.source, key)
+            self.sql.execute("UPDATE rows SET id=?, part=?, source=? WHERE key=?", values)
+            self.write_columns([key], row)
 
     def remove(self, keys: Iterable[int]) -> None:
         """Delete rows."""
@@ -305,80 +280,104 @@ class Store:
         self.sql.executemany("DELETE FROM columns WHERE _key=?", records)
         self.sql.executemany("REPLACE INTO gone VALUES(?)", records)
 
+    def rewrite(self, dtype: str) -> None:
+        """Renumber the remaining rows from 0 and write a new vector file; call inside ``changing``.
+
+        Args:
+            dtype: Type of the vectors: ``float32`` or ``float16``.
+        """
+        keys = [key for (key,) in self.sql.execute("SELECT key FROM rows ORDER BY key")]
+        vectors = self.all_vectors()
+        self.vector_file = VectorFile.new(self.folder, dtype)
+        for start in range(0, len(keys), _ROWS_PER_BLOCK):
+            self.vector_file.write(start, vectors[keys[start : start + _ROWS_PER_BLOCK]])
+        new_keys = [(new_key, key) for new_key, key in enumerate(keys) if new_key != key]
+        self.sql.executemany("UPDATE rows SET key=? WHERE key=?", new_keys)
+        self.sql.executemany("UPDATE columns SET _key=? WHERE _key=?", new_keys)
+        self.sql.execute("DELETE FROM gone")
+        self.delete_leftovers()
+        self.write_settings(vectors=self.vector_file.name, places=len(keys), migrating=None)
+
+    def delete_leftovers(self) -> None:
+        """Delete vector files that killed processes left; call inside ``changing``."""
+        used = (self.vector_file.name, self.settings.vectors)
+        if self.folder is not None:
+            for path in self.folder.iterdir():
+                if VECTOR_FILE_NAME.fullmatch(path.name) and path.name not in used:
+                    path.unlink()
+
+    # Reading
+
     def keys_of(self, ids: Iterable[int | str]) -> dict[str, list[int]]:
         """Return the keys of rows by their ids as text, each id's parts in order."""
-        names = list(dict.fromkeys(map(str, ids)))
+        texts = list(dict.fromkeys(map(str, ids)))
         keys: dict[str, list[int]] = {}
-        for start in range(0, len(names), _ROWS_AT_ONCE):
-            block = names[start : start + _ROWS_AT_ONCE]
+        for start in range(0, len(texts), _ROWS_PER_BLOCK):
+            block = texts[start : start + _ROWS_PER_BLOCK]
             marks = ", ".join("?" * len(block))
-            query = f"WHERE CAST(id AS TEXT) IN ({marks}) ORDER BY part"
-            for name, key in self.sql.execute(
-                f"SELECT CAST(id AS TEXT), key FROM rows {query}", block
-            ):
-                keys.setdefault(name, []).append(key)
+            query = (
+                "SELECT CAST(id AS TEXT), key FROM rows"
+                f" WHERE CAST(id AS TEXT) IN ({marks}) ORDER BY part"
+            )
+            for row_id, key in self.sql.execute(query, block):
+                keys.setdefault(row_id, []).append(key)
         return keys
 
-    @property
-    def places(self) -> int:
-        """The number of vectors in the file, including those of removed rows."""
-        return self.settings.places
-
-    @property
     def live_mask(self) -> NDArray[np.bool_] | None:
-        """Whether each key up to the last is a live row, (n,); None: all are."""
-        gone = [key for (key,) in self.sql.execute("SELECT key FROM gone")]
-        if not gone:
+        """Return whether each key up to the last is a live row, (n,); None: all are."""
+        removed_keys = [key for (key,) in self.sql.execute("SELECT key FROM gone")]
+        if not removed_keys:
             return None
-        live_mask = np.ones(self.places, bool)
-        live_mask[gone] = False
+        live_mask = np.ones(self.settings.places, bool)
+        live_mask[removed_keys] = False
         return live_mask
 
-    @property
-    def units(self) -> Floats:
-        """The vectors (n, d) of the file, memory-mapped, indexed by key."""
-        return self.file.read(self.places, self.settings.width)
+    def all_vectors(self) -> Floats:
+        """Return the vectors (n, d) of the file, memory-mapped, indexed by key."""
+        return self.vector_file.read(self.settings.places, self.settings.width)
 
     def vectors(self, keys: Sequence[int] | Keys) -> Floats:
         """Return the vectors (m, d) of m rows."""
-        return self.units[np.asarray(keys, np.int64)].astype(np.float32)
+        return self.all_vectors()[np.asarray(keys, np.int64)].astype(np.float32)
+
+    def all_rows(self) -> Iterator[Row]:
+        """Yield all rows, in order; call inside ``reading``."""
+        return map(Row._make, self.sql.execute(f"{_SELECT_ROWS} ORDER BY key"))
+
+    def rows_of_file(self, file: str) -> list[Row]:
+        """Return the rows of a file, in order."""
+        query = f"{_SELECT_ROWS} WHERE source=? ORDER BY key"
+        return list(map(Row._make, self.sql.execute(query, (file,))))
+
+    def rows(self, keys: Sequence[int] | Keys) -> list[Row]:
+        """Return rows, in the order of the keys."""
+        return list(map(Row._make, self._select(_SELECT_ROWS, "key", keys)))
 
     def texts(self, keys: Sequence[int] | Keys) -> list[str]:
         """Return the texts of rows."""
-        return [text or "" for _, text in self._select("SELECT key, text FROM rows", keys)]
-
-    def all_rows(self) -> Iterator[tuple[int, int | str, int, str | None]]:
-        """Yield key, id, part and text of all rows, in order; call inside ``reading``."""
-        return self.sql.execute("SELECT key, id, part, text FROM rows ORDER BY key")
-
-    def records(self, keys: Sequence[int] | Keys) -> list[tuple[Any, ...]]:
-        """Return key, id, part, text and source of rows."""
-        return self._select("SELECT key, id, part, text, source FROM rows", keys)
+        return [row.text or "" for row in self.rows(keys)]
 
     def columns(self, keys: Sequence[int] | Keys) -> list[dict[str, Any]]:
         """Return the columns of rows, without empty cells."""
-        types = self.types
-        names = "".join(f", {quoted(name)}" for name in types)
+        types = self.settings.types
+        names = "".join(f", {quote_name(name)}" for name in types)
         rows = []
-        for _, *values in self._select(f"SELECT _key{names} FROM columns", keys, "_key"):
-            rows.append(
-                {
-                    name: bool(value) if kind == "truth" else value
-                    for (name, kind), value in zip(types.items(), values, strict=True)
-                    if value is not None
-                }
-            )
+        for _, *values in self._select(f"SELECT _key{names} FROM columns", "_key", keys):
+            cells = {}
+            for (name, value_type), value in zip(types.items(), values, strict=True):
+                if value is not None:
+                    cells[name] = bool(value) if value_type == "truth" else value
+            rows.append(cells)
         return rows
 
-    def _select(
-        self, query: str, keys: Sequence[int] | Keys, name: str = "key"
-    ) -> list[tuple[Any, ...]]:
-        wanted = np.asarray(keys, np.int64).tolist()
+    def _select(self, query: str, name: str, keys: Sequence[int] | Keys) -> list[tuple[Any, ...]]:
+        """Return the records of a query whose first column, ``name``, holds the keys."""
+        numbers = np.asarray(keys, np.int64).tolist()
         query = f"{query} WHERE {name} IN (SELECT value FROM json_each(?))"
-        found = {row[0]: row for row in self.sql.execute(query, (str(wanted),))}
-        if len(found) < len(set(wanted)):
-            raise damaged(self.path)
-        return [found[key] for key in wanted]
+        records = {record[0]: record for record in self.sql.execute(query, (str(numbers),))}
+        if len(records) < len(set(numbers)):
+            raise damage_error(self.path)
+        return [records[key] for key in numbers]
 
     def text_blocks(self, first: int, stop: int) -> Iterator[list[str]]:
         """Yield the texts of rows in blocks, by key; a removed row's is empty.
@@ -386,60 +385,28 @@ class Store:
         Each block is its own transaction, so that none lasts long.
         """
         query = "SELECT key, text FROM rows WHERE text IS NOT NULL AND key>=? AND key<?"
-        for start in range(first, stop, _ROWS_AT_ONCE):
-            keys = range(start, min(stop, start + _ROWS_AT_ONCE))
+        for start in range(first, stop, _ROWS_PER_BLOCK):
+            keys = range(start, min(stop, start + _ROWS_PER_BLOCK))
             with self.reading():
                 texts = dict(self.sql.execute(query, (keys.start, keys.stop)).fetchall())
             yield [texts.get(key, "") for key in keys]
 
-    def rewrite(self, kind: str) -> None:
-        """Renumber the remaining rows from 0 and write a new vector file; call inside ``changing``.
+    # The files that an index mirrors
 
-        Args:
-            kind: Type of the vectors: ``float32`` or ``float16``.
-        """
-        keys = [key for (key,) in self.sql.execute("SELECT key FROM rows ORDER BY key")]
-        units = self.units
-        self.file = VectorFile.new(self.folder, kind)
-        for start in range(0, len(keys), _ROWS_AT_ONCE):
-            self.file.write(start, units[keys[start : start + _ROWS_AT_ONCE]])
-        moved = [(new_key, key) for new_key, key in enumerate(keys) if new_key != key]
-        self.sql.executemany("UPDATE rows SET key=? WHERE key=?", moved)
-        self.sql.executemany("UPDATE columns SET _key=? WHERE _key=?", moved)
-        self.sql.execute("DELETE FROM gone")
-        self.delete_leftovers()
-        self.write_settings(vectors=self.file.name, places=len(keys), migrating=None)
+    def file_states(self, names: Collection[str] | None = None) -> dict[str, FileState]:
+        """Return the states of files, or of those with certain names."""
+        query, values = "SELECT * FROM files", []
+        if names is not None:
+            query += " WHERE name IN (SELECT value FROM json_each(?))"
+            values = [json.dumps(list(names))]
+        records = self.sql.execute(query, values)
+        return {name: FileState(*state) for name, *state in records}
 
-    def delete_leftovers(self) -> None:
-        """Delete vector files that killed processes left; call inside ``changing``."""
-        used = (self.file.name, self.settings.vectors)
-        if self.folder is not None:
-            for path in self.folder.iterdir():
-                if NAME.fullmatch(path.name) and path.name not in used:
-                    path.unlink()
-
-    def make_lookups(self) -> None:
-        """Create SQLite's indexes of ids and files; refuse a repeated id."""
-        try:
-            self.sql.execute(
-                "CREATE UNIQUE INDEX IF NOT EXISTS ids ON rows(CAST(id AS TEXT), part)"
-            )
-        except sqlite3.IntegrityError:
-            twice = "SELECT CAST(id AS TEXT) FROM rows GROUP BY 1, part HAVING count(*)>1 LIMIT 1"
-            raise _given_twice(f"the id {self.scalar(twice)!r}") from None
-        self.sql.execute("CREATE INDEX IF NOT EXISTS sources ON rows(source)")
-
-
-def _given_twice(name: str) -> UsageError:
-    return UsageError(
-        f"{name} is given twice; name another column of ids, or - to number the rows",
-        parameter="id_field",
-    )
-
-
-def row_name(name: int | str, part: int) -> int | str:
-    """Return the displayed id of a row, or of a part of it."""
-    return f"{name}#{part}" if part else name
+    def write_file_states(self, states: Mapping[str, FileState]) -> None:
+        """Replace the states of all files."""
+        self.sql.execute("DELETE FROM files")
+        records = [(name, *state) for name, state in states.items()]
+        self.sql.executemany("INSERT INTO files VALUES(?, ?, ?, ?)", records)
 
 
 def as_text(value: Any) -> str:
@@ -447,7 +414,14 @@ def as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def quoted(name: str) -> str:
+def _repeated_id_error(name: str) -> UsageError:
+    return UsageError(
+        f"{name} is given twice; name another column of ids, or - to number the rows",
+        parameter="id_field",
+    )
+
+
+def quote_name(name: str) -> str:
     """Return a column name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -462,36 +436,43 @@ def creating(folder: Path | None = None, *, force: bool = False) -> Iterator[Sto
     """
     if folder is None:
         store = Store()
-        with _fill(store):
+        with _creating_tables(store):
             yield store
         return
     _check_target(folder, force=force)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / DATABASE
-    with contextlib.ExitStack() as ended:
-        ended.callback(_remove_if_empty, folder)
-        path = ended.enter_context(temporary_folder(target)) / DATABASE
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(_remove_if_empty, folder)
+        path = cleanup.enter_context(temporary_folder(target)) / DATABASE
         path.touch()
         store = Store(path)
-        with _fill(store):
+        with _creating_tables(store):
             yield store
         store.close()
-        _move_into_place(path, target, store.file.name, force=force)
-        with contextlib.closing(Store(target)) as placed, placed.changing():
-            placed.delete_leftovers()
+        _move_into_place(path, target, store.vector_file.name, force=force)
+        with contextlib.closing(Store(target)) as moved_store, moved_store.changing():
+            moved_store.delete_leftovers()
 
 
 @contextlib.contextmanager
-def _fill(store: Store) -> Iterator[None]:
+def _creating_tables(store: Store) -> Iterator[None]:
+    """Create the tables of a store, let the block fill them, and then add the lookup indexes."""
+    sql = store.sql
     with _translate_errors(store.path):
         if store.path is not None:  # no journal is needed: a failed build deletes the whole file
-            store.sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
-        store.sql.executescript(f"BEGIN; {_SCHEMA}")
-        store.file = VectorFile.new(store.folder, "float32")
-        store.write_settings(**asdict(Settings(FORMAT, vectors=store.file.name)))
+            sql.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
+        sql.executescript(f"BEGIN; {_SCHEMA}")
+        store.vector_file = VectorFile.new(store.folder, "float32")
+        store.write_settings(**asdict(Settings(FORMAT, vectors=store.vector_file.name)))
         yield
-        store.make_lookups()
-        store.sql.execute("COMMIT")
+        try:
+            sql.execute("CREATE UNIQUE INDEX ids ON rows(CAST(id AS TEXT), part)")
+        except sqlite3.IntegrityError:
+            repeated = "SELECT CAST(id AS TEXT) FROM rows GROUP BY 1, part HAVING count(*)>1"
+            raise _repeated_id_error(f"the id {store.scalar(repeated)!r}") from None
+        sql.execute("CREATE INDEX sources ON rows(source)")
+        sql.execute("COMMIT")
 
 
 def _remove_if_empty(folder: Path) -> None:
@@ -511,7 +492,7 @@ def _move_into_place(path: Path, target: Path, vectors: str, *, force: bool) -> 
     sync(target.parent)
     if force and target.exists():
         with contextlib.suppress(CheckFailedError), _translate_errors(target):
-            new, old = sqlite3.connect(path), sqlite3.connect(target, _BUSY)
+            new, old = sqlite3.connect(path), sqlite3.connect(target, _BUSY_TIMEOUT_S)
             with contextlib.closing(new), contextlib.closing(old):
                 new.backup(old)
             if not placed.exists():  # before the backup, another process removed it as a leftover
@@ -538,7 +519,8 @@ def _check_target(folder: Path, *, force: bool) -> None:
         if not force:
             raise UsageError(f"{folder} holds an index; force=True replaces it", parameter="output")
     elif any(
-        not path.name.startswith(".") and not NAME.fullmatch(path.name) for path in folder.iterdir()
+        not path.name.startswith(".") and not VECTOR_FILE_NAME.fullmatch(path.name)
+        for path in folder.iterdir()
     ):
         raise UsageError(f"{folder} holds other files; give an empty folder", parameter="output")
 
@@ -549,14 +531,14 @@ def _translate_errors(path: Path | None) -> Iterator[None]:
     try:
         yield
     except sqlite3.IntegrityError:
-        raise _given_twice("an id") from None
+        raise _repeated_id_error("an id") from None
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _ERRORS:
-            number = _ERRORS[code]
+        if code in _OS_ERRORS:
+            number = _OS_ERRORS[code]
             raise OSError(number, os.strerror(number), str(path)) from None
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise damaged(path, f" ({error})") from None
+            raise damage_error(path, f" ({error})") from None
         if code == sqlite3.SQLITE_BUSY:
             raise PromptcliError(f"{path}: another process changes it; try again") from None
         raise PromptcliError(f"{path}: {error}") from None

@@ -7,10 +7,10 @@ import itertools
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from promptcli.data.arguments import is_unicode
 from promptcli.data.csv_options import stored_options
@@ -21,20 +21,19 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, with_cou
 from promptcli.models import loading
 from promptcli.notes import note
 from promptcli.recipe import is_named
-from promptcli.retrieval.encoding import encode_rows, prepare_rows, split_rows
-from promptcli.retrieval.files import LINES, Reading, read_file
+from promptcli.retrieval.files import LINES_IN_ID, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files
+from promptcli.retrieval.new_rows import NewRows, encode_rows, prepare_rows, split_rows
 from promptcli.retrieval.sentence_index import SentenceIndex
-from promptcli.retrieval.store import DATABASE, NewRows, creating, row_name
+from promptcli.retrieval.store import DATABASE, FileState, creating
 from promptcli.settings import list_of_names
 from promptcli.storage.files import sha256
 
 if TYPE_CHECKING:
-    from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models.loading import Model
 
-#: A file changed within this time may change again without a new timestamp.
-_SETTLED_NS = 2_000_000_000
+#: A file that was changed within this time may change again without a new timestamp.
+_TIMESTAMP_RESOLUTION_NS = 2_000_000_000
 
 
 class TooManyRemovalsError(UsageError):
@@ -62,7 +61,7 @@ class SyncResult:
 
     index: SentenceIndex
     rows: Counts = field(default_factory=Counts)
-    files: Counts = field(default_factory=Counts)  #: a renamed file has the bytes of a removed one
+    files: Counts = field(default_factory=Counts)  #: a renamed file has a removed file's bytes
     left_out: list[LeftOut] = field(default_factory=list)  #: files that were not read
     added: list[tuple[str, str]] = field(default_factory=list)  #: ids and texts of new rows
     removed: list[tuple[str, str]] = field(default_factory=list)
@@ -79,7 +78,7 @@ class SyncResult:
             "rows": len(self.index),
             **asdict(self.rows),
             "files": asdict(self.files),
-            "left_out": [asdict(each) for each in self.left_out],
+            "left_out": [asdict(file) for file in self.left_out],
         }
 
 
@@ -101,8 +100,8 @@ def sync(
     skip_bad: bool = False,
     verbose: bool = False,
 ) -> SyncResult:
-    """Make an index equal to files: passages of texts and rows of tables, and no others, under the
-    ids FILE:LINES.
+    """Make an index equal to files: its rows become the passages of texts and the rows of tables,
+    with the ids FILE:LINES.
 
     Only new and changed texts are encoded; another model re-encodes all.
 
@@ -133,34 +132,36 @@ def sync(
     is_new = not (folder / DATABASE).exists()
     if is_new and files is None:
         raise NotFoundError(f"no index in {folder}; name the files")
-    with contextlib.ExitStack() as created:
+    with contextlib.ExitStack() as new_index:
+        synced = None
+        stored = Reading()
         if is_new:
-            index = SentenceIndex(created.enter_context(creating(None if dry_run else folder)))
-            before = Reading()
+            index = SentenceIndex(new_index.enter_context(creating(None if dry_run else folder)))
         else:
             index = SentenceIndex.open(folder, None if is_named(model) else model)
-            before = index.reading
-            if index.synced is None:
+            stored = index.load_reading()
+            synced = index.store.settings.synced
+            if synced is None:
                 raise UsageError(
                     "the index has rows that do not come from `index sync`; give another folder"
                 )
-        sources = _sources(index, files, ignore, exclude)
+        sources = _choose_sources(synced, files, ignore, exclude)
         reading = Reading(
-            rows or before.rows,
-            text_field or before.text_field,
-            None if id_field == NONE else id_field or before.id_field,
-            split or before.split,
-            stored_options(csv) or before.csv,
+            rows or stored.rows,
+            text_field or stored.text_field,
+            None if id_field == NONE else id_field or stored.id_field,
+            split or stored.split,
+            stored_options(csv) or stored.csv,
         )
         found = find_files(sources.names, ignore=sources.ignore, exclude=sources.exclude)
         if is_new:
             index.begin_with(model, reading, lexical=lexical is not False)
         elif model is not None and is_named(model):
             index = _with_model(index, model, dry_run=dry_run)
-        changes = _Changes(index, reading, read_all=reading != before, skip_bad=skip_bad)
+        changes = _Changes(index, reading, read_all=reading != stored, skip_bad=skip_bad)
         changes.read(found)
-        if line := found.note(verbose=verbose):
-            note(line)
+        if left_out := found.summarize_left_out(verbose=verbose):
+            note(left_out)
         changes.compare()
         result = changes.result
         if not result.has_rows:
@@ -173,42 +174,46 @@ def sync(
         changes.note_counts()
         if dry_run:
             return result
-        settings: dict[str, Any] = {"synced": asdict(sources), "reading": asdict(reading)}
-        if lexical is not None:
-            settings["lexical"] = lexical
+        if lexical is None:
+            lexical = index.store.settings.lexical
+        settings = {"synced": asdict(sources), "reading": asdict(reading), "lexical": lexical}
         if is_new:
             changes.write(settings)
-        elif not changes.is_empty(settings):
+        elif changes.has_changed_files() or lexical != index.store.settings.lexical:
             with index.store.changing():
-                changes.check_generation(folder)
+                if index.store.settings.generation != changes.generation + 1:  # this change adds 1
+                    raise PromptcliError(
+                        f"{folder}: another process changed it while it ran; sync it again"
+                    )
                 changes.write(settings)
     if is_new:
         result.index = index.reopen(folder)
-    result.index.derived.update()
+    result.index.derived_files.update()
     return result
 
 
+def _choose_sources(
+    synced: dict[str, Any] | None, files: Any, ignore: bool, exclude: Sequence[str]
+) -> "_Sources":
+    """Return which files to read: the user's, or those of the last sync."""
+    if files is not None or synced is None:
+        return _Sources(os.getcwd(), list_of_names(files), ignore, list(exclude))
+    sources = _Sources(**synced)
+    if sources.root != os.getcwd():
+        raise UsageError(f"the index was made in {sources.root}; run sync there")
+    return sources
+
+
 def _with_model(index: SentenceIndex, model: "Model", *, dry_run: bool) -> SentenceIndex:
-    """Return the index with a model; if it has another one, say so and encode all rows again."""
+    """Return the index with a model; if the index has another model, encode all rows again."""
     encoder = loading.open_encoder(model, dtype="auto")
-    if index.origin.is_made_by(encoder):
+    if index.load_origin().is_made_by(encoder):
         return SentenceIndex(index.store, model)
     rows = with_count(len(index), "row")
     note(f"the index has another model: all {rows} are encoded again")
     if not dry_run:
         index.migrate(encoder)
     return index
-
-
-def _sources(index: SentenceIndex, files: Any, ignore: bool, exclude: Sequence[str]) -> "_Sources":
-    """Return which files to read; by default those of the last sync."""
-    before = index.synced
-    if files is not None or before is None:
-        return _Sources(os.getcwd(), list_of_names(files), ignore, list(exclude))
-    sources = _Sources(**before)
-    if sources.root != os.getcwd():
-        raise UsageError(f"the index was made in {sources.root}; run sync there")
-    return sources
 
 
 @dataclass(frozen=True)
@@ -221,14 +226,6 @@ class _Sources:
     exclude: list[str]
 
 
-class _FileState(NamedTuple):
-    """The state of a file when it was read."""
-
-    size: int
-    changed: int  #: time in ns; 0: it may change again within the same time
-    sha256: str
-
-
 class _Changes:
     """The rows of the files, compared with those of the index."""
 
@@ -239,31 +236,17 @@ class _Changes:
         self.result = SyncResult(index)
         self._reading, self._read_all, self._skip_bad = reading, read_all, skip_bad
         with self.store.reading():
-            self._generation = self.store.settings.generation  # that the files are compared with
-            records = self.store.sql.execute("SELECT * FROM files").fetchall()
-        self._old_files = {name: _FileState(*state) for name, *state in records}
-        self._new_files: dict[str, _FileState] = {}
+            self.generation = self.store.settings.generation  #: compared with the files
+            self._old_files = self.store.file_states()
+        self._new_files: dict[str, FileState] = {}
         self._blocks: dict[str, list[NewRows]] = {}  # the rows of new and changed files
         self._new_rows: list[NewRows] = []  # rows to encode
-        # keys of rows to update in place, each with its new values
-        self._updates: list[tuple[int, NewRows]] = []
-        self._removed: dict[int, tuple[str, str]] = {}  # keys, with their ids and texts
+        self._updates: list[tuple[int, NewRows]] = []  # for ``Store.update``
+        self._removed: dict[int, tuple[str, str]] = {}  # key -> id and text
 
-    def is_empty(self, settings: Mapping[str, Any]) -> bool:
-        """Return whether there is nothing to write: rows, files and settings stay the same."""
-        lexical = self.store.settings.lexical
-        has_same_words = settings.get("lexical", lexical) == lexical
-        return self._new_files == self._old_files and not self._read_all and has_same_words
-
-    def check_generation(self, folder: Path) -> None:
-        """Refuse to write if another process has changed the index; call inside ``changing``."""
-        if self.store.settings.generation != self._generation + 1:  # this change adds 1
-            raise PromptcliError(
-                f"{folder}: another process changed it while it ran; sync it again"
-            )
-
-    def _documents(self) -> "Encoder":
-        return self.index.origin.documents(self.index.encoder)
+    def has_changed_files(self) -> bool:
+        """Return whether there are new, changed or removed files; true if all are read again."""
+        return self._read_all or self._new_files != self._old_files
 
     def read(self, found: FoundFiles) -> None:
         """Read the changed files."""
@@ -271,116 +254,121 @@ class _Changes:
             with found.reading(file):
                 self._read_file(file)
         self.result.left_out = found.left_out
-        before, now = self._old_files, self._new_files
-        removed = Counter(before[name].sha256 for name in before.keys() - now)
-        added = Counter(now[name].sha256 for name in now.keys() - before)
+        old, new = self._old_files, self._new_files
+        removed = Counter(old[name].sha256 for name in old.keys() - new)
+        added = Counter(new[name].sha256 for name in new.keys() - old)
         counts = self.result.files
         counts.renamed = (removed & added).total()
         counts.removed = removed.total() - counts.renamed
         counts.added = added.total() - counts.renamed
-        counts.unchanged = len(now) - added.total() - counts.changed
+        counts.unchanged = len(new) - added.total() - counts.changed
 
     def _read_file(self, file: str) -> None:
         if not is_unicode(file):  # ids must be text
             raise UsageError(f"{escape_name(file)}: its name is not UTF-8; rename it")
         path = Path(split_columns(file)[0])
-        state = path.stat()
-        size, changed = state.st_size, state.st_mtime_ns
-        before = None if self._read_all else self._old_files.get(file)
-        if before is not None and (size, changed) == (before.size, before.changed):
-            self._new_files[file] = before
+        stat = path.stat()
+        size, modified_ns = stat.st_size, stat.st_mtime_ns
+        old = None if self._read_all else self._old_files.get(file)
+        if old is not None and (size, modified_ns) == (old.size, old.modified_ns):
+            self._new_files[file] = old
             return
-        if time.time_ns() - changed < _SETTLED_NS:
-            changed = 0
-        now = _FileState(size, changed, sha256(path))
-        if before is None or before.sha256 != now.sha256:
-            documents = self._documents()
+        is_settled = time.time_ns() - modified_ns >= _TIMESTAMP_RESOLUTION_NS
+        new = FileState(size, modified_ns if is_settled else 0, sha256(path))
+        if old is None or old.sha256 != new.sha256:
+            documents = self.index.open_document_encoder()
             blocks = read_file(file, self._reading, documents, self._skip_bad)
-            after = path.stat()
-            if (after.st_size, after.st_mtime_ns) != (size, state.st_mtime_ns):
+            stat = path.stat()
+            if (stat.st_size, stat.st_mtime_ns) != (size, modified_ns):
                 raise PromptcliError(f"{file} is being written to; try again when it is complete")
             if self._reading.split:
                 blocks = [split_rows(rows, documents) for rows in blocks]
             self._blocks[file] = blocks
             self.result.files.changed += file in self._old_files
-        self._new_files[file] = now
-
-    def _old_rows(self) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
-        """Yield key, id, text and columns of the rows of new, changed or removed files."""
-        query = "SELECT key, id, part, text FROM rows WHERE source=? ORDER BY key"
-        for file in self._old_files:
-            if file in self._new_files and file not in self._blocks:
-                continue
-            rows = self.store.sql.execute(query, (file,)).fetchall()
-            columns = self.store.columns([key for key, *_ in rows])
-            for (key, name, part, text), cells in zip(rows, columns, strict=True):
-                yield key, str(row_name(name, part)), text, cells
+        self._new_files[file] = new
 
     def compare(self) -> None:
-        """Sort the rows of changed files into unchanged, updated, new and removed ones."""
+        """Sort the rows of changed files into unchanged, updated, new and removed rows."""
+        stored: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}  # id, text -> key, columns
+        removed = self._removed
         with self.store.reading():
-            old = list(self._old_rows())
-            kept = len(self.store) - len(old)
-        by_id = {(name, text): (key, cells) for key, name, text, cells in old}
-        removed = self._removed = {key: (name, text) for key, name, text, _ in old}
-        counts = self.result.rows
-        counts.unchanged = kept
-        unknown: list[NewRows] = []  # rows that the index does not have under their ids
-        for rows in itertools.chain(*self._blocks.values()):
-            places = []
-            for place, name_and_text in enumerate(zip(rows.names, rows.texts, strict=True)):
-                key, cells = by_id.pop(name_and_text, (None, {}))
-                if key is None:
-                    places.append(place)
+            for file in self._old_files:
+                if file in self._new_files and file not in self._blocks:
                     continue
-                del removed[key]
-                if rows.cells(place) == cells:
-                    counts.unchanged += 1
-                else:
-                    self._updates.append((key, rows.take([place])))
-            unknown.append(rows.take(places))
-        by_text: dict[str, list[int]] = defaultdict(list)
-        for key in reversed(removed):
-            by_text[removed[key][1]].append(key)
+                old_rows = self.store.rows_of_file(file)
+                columns = self.store.columns([row.key for row in old_rows])
+                for row, cells in zip(old_rows, columns, strict=True):
+                    id_and_text = (str(row.displayed_id), row.text or "")
+                    stored[id_and_text] = row.key, cells
+                    removed[row.key] = id_and_text
+            self.result.rows.unchanged = len(self.store) - len(removed)
+        rows_with_new_ids = self._match_ids(stored)
+        self._match_texts(rows_with_new_ids)
         added = self.result.added
-        for rows in unknown:
-            places = []
-            for place, text in enumerate(rows.texts):
-                if by_text[text]:
-                    key = by_text[text].pop()
-                    del removed[key]
-                    self._updates.append((key, rows.take([place])))
-                else:
-                    places.append(place)
-            new = rows.take(places)
-            self._new_rows.append(new)
-            added += zip(new.names, new.texts, strict=True)
-        old_names = {name for name, _ in removed.values()}
+        counts = self.result.rows
+        removed_ids = {row_id for row_id, _ in removed.values()}
         counts.renamed = len(self._updates)
-        counts.changed = sum(name in old_names for name, _ in added)
+        counts.changed = sum(row_id in removed_ids for row_id, _ in added)
         counts.added = len(added) - counts.changed
         counts.removed = len(removed) - counts.changed
         self.result.removed = list(removed.values())
 
+    def _match_ids(
+        self, stored: dict[tuple[str, str], tuple[int, dict[str, Any]]]
+    ) -> list[NewRows]:
+        """Match rows with the stored rows of the same id and text; return the other rows."""
+        other_rows = []
+        for rows in itertools.chain(*self._blocks.values()):
+            indices = []
+            for index, id_and_text in enumerate(zip(rows.displayed_ids, rows.texts, strict=True)):
+                key, stored_cells = stored.pop(id_and_text, (None, {}))
+                if key is None:
+                    indices.append(index)
+                    continue
+                del self._removed[key]
+                cells = {name: values[index] for name, values in rows.columns.items()}
+                if stored_cells == {name: cell for name, cell in cells.items() if cell is not None}:
+                    self.result.rows.unchanged += 1
+                else:
+                    self._updates.append((key, rows.take([index])))
+            other_rows.append(rows.take(indices))
+        return other_rows
+
+    def _match_texts(self, blocks: Sequence[NewRows]) -> None:
+        """Match rows with removed rows of the same text; all others are new."""
+        keys_of_text: dict[str, list[int]] = defaultdict(list)
+        for key in reversed(self._removed):
+            keys_of_text[self._removed[key][1]].append(key)
+        for rows in blocks:
+            indices = []
+            for index, text in enumerate(rows.texts):
+                if keys_of_text[text]:
+                    key = keys_of_text[text].pop()
+                    del self._removed[key]
+                    self._updates.append((key, rows.take([index])))
+                else:
+                    indices.append(index)
+            new_rows = rows.take(indices)
+            self._new_rows.append(new_rows)
+            self.result.added += zip(new_rows.displayed_ids, new_rows.texts, strict=True)
+
     def note_counts(self) -> None:
-        """Note the number of changed rows."""
+        """Note the numbers of changed and unchanged rows."""
         counts = self.result.rows
-        parts = []
+        line = f"{counts.added:,} added"
         if counts.renamed:
-            parts.append(f"{counts.renamed:,} updated in place (same text, new id or columns)")
-        parts.append(f"{counts.added:,} added")
+            line = f"{counts.renamed:,} updated in place (same text, new id or columns), {line}"
         if counts.changed:
-            parts.append(f"{counts.changed:,} changed")
-        parts += [f"{counts.removed:,} removed", f"{counts.unchanged:,} unchanged"]
-        note(f"rows: {', '.join(parts)}")
+            line += f", {counts.changed:,} changed"
+        note(f"rows: {line}, {counts.removed:,} removed, {counts.unchanged:,} unchanged")
 
     def check_removals(self, folder: Path) -> None:
         """Refuse to remove more than half of an index.
 
         A text replaced by another in its file does not count as removed.
         """
-        removed = Counter(LINES.sub("", name) for name, _ in self.result.removed)
-        removed -= Counter(LINES.sub("", name) for name, _ in self.result.added)
+        removed = Counter(LINES_IN_ID.sub("", row_id) for row_id, _ in self.result.removed)
+        removed -= Counter(LINES_IN_ID.sub("", row_id) for row_id, _ in self.result.added)
         rows = len(self.index)
         if 2 * removed.total() > rows and not self._read_all:
             file, count = removed.most_common(1)[0]
@@ -391,20 +379,12 @@ class _Changes:
 
     def write(self, settings: Mapping[str, Any]) -> None:
         """Write the changes and settings, inside a transaction."""
-        store = self.store
-        store.write_settings(**settings)
-        store.remove(self._removed)
-        keys = [(key,) for key, _ in self._updates]
-        store.sql.executemany("UPDATE rows SET id=NULL WHERE key=?", keys)
-        for key, row in self._updates:
-            values = (row.ids[0], row.parts[0], row.source, key)
-            store.sql.execute("UPDATE rows SET id=?, part=?, source=? WHERE key=?", values)
-            store.write_columns([key], row)
+        self.store.write_settings(**settings)
+        self.store.remove(self._removed)
+        self.store.update(self._updates)
         if self.result.added:
-            documents = self._documents()
+            documents = self.index.open_document_encoder()
             blocks = prepare_rows(documents, self._new_rows, split=False)
             for rows in encode_rows(documents, blocks):
-                store.append(rows)
-        store.sql.execute("DELETE FROM files")
-        records = [(name, *state) for name, state in self._new_files.items()]
-        store.sql.executemany("INSERT INTO files VALUES(?, ?, ?, ?)", records)
+                self.store.append(rows)
+        self.store.write_file_states(self._new_files)

@@ -1,7 +1,7 @@
 """The FAISS index of the vectors: chosen by their number, tuned to a recall, stored in a file.
 
-Only this module imports FAISS. FAISS finds candidates; their scores are computed from the vectors
-themselves, see ``nearest``.
+Only this module imports FAISS. FAISS finds candidates; their scores are computed from the vectors,
+see ``FaissIndex.nearest``.
 """
 
 import math
@@ -19,30 +19,37 @@ from numpy.typing import NDArray
 from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 from promptcli.notes import note, stage
-from promptcli.retrieval.derived import EXACT, Source, read_derived, write_derived
-from promptcli.retrieval.ranking import EQUAL, Ranking, exact_scores, nearest_of, top_k
+from promptcli.retrieval.array_files import EXACT_FACTORY, Source, read_derived, write_derived
+from promptcli.retrieval.ranking import (
+    SCORE_TOLERANCE,
+    Ranking,
+    exact_scores,
+    nearest_of,
+    top_k,
+)
 
-faiss: Any = _faiss  # its annotations lack NumPy arguments
-if sys.platform == "darwin":  # two OpenMP runtimes with threads crash the process
+faiss: Any = _faiss  # FAISS's annotations lack NumPy arguments
+if sys.platform == "darwin":  # the threads of two OpenMP runtimes crash the process
     faiss.omp_set_num_threads(1)
 
 #: Points that k-means needs per centroid; with fewer, FAISS warns on stderr and clusters badly.
 _POINTS_PER_CENTROID = 39
-#: Largest size in bytes of fast-scan codes, which FAISS cannot memory-map: it reads them when an
-#: index is opened.
-_IN_MEMORY = 256 << 20
-_MAPPED = 1 << 20  # size in bytes from which a file is memory-mapped
-#: Most and fewest rows used as queries; in between, as many as this number of comparisons allows.
-_MOST_QUERIES, _FEWEST_QUERIES, _COMPARISONS = 1000, 200, 1_000_000_000
-_NEIGHBOURS = 10  # neighbours that recall counts
-#: Neighbours of a query whose exact scores are kept: any of several equal neighbours is right.
-_KNOWN = 100
-_MARGIN = 16  # candidates beyond k: FAISS rounds their scores
-#: Levels of search effort, ascending: the number of candidates that are compared again.
-#: A graph (HNSW) searches for that number; an inverted file (IVF) reads half that number of lists.
+#: Maximum size of fast-scan codes. FAISS cannot memory-map them: it reads them when it opens an
+#: index.
+_MAX_FAST_SCAN_BYTES = 256 << 20
+_MIN_MAPPED_BYTES = 1 << 20  # a smaller file is read instead of memory-mapped
+#: Recall is measured with as many rows as queries as this number of comparisons allows, within
+#: these bounds.
+_RECALL_COMPARISONS, _MIN_QUERIES, _MAX_QUERIES = 1_000_000_000, 200, 1000
+_RECALL_DEPTH = 10  # neighbours that recall counts
+#: Exact neighbours of each query: if several have the score of the last one counted, each is right.
+_EXACT_NEIGHBOURS = 100
+_EXTRA_CANDIDATES = 16  # beyond k, because FAISS rounds their scores
+#: Levels of search effort, ascending. The effort is the number of candidates whose exact scores are
+#: computed. A graph (HNSW) searches for as many; an inverted file (IVF) reads half as many lists.
 _EFFORTS = [32 << step for step in range(9)]
-_WORTHWHILE = 0.1  # effort grows while it adds this share of the missing recall
-_ROWS_AT_ONCE = 8192  # rows added at once
+_MIN_GAIN_SHARE = 0.1  # the effort grows while it adds this share of the missing recall
+_ROWS_PER_BLOCK = 8192
 
 
 def set_search_threads(count: int) -> None:
@@ -58,7 +65,7 @@ class FaissIndex:
     source: Source
     factory: str
     effort: int = 0  #: one of ``_EFFORTS``
-    recall: dict[str, Any] | None = None  #: measured; None: every row is compared
+    recall: dict[str, Any] | None = None  #: the measured recall; None: every row is compared
 
     @property
     def rows(self) -> int:
@@ -76,16 +83,16 @@ class FaissIndex:
             vectors: (n, d) of all rows.
             allowed: (m,) whether each row may be an answer; None: all.
         """
-        wanted = min(k, self.rows if allowed is None else int(np.count_nonzero(allowed)))
-        answers = []
+        possible_answers = self.rows if allowed is None else int(np.count_nonzero(allowed))
+        rankings = []
         candidates = self.candidates(units, k, self.effort, allowed)
-        for unit, found in zip(units, candidates, strict=True):
+        for unit, keys in zip(units, candidates, strict=True):
             effort = self.effort
-            while len(found) < wanted and effort < 2 * self.rows:
+            while len(keys) < min(k, possible_answers) and effort < 2 * self.rows:
                 effort *= 2
-                [found] = self.candidates(unit[None], k, effort, allowed)
-            answers.append(top_k(found, exact_scores(vectors[found], unit), k))
-        return answers
+                [keys] = self.candidates(unit[None], k, effort, allowed)
+            rankings.append(top_k(keys, exact_scores(vectors[keys], unit), k))
+        return rankings
 
     def candidates(
         self,
@@ -94,29 +101,29 @@ class FaissIndex:
         effort: int,
         allowed: NDArray[np.bool_] | None = None,
     ) -> list[NDArray[np.int64]]:
-        """Return the places of candidates for the k nearest rows of each query.
+        """Return the keys of candidates for the k nearest rows of each query.
 
-        ``effort`` is one of ``_EFFORTS``, or more.
+        ``effort`` is one of ``_EFFORTS``, or higher.
         """
         selector = None
         if allowed is not None:
             selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
         options = _parameters(self.index, effort, selector)
-        count = min(max(k + _MARGIN, effort), self.rows)
+        count = min(max(k + _EXTRA_CANDIDATES, effort), self.rows)
         try:
-            _, rows = self.index.search(units, count, params=options)
+            _, keys = self.index.search(units, count, params=options)
         except (RuntimeError, MemoryError) as error:
             raise PromptcliError(f"FAISS cannot search this index: {one_line(error)}") from None
-        return [found[found >= 0] for found in rows]
+        return [query_keys[query_keys >= 0] for query_keys in keys]  # -1 fills a short answer
 
     def write(self, path: Path) -> None:
         """Write a file."""
 
-        def begin(file: BinaryIO) -> None:
+        def write_index(file: BinaryIO) -> None:
             faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
 
-        about = {"factory": self.factory, "effort": self.effort, "recall": self.recall}
-        write_derived(path, self.source, about, {}, begin)
+        description = {"factory": self.factory, "effort": self.effort, "recall": self.recall}
+        write_derived(path, self.source, description, {}, write_index)
 
     @classmethod
     def read(cls, path: Path) -> "FaissIndex":
@@ -125,20 +132,20 @@ class FaissIndex:
         Raises:
             CheckFailedError: The file is damaged.
         """
-        source, about, _ = read_derived(path)
-        # IO_FLAG_MMAP, alone or with this flag, crashes for some indexes (FAISS 1.15.1)
-        flag = faiss.IO_FLAG_MMAP_IFC if path.stat().st_size > _MAPPED else 0
+        source, description, _ = read_derived(path)
+        # IO_FLAG_MMAP, with or without this flag, crashes for some indexes (FAISS 1.15.1)
+        flag = faiss.IO_FLAG_MMAP_IFC if path.stat().st_size > _MIN_MAPPED_BYTES else 0
         try:
             index = faiss.read_index(str(path), flag)
         except (RuntimeError, MemoryError) as error:
             raise CheckFailedError(f"{path} is damaged: {one_line(error)}") from None
-        return cls(_own_class(index), source, **about)
+        return cls(_downcast(index), source, **description)
 
 
 def make_faiss_index(
     vectors: Floats, factory: str | None, target: float, source: Source
 ) -> FaissIndex:
-    """Return FAISS's index of unit vectors (n, d); empty if they are too few for the factory.
+    """Return FAISS's index of unit vectors (n, d); it is empty if they are too few for the factory.
 
     Args:
         vectors: (n, d).
@@ -147,24 +154,24 @@ def make_faiss_index(
         source: The rows of the vectors.
     """
     rows, width = vectors.shape
-    why = ""
+    reason = ""
     if factory is None:
-        factory, why = choose_factory(rows, width)
+        factory, reason = choose_factory(rows, width)
     index = make_index(factory, width)
     try:
         if not index.is_trained:
             index.train(_sample(vectors, training_size(factory, rows)))
         with stage("index", rows) as advance:
-            for start in range(0, rows, _ROWS_AT_ONCE):
-                block = vectors[start : start + _ROWS_AT_ONCE]
+            for start in range(0, rows, _ROWS_PER_BLOCK):
+                block = vectors[start : start + _ROWS_PER_BLOCK]
                 index.add(block)
                 advance(len(block))
     except (UsageError, RuntimeError):
         note(f"{factory} does not fit {rows:,} rows: every row is compared")
-        return FaissIndex(make_index(EXACT, width), source, EXACT)
+        return FaissIndex(make_index(EXACT_FACTORY, width), source, EXACT_FACTORY)
     faiss_index = FaissIndex(index, source, factory)
-    if why:
-        note(why)
+    if reason:
+        note(reason)
     faiss_index.recall = _tune(faiss_index, vectors, target)
     if faiss_index.recall["at_10"] < target:
         note(f"recall@10 is below {target:g}; another factory reaches more")
@@ -174,15 +181,15 @@ def make_faiss_index(
 def _sample(vectors: Floats, count: int) -> Floats:
     """Return a sample of vectors, the same in each call."""
     rows = len(vectors)
-    chosen = np.random.default_rng(0).choice(rows, min(count, rows), replace=False)
-    return vectors[np.sort(chosen)].astype(np.float32)
+    keys = np.random.default_rng(0).choice(rows, min(count, rows), replace=False)
+    return vectors[np.sort(keys)].astype(np.float32)
 
 
 def choose_factory(rows: int, width: int) -> tuple[str, str]:
     """Return the factory string for n vectors of d dimensions, and the reason."""
     lists = 1 << round(math.log2(1.3 * math.sqrt(rows)))
-    # fast-scan codes are by far the fastest, but FAISS cannot map them
-    if width % 2 == 0 and rows * width // 4 <= _IN_MEMORY:
+    # fast-scan codes are by far the fastest, but FAISS cannot memory-map them
+    if width % 2 == 0 and rows * width // 4 <= _MAX_FAST_SCAN_BYTES:
         factory = f"IVF{lists},PQ{width // 2}x4fsr"
         codes = "two numbers in 4 bits"
     else:
@@ -197,14 +204,14 @@ def choose_factory(rows: int, width: int) -> tuple[str, str]:
 def make_index(factory: str, width: int) -> Any:
     """Return the empty index of a factory string, for inner products."""
     reason = "it does not search by inner product"
-    # FAISS crashes on these, or never ends
+    # with these, FAISS crashes or never ends
     if "IDMap" in factory or re.search(r"(?<!\d)0(?!\d)|(HNSW|NSG)1(?!\d)", factory):
         reason = "it has its own ids, or a number that is too small"
     else:
         try:
-            index = _own_class(faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT))
-            if isinstance(index, faiss.IndexRefine):  # the stored vectors do the refinement
-                index = _own_class(index.base_index)
+            index = _downcast(faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT))
+            if isinstance(index, faiss.IndexRefine):  # we refine by the stored vectors
+                index = _downcast(index.base_index)
             if index.metric_type == faiss.METRIC_INNER_PRODUCT:
                 return index
         except RuntimeError as error:
@@ -217,29 +224,29 @@ def make_index(factory: str, width: int) -> Any:
 
 
 def training_size(factory: str, rows: int) -> int:
-    """Return the number of vectors to train an index on.
+    """Return the number of vectors to train an index on; refuse too few vectors.
 
-    Too few are refused before FAISS warns on stderr.
+    FAISS would only warn of too few vectors on stderr.
     """
-    # bits, by default 8
-    codes = re.findall(r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory)
     lists = map(int, re.findall(r"IVF(\d+)", factory))
-    centroids = max([*lists, *(1 << int(bits or 8) for bits in codes)], default=0)
-    needed = _POINTS_PER_CENTROID * centroids
-    if rows < needed:
+    code_bits = re.findall(r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory)
+    codes = [1 << int(bits or 8) for bits in code_bits]
+    centroids = max([*lists, *codes], default=0)
+    min_rows = _POINTS_PER_CENTROID * centroids
+    if rows < min_rows:
         raise UsageError(
-            f"{factory!r} needs {needed} vectors to train on, {_POINTS_PER_CENTROID} for each of"
+            f"{factory!r} needs {min_rows} vectors to train on, {_POINTS_PER_CENTROID} for each of"
             f" {centroids} centroids; there are {rows}: use a smaller factory, or Flat",
             parameter="factory",
         )
-    return max(256, needed)
+    return max(256, min_rows)
 
 
-def _own_class(index: Any) -> Any:
-    """Return an index cast to its real class; the cast keeps the original alive."""
-    own = faiss.downcast_index(index)
-    own.referenced_objects = [index]
-    return own
+def _downcast(index: Any) -> Any:
+    """Return an index cast to its real class; the cast index keeps the original alive."""
+    downcast_index = faiss.downcast_index(index)
+    downcast_index.referenced_objects = [index]
+    return downcast_index
 
 
 def _parameters(index: Any, effort: int, selector: Any) -> Any:
@@ -256,12 +263,11 @@ def _parameters(index: Any, effort: int, selector: Any) -> Any:
     return faiss.SearchParameters(**options) if options else None
 
 
-# Recall, and the effort that reaches it. The queries are rows of the index; a query's own row does
-# not count.
-
-
 def _tune(faiss_index: FaissIndex, vectors: Floats, target: float) -> dict[str, Any]:
-    """Set the least effort that reaches a recall or is worth its cost; return the recall reached.
+    """Set the lowest effort that reaches a recall, or after which more effort adds little; return
+    the recall.
+
+    The queries are rows of the index.
 
     Args:
         faiss_index: The index.
@@ -269,34 +275,35 @@ def _tune(faiss_index: FaissIndex, vectors: Floats, target: float) -> dict[str, 
         target: The recall.
     """
     rows = len(vectors)
-    queries = _sample(vectors, max(_FEWEST_QUERIES, min(_MOST_QUERIES, _COMPARISONS // rows)))
-    nearest = nearest_of(vectors, queries, _KNOWN + 1)
+    query_count = max(_MIN_QUERIES, min(_MAX_QUERIES, _RECALL_COMPARISONS // rows))
+    queries = _sample(vectors, query_count)
+    nearest = nearest_of(vectors, queries, _EXACT_NEIGHBOURS + 1)
     recalls: list[float] = []
     for effort in _EFFORTS:
         faiss_index.effort = effort
         recalls.append(_recall(faiss_index, vectors, queries, nearest))
-        missing = 1 - max([target, *recalls[:-1]])
-        gained = recalls[-1] - max(recalls[:-1], default=-1)
-        if recalls[-1] >= target or gained < _WORTHWHILE * missing:
+        missing_recall = 1 - max([target, *recalls[:-1]])
+        gain = recalls[-1] - max(recalls[:-1], default=-1)
+        if recalls[-1] >= target or gain < _MIN_GAIN_SHARE * missing_recall:
             break
-    place = int(np.argmax(recalls))
-    faiss_index.effort = _EFFORTS[place]
+    best = int(np.argmax(recalls))
+    faiss_index.effort = _EFFORTS[best]
     return {
-        "at_10": recalls[place],
+        "at_10": recalls[best],
         "queries": len(queries),
         "rows": rows,
-        "effort": _EFFORTS[place],
+        "effort": _EFFORTS[best],
     }
 
 
 def _recall(
     faiss_index: FaissIndex, vectors: Floats, queries: Floats, nearest: Sequence[Ranking]
 ) -> float:
-    """Return recall@10; the nearest row of a query is itself."""
-    wanted = min(_NEIGHBOURS, len(vectors) - 1)
+    """Return recall@10 of queries that are rows themselves; a query's own row does not count."""
+    depth = min(_RECALL_DEPTH, len(vectors) - 1)
     hits = 0
-    found = faiss_index.nearest(queries, wanted + 1, vectors)
-    for (known, scores), (keys, _) in zip(nearest, found, strict=True):
-        right = known[scores >= scores[wanted] - EQUAL]
-        hits += min(np.isin(keys, right).sum(), wanted + 1) - 1
-    return float(hits / max(wanted * len(queries), 1))
+    rankings = faiss_index.nearest(queries, depth + 1, vectors)
+    for (exact_keys, scores), (keys, _) in zip(nearest, rankings, strict=True):
+        right_keys = exact_keys[scores >= scores[depth] - SCORE_TOLERANCE]
+        hits += min(np.isin(keys, right_keys).sum(), depth + 1) - 1
+    return float(hits / max(depth * len(queries), 1))

@@ -247,7 +247,9 @@ def test_vectors_without_texts_have_numbers(run, fake, search, text, tmp_path):
     matrix[2] = 0
     np.save(tmp_path / "bare.npy", matrix)
     ran = run("index", "build", tmp_path / "bare.npy", "-m", "mini", "-o", tmp_path / "i")
-    assert ran.code == 0 and SentenceIndex.open(tmp_path / "i").origin.fingerprint == "f" * 64
+    assert (
+        ran.code == 0 and SentenceIndex.open(tmp_path / "i").load_origin().fingerprint == "f" * 64
+    )
     [hit] = search(tmp_path / "i", SENTENCES[1], "-k", 1)
     assert (hit["id"], hit["text"]) == (1, None)
     assert run("index", "search", tmp_path / "i", SENTENCES[1], "-k", 1).out.split() == [
@@ -349,7 +351,7 @@ def test_an_index_of_a_fitted_model_finds_its_numbers_again(run, search, text, t
         ).code
         == 0
     )
-    assert SentenceIndex.open(tmp_path / "i").origin.model == "white"
+    assert SentenceIndex.open(tmp_path / "i").load_origin().model == "white"
     [hit] = search(tmp_path / "i", SENTENCES[3], "-k", 1)
     assert hit["id"] == 3 and hit["score"] > 0.999
     assert SentenceIndex.open(tmp_path / "i").search(SENTENCES[3], k=1)[0].id == 3, (
@@ -433,7 +435,7 @@ def test_a_search_after_a_sync_takes_the_given_model_and_new_columns(run, here):
     ran = run("index", "search", "idx", "cat", "--sync", "--show", "year", "-m", "static-avg")
     assert ran.code == 0 and "year: 2020" in ran.out
     assert "the index has another model" in ran.err
-    assert SentenceIndex.open(here / "idx").origin.name == "static-avg"
+    assert SentenceIndex.open(here / "idx").load_origin().name == "static-avg"
     refused(run("index", "search", "idx", "cat", "-m", "mini-static"), 2, "index migrate")
 
 

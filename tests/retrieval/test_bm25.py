@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.models.language import main_language
-from promptcli.retrieval.bm25 import K1, WRITTEN, B, Bm25, WordCounts
-from promptcli.retrieval.derived import Source
+from promptcli.retrieval.array_files import Source
+from promptcli.retrieval.bm25 import EXACT_WORD_BONUS, K1, B, Bm25, WordCounts
 from promptcli.retrieval.ranking import Match, Ranking, join_rankings, weight_of_words
 from promptcli.retrieval.words import stemmer_of, words, words_of_each
 
@@ -36,7 +36,7 @@ def plain_bm25(texts, query, language, *, written=True):
             score += idf(stem(word)) * times / (times + norm)
         if score > 0 and written:
             same = set(words(query, query=True)) & set(words(text))
-            gains = {word: WRITTEN * idf(stem(word)) for word in words(query, query=True)}
+            gains = {word: EXACT_WORD_BONUS * idf(stem(word)) for word in words(query, query=True)}
             score += sum(gains[word] for word in same)
             if (
                 "+" in query or "#" in query or "-" in query
@@ -93,8 +93,8 @@ def test_the_best_rows_are_those_of_all_rows_though_common_words_are_looked_up_i
         key=lambda row: (-round(wanted[row], 5), row),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("promptcli.retrieval.bm25.DEPTH", k)
-        patch.setattr("promptcli.retrieval.bm25.WRITTEN", 0.0)
+        patch.setattr("promptcli.retrieval.bm25.JOIN_DEPTH", k)
+        patch.setattr("promptcli.retrieval.bm25.EXACT_WORD_BONUS", 0.0)
         keys, scores = bm25.ask(query).rank(k, None if allowed is None else np.array([*allowed]))
     assert keys.tolist() == order[:k]
     assert scores == pytest.approx([wanted[row] for row in order[:k]], rel=1e-5)
@@ -182,8 +182,8 @@ def test_the_joined_ranking_is_the_weighted_mean(near, worded, covered, strength
     assert [scores[key] for key in joined.keys] == pytest.approx(
         sorted(scores.values(), reverse=True), abs=1e-6
     )
-    for key, way in zip(joined.keys, joined.ways(), strict=True):
-        found_by, bm25, cosine_rank, bm25_rank = way.values()
+    for key, fields in zip(joined.keys, joined.joined_fields(), strict=True):
+        found_by, bm25, cosine_rank, bm25_rank = fields
         assert (cosine_rank is not None, bm25_rank is not None) == (
             key in by_cosine,
             key in by_words,

@@ -107,7 +107,7 @@ def test_what_is_no_condition_is_refused_in_one_line(index, where, word):
 
 
 def test_a_slow_condition_ends_in_time_and_a_client_that_has_left(monkeypatch, index):
-    monkeypatch.setattr(conditions, "SECONDS", 0.2)
+    monkeypatch.setattr(conditions, "TIME_LIMIT_S", 0.2)
     many = pc.SentenceIndex.build(["a " * 20_000] * 300, "mini-static", columns={"x": range(300)})
     slow = " or ".join(["contains(lower(upper(text || text || text)), 'b')"] * 150)
     started = time.monotonic()
@@ -118,7 +118,7 @@ def test_a_slow_condition_ends_in_time_and_a_client_that_has_left(monkeypatch, i
     def gone():
         raise ConnectionError
 
-    monkeypatch.setattr(conditions, "_STEPS", 1)
+    monkeypatch.setattr(conditions, "_STEPS_PER_CHECK", 1)
     with pytest.raises(ConnectionError):
         list(index.answer(["cat"], where="year > 2000", check_cancelled=gone))
 

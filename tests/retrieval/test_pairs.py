@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import promptcli as pc
-from promptcli.retrieval.files import unit_rows
+from promptcli.retrieval.new_rows import unit_rows
 from promptcli.retrieval.pairs import _link_pairs, normalise, write_without_duplicates
 from tests.comparing import refusal
 

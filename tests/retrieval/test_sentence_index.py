@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.retrieval import sentence_index, snapshot
-from promptcli.retrieval.derived import VECTORS, WORDS
-from promptcli.retrieval.files import unit_rows
+from promptcli.retrieval.array_files import FAISS_FILE, WORDS_FILE
+from promptcli.retrieval.new_rows import unit_rows
 from promptcli.retrieval.ranking import exact_scores
 from promptcli.retrieval.store import Store
 from tests.comparing import refusal
@@ -33,7 +33,7 @@ def encoder():
 @pytest.fixture
 def derive_all(monkeypatch):
     """Make derived files of few rows, too."""
-    monkeypatch.setattr(snapshot, "FEW", 3)
+    monkeypatch.setattr(snapshot, "MIN_DERIVED_ROWS", 3)
 
 
 def built(folder=None, texts=TEXTS, **options):
@@ -68,7 +68,7 @@ def test_any_changes_leave_the_answers_of_brute_force(
     tmp_path_factory, encoder, changes, few, in_folder
 ):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshot, "FEW", few)
+        patch.setattr(snapshot, "MIN_DERIVED_ROWS", few)
         folder = tmp_path_factory.mktemp("any") / "index" if in_folder else None
         index = built(folder, ["cat rain"], ids=["first"])
         rows = {"first": (0, "cat rain")}
@@ -104,7 +104,7 @@ def test_every_factory_scores_by_the_vectors(tmp_path, factory):
     texts = [f"{one} {two} {three}" for one in WORDS_OF for two in WORDS_OF for three in "ab"]
     index = built(tmp_path / "i", texts, factory=factory)
     exact = built(None, texts)
-    assert (tmp_path / "i" / VECTORS).is_file() == (factory != "Flat")
+    assert (tmp_path / "i" / FAISS_FILE).is_file() == (factory != "Flat")
     for query in ("cat bread", "a lamp of stone"):
         ours, theirs = (each.search(query, 5, by="meaning") for each in (index, exact))
         scores = {hit.id: hit.score for hit in exact.search(query, 200, by="meaning")}
@@ -198,7 +198,7 @@ def test_what_is_derived_is_made_again(tmp_path, derive_all, notes, factory):
     folder = tmp_path / "i"
     index = built(folder, TEXTS * 3, factory=factory)
     wanted = index.search("snow", 5)
-    names = (VECTORS, WORDS) if factory else (WORDS,)
+    names = (FAISS_FILE, WORDS_FILE) if factory else (WORDS_FILE,)
     for name in names:
         content = (folder / name).read_bytes()
         for damaged in (b"", content[:-30], b"x" * 100, content[:50] + content[70:], None):
@@ -234,8 +234,8 @@ def test_migrate_keeps_ids_and_goes_on_where_it_was_stopped(tmp_path, monkeypatc
     index = built(tmp_path / "i", columns={"n": [1, 2, 3, 4]})
     before = index.search("snow", 4)
     calls = []
-    monkeypatch.setattr("promptcli.retrieval.store._ROWS_AT_ONCE", 2)
-    monkeypatch.setattr("promptcli.retrieval.encoding.WINDOW", 2)
+    monkeypatch.setattr("promptcli.retrieval.store._ROWS_PER_BLOCK", 2)
+    monkeypatch.setattr("promptcli.retrieval.new_rows.WINDOW", 2)
     mini = pc.load("mini")
     plain = type(mini).encode
 
@@ -303,7 +303,7 @@ def test_an_index_without_rows_takes_texts_or_vectors(tmp_path, derive_all, fact
     (tmp_path / "t.txt").write_text("\n".join(TEXTS))
     pc.embed(tmp_path / "t.txt", tmp_path / "made.npy", model="mini-static")
     index.add(tmp_path / "made.npy")
-    assert not index.has_texts and index.way() == "meaning"
+    assert not index.has_texts() and index.resolve_by() == "meaning"
     assert index.search("snow", 1)[0].id == 10
     vectors = pc.SentenceIndex.build(tmp_path / "v.npy", "mini-static")
     vectors.delete(list(range(4)))
@@ -335,7 +335,7 @@ def test_an_index_of_before_and_other_folders_are_refused(tmp_path):
 
 def test_an_index_may_have_no_words_or_parts_of_its_rows():
     plain = built(lexical=False)
-    assert plain.way() == "meaning"
+    assert plain.resolve_by() == "meaning"
     with refusal("no words"):
         plain.search("cat", by="both")
     plain.compact(lexical=True)
@@ -485,7 +485,7 @@ def test_an_index_that_is_approximate_by_itself_keeps_half_precision(tmp_path, m
         for four in "abc"
     ]
     exact = built(None, texts)
-    monkeypatch.setattr("promptcli.retrieval.snapshot._MOST", 2900)
+    monkeypatch.setattr("promptcli.retrieval.snapshot._MIN_APPROXIMATE_ROWS", 2900)
     index = built(tmp_path / "i", texts[:2800])
     assert [path.suffix for path in (tmp_path / "i").glob("vectors-*")] == [".float32"]
     index.add(texts[2800:])  # by itself it becomes approximate

@@ -107,7 +107,7 @@ def test_what_another_process_has_changed_meanwhile_is_not_synced(folder, monkey
 
 
 def test_hits_of_changed_and_missing_files_are_marked(folder, monkeypatch):
-    monkeypatch.setattr(syncing, "_SETTLED_NS", 0)
+    monkeypatch.setattr(syncing, "_TIMESTAMP_RESOLUTION_NS", 0)
     synced("notes")
     assert pc.SentenceIndex.open("i").stale_files() == {} and answer("pump").stale is None
     os.utime("notes/house.md", (1, 1))  # another time, the same bytes

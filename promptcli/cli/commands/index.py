@@ -357,7 +357,9 @@ def search(
         raise UsageError("the query is empty; give a sentence, or a file of them")
     is_file = query == "-" or names_file(query)
     blocks = queries_of(stream_or_name(query), text_field) if is_file else [[query]]
-    encoder = None if index.way(by) == "words" else index.encoder.in_role("query", report=True)
+    encoder = None
+    if index.resolve_by(by) != "words":
+        encoder = index.open_encoder().in_role("query", report=True)
     for number, texts in enumerate(blocks):
         if encoder is not None and number == 0:
             note_unread(encoder, texts)

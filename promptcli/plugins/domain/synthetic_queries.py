@@ -28,7 +28,7 @@ from promptcli.errors import UsageError
 from promptcli.models import loading
 from promptcli.retrieval.files import Reading, read_file
 from promptcli.retrieval.found_files import find_files as find_named_files
-from promptcli.retrieval.store import NewRows
+from promptcli.retrieval.new_rows import NewRows
 
 #: Sources of a query; the first are the most like a person's query.
 KINDS = ("judged question", "heading", "title", "first sentence")
@@ -218,7 +218,7 @@ def _read(files: Sequence[str | Path], titles: Sequence[str]) -> tuple[list[_Pas
                     passages += _passages_of(file, rows, titles)
                 file_count += 1
             advance(1)
-    if left_out := named.note(verbose=False):
+    if left_out := named.summarize_left_out(verbose=False):
         notes.note(left_out)
     return passages, file_count
 

@@ -17,7 +17,7 @@ from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.notes import note
 from promptcli.plugins.explain.shares import MOST, as_sum, highest_first, strong
-from promptcli.retrieval.ranking import Explanation, Hit, Way
+from promptcli.retrieval.ranking import Explanation, Hit, RankBy
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.words import words
 
@@ -31,7 +31,7 @@ _NEAR = 0.6  #: least cosine of two states for marking a word of a hit
 
 
 def shares_of_cosine(
-    index: SentenceIndex, query: str, hits: Sequence[Hit], way: Way
+    index: SentenceIndex, query: str, hits: Sequence[Hit], by: RankBy
 ) -> list[Explanation | None]:
     """Return the contribution of each word of each hit to its cosine with a query.
 
@@ -42,12 +42,12 @@ def shares_of_cosine(
     Raises:
         UsageError: An index without texts.
     """
-    if way == "words" or not hits:
+    if by == "words" or not hits:
         return [None] * len(hits)
-    if not index.has_texts:
+    if not index.has_texts():
         raise UsageError("the index has no texts, so no words can be named", parameter="explain")
-    asking = open_model(index.query_encoder)
-    answering = open_model(index.origin.documents(index.encoder))
+    asking = open_model(index.open_encoder().in_role("query"))
+    answering = open_model(index.open_document_encoder())
     needs = answering.pooling.needs
     if needs.static or needs.output_embeddings:
         asked = unit(asking.encode([query]))[0].astype(np.float64)

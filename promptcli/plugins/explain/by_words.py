@@ -8,8 +8,8 @@ import numpy as np
 
 from promptcli.embedding.splitting import PART
 from promptcli.plugins.explain.shares import as_sum, highest_first, strong
-from promptcli.retrieval.bm25 import WRITTEN, Bm25, Stem
-from promptcli.retrieval.ranking import Explanation, Hit, Way
+from promptcli.retrieval.bm25 import EXACT_WORD_BONUS, Bm25, Stem
+from promptcli.retrieval.ranking import Explanation, Hit, RankBy
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.words import words
 
@@ -18,10 +18,10 @@ _ROUNDING = 1e-4  #: of a sum of float32
 
 
 def shares_of_bm25(
-    index: SentenceIndex, query: str, hits: Sequence[Hit], way: Way
+    index: SentenceIndex, query: str, hits: Sequence[Hit], by: RankBy
 ) -> list[Explanation | None]:
     """Return the contribution of each word of a query to the BM25 of each hit."""
-    if way == "meaning":
+    if by == "meaning":
         return [None] * len(hits)
     with index.store.reading():
         bm25 = index.snapshot().words
@@ -34,7 +34,7 @@ def shares_of_bm25(
             gains = stem.gains(keys).tolist()
             for of_text, of_hit, gain in zip(of_texts, shares, gains, strict=True):
                 if gain:
-                    of_hit[word] = gain + WRITTEN * stem.rarity * (word in of_text)
+                    of_hit[word] = gain + EXACT_WORD_BONUS * stem.idf * (word in of_text)
         rows = zip(hits, shares, scores, strict=True)
         return [_explanation(bm25, query, hit.text or "", *figures) for hit, *figures in rows]
 

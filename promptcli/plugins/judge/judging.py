@@ -188,7 +188,7 @@ def _rank_all(
     for name, model in models.items():
         encoder = loading.open_encoder(model, dtype="auto")
         searched = index
-        if not index.origin.is_made_by(encoder):
+        if not index.load_origin().is_made_by(encoder):
             note(f"the texts of the index are encoded by {name}")
             texts = [text for _, text in index.named_texts()]
             searched = SentenceIndex.build(texts, encoder, lexical=False)
@@ -199,12 +199,12 @@ def _rank_all(
 
 
 def _check_rankings(index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]) -> None:
-    if not index.has_texts:
+    if not index.has_texts():
         raise UsageError("the index has no texts to judge; build it from texts")
     for way in ways:
         if way not in RANKINGS:
             raise unknown("way", way, RANKINGS)
-        index.way(way)
+        index.resolve_by(way)
     names = [*models, *ways]
     if len({*names}) < max(2, len(names)):
         raise UsageError("give two different models or ways, or more")

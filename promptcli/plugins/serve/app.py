@@ -189,7 +189,7 @@ async def search(service: Service, request: Request) -> Response:
     index = service.index(body.index)
 
     def find_encoder(check_cancelled: Callable[[], None]) -> tuple[Encoder, bool]:
-        return index.query_encoder, index.way(body.by) != "words"
+        return index.open_encoder().in_role("query"), index.resolve_by(body.by) != "words"
 
     # on the thread of searches: another search may hold the lock of the index
     encoder, is_by_meaning = await service.compute(request, find_encoder)

@@ -190,7 +190,10 @@ class Service:
         self.settings = settings or ServeSettings()
         self.normalize = normalize
         self.authorization = f"Bearer {key}".encode() if key else None  #: required of a request
-        for encoder in (*self.models.values(), *(index.encoder for index in self.indexes.values())):
+        for encoder in (
+            *self.models.values(),
+            *(index.open_encoder() for index in self.indexes.values()),
+        ):
             assert encoder.fingerprint and encoder.width  # computed before the first request
         self.stopping = False  #: connections are closed after their answer
         self.in_work = 0  #: requests in progress

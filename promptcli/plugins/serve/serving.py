@@ -119,7 +119,7 @@ def serve_agents(
     if model is not None or not indexes:
         models = _open_models([model or Choice("mini-multi", device=device)])
     searched = _open_indexes(folders, models, device)
-    encoders = [*models.values(), *(index.encoder for index in searched.values())]
+    encoders = [*models.values(), *(index.open_encoder() for index in searched.values())]
     server = make_server(searched, encoders[0])
     note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
     stdin = os.dup(0)  # the protocol's library replaces it
@@ -203,10 +203,11 @@ def _open_indexes(
     encoders = list(models.values())
     indexes: dict[str, SentenceIndex] = {}
     for name, folder in folders.items():
-        origin = SentenceIndex.open(folder).origin
+        origin = SentenceIndex.open(folder).load_origin()
         same = next(filter(origin.is_made_by, encoders), None)
         index = SentenceIndex.open(folder, same or Choice(device=device))
-        index.encoder.in_role("query", report=True)
-        encoders.append(index.encoder)
+        encoder = index.open_encoder()
+        encoder.in_role("query", report=True)
+        encoders.append(encoder)
         indexes[name] = index
     return indexes

@@ -16,7 +16,7 @@ from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.transforms.principal_axes import AllButTheTop
 from promptcli.models.loading import open_model
 from promptcli.recipe import Recipe
-from promptcli.retrieval.bm25 import K1, WRITTEN, B
+from promptcli.retrieval.bm25 import EXACT_WORD_BONUS, K1, B
 from promptcli.retrieval.ranking import EXPLAINERS, Explanation
 from promptcli.retrieval.sentence_index import SentenceIndex
 from tests.comparing import refusal
@@ -51,7 +51,7 @@ def test_shares_by_words_are_those_of_a_plain_loop(query):
     texts = [re.findall(r"\w+", text.lower()) for text in (*TEXTS[:3], query)]
     asked = texts.pop()
     for hit in index.search(query, by="words", explain=True):
-        wanted = bm25_shares(texts, hit.id, asked, stem, k1=K1, b=B, as_written=WRITTEN)
+        wanted = bm25_shares(texts, hit.id, asked, stem, k1=K1, b=B, as_written=EXACT_WORD_BONUS)
         assert figures(hit, "words") == pytest.approx(wanted, abs=1e-5)
 
 
@@ -144,7 +144,7 @@ def test_words_of_a_hit_that_has_nothing_to_do_with_the_query_are_not_marked(ind
 @pytest.mark.parametrize("model", ["mini", "last-avg"])
 def test_the_nearest_states_of_a_transformer_are_those_of_a_plain_loop(model):
     index = SentenceIndex.build(TEXTS, model)
-    encoder = open_model(index.encoder)
+    encoder = open_model(index.open_encoder())
     [hit] = index.search("Fishermen mend nets", k=1, explain=True)
 
     def states(text):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from promptcli.retrieval.vector_file import VectorFile
+from promptcli.retrieval.array_files import VectorFile
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
