@@ -42,11 +42,11 @@ from promptcli.training.objective import Objective
 from promptcli.training.objectives import find_objective
 
 #: Source of a preset, if it is not published.
-FOUND = f"found on {BUILT_IN.backbone}"
+FOUND_ON_MINI = f"found on {BUILT_IN.backbone}"
 OF_METHOD = "the method's own"  #: for a method without published settings
 
 #: Settings that change where and how a run computes, not its result.
-_COMPUTING = ("seed", "chunk_tokens", "gradient_caching", "compile")
+_COMPUTATION_SETTINGS = ("seed", "chunk_tokens", "gradient_caching", "compile")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Preset:
 
     method: Method
     settings: TrainingSettings
-    source: str  #: ``published for BACKBONE``, ``FOUND`` or ``OF_METHOD``
+    source: str  #: ``published for BACKBONE``, ``FOUND_ON_MINI`` or ``OF_METHOD``
     backbone: str  #: for which the settings are published or found
 
     def override(self, given: Mapping[str, Any]) -> TrainingSettings:
@@ -99,7 +99,7 @@ def preset_for(
     if backbone not in method.paper or Path(backbone).is_dir():  # a folder may hold anything
         shape = shape or shape_of(backbone)
         if has_mini_bert_shape(shape) and not paper:
-            return Preset(method, method.small, FOUND, method.base)
+            return Preset(method, method.small, FOUND_ON_MINI, method.base)
         published = _published_like(method, shape)
     settings = method.published(published) if paper else method.paper[published]
     return Preset(method, settings, f"published for {published}", published)
@@ -130,12 +130,12 @@ def _published_like(method: Method, shape: Shape) -> str:
         for name in method.paper
         if last_part(name) in PUBLISHED
     }
-    same = [
+    same_size = [
         name
-        for name, known in shapes.items()
-        if dataclasses.replace(known, vocabulary=shape.vocabulary) == shape
+        for name, published in shapes.items()
+        if dataclasses.replace(published, vocabulary=shape.vocabulary) == shape
     ]
-    return max(same, key=lambda name: shapes[name] == shape, default=method.base)
+    return max(same_size, key=lambda name: shapes[name] == shape, default=method.base)
 
 
 def differences_from_paper(
@@ -160,17 +160,17 @@ def differences_from_paper(
     return [
         {"setting": field, "value": value, "paper": paper[field]}
         for field, value in vars(settings).items()
-        if field not in _COMPUTING and value not in (paper[field], published_code[field])
+        if field not in _COMPUTATION_SETTINGS and value not in (paper[field], published_code[field])
     ]
 
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
 #: Fields of the call, not of the run: ``resume`` takes them from the call.
-_OF_CALL = ("name", "device", "resume", "force")
+_CALL_FIELDS = ("name", "device", "resume", "force")
 #: Fields that name files; a resumed run finds them from any working folder.
-_FILES = ("data", "on", "tests", "data_dir", "backbone")
-_IN_MEMORY = {"in_memory": True}  #: what a run's folder has in place of data without a file
+_FILE_FIELDS = ("data", "on", "tests", "data_dir", "backbone")
+_IN_MEMORY = {"in_memory": True}  #: in the folder of a run: data that were in no file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,11 +197,11 @@ class TrainConfig:
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     threads: int = 0  #: CPU threads at the start of the run; 0: a new run
     group: str = ""  #: name of the group of runs, if there are several
-    command: str = ""  #: as it was typed; "" if a Python program calls the library
+    command: str = ""  #: the typed command; "" if a Python program calls the library
 
     def document(self) -> dict[str, Any]:
         """Return the arguments as the folder of a run keeps them, JSON-ready."""
-        document = {name: getattr(self, name) for name in _OF_RUN}
+        document = {name: getattr(self, name) for name in _RUN_FIELDS}
         for name in ("data", "on", "data_dir"):
             document[name] = _stored_name(document[name])
         return {**document, "folder": os.getcwd()}
@@ -216,8 +216,8 @@ class TrainConfig:
             unchanged = {field: stored[field] for field in ("command", "dtype", "threads")}
             return dataclasses.replace(self, **unchanged)
         self.check_names_a_run()
-        arguments = _with_tuples({name: stored[name] for name in _OF_RUN})
-        for field in _FILES:
+        arguments = _with_tuples({name: stored[name] for name in _RUN_FIELDS})
+        for field in _FILE_FIELDS:
             arguments[field] = _located(arguments[field], Path(stored["folder"]))
         for field, value in arguments.items():
             if value == _IN_MEMORY:
@@ -232,9 +232,11 @@ class TrainConfig:
         return dataclasses.replace(self, **arguments)
 
     def check_names_a_run(self) -> None:
-        """Refuse arguments beside the name of a run if no method is given: the run has them all."""
-        given = {**self.settings, **{name: getattr(self, name) for name in _OF_RUN}}
-        for field, value in given.items():
+        """Refuse arguments other than the name of a run if no method is given; the run has kept its
+        own arguments.
+        """
+        arguments = {**self.settings, **{name: getattr(self, name) for name in _RUN_FIELDS}}
+        for field, value in arguments.items():
             if value and field != "command":
                 raise UsageError(
                     "a resumed run keeps its settings; leave it out, or also give the method",
@@ -301,24 +303,11 @@ class TrainConfig:
         # a new head would unlearn what the start knows
         return dataclasses.replace(preset, settings=preset.settings.replace(keep_head=False))
 
-    def configure(
-        self,
-        method: Method,
-        settings: TrainingSettings,
-        start: Recipe | None,
-        *,
-        backbone: str,
-        family: str,
-    ) -> ConfiguredMethod:
-        """Return how the method reads sentences on a backbone: as the start model does, unless the
-        papers' way is requested.
-        """
-        configured = ConfiguredMethod(method, settings, backbone, family)
-        return configured if start is None or self.paper else configured.like(start)
-
 
 #: Fields of the run, which its folder keeps.
-_OF_RUN = [item.name for item in dataclasses.fields(TrainConfig) if item.name not in _OF_CALL]
+_RUN_FIELDS = [
+    item.name for item in dataclasses.fields(TrainConfig) if item.name not in _CALL_FIELDS
+]
 
 
 def _stored_name(data: Any) -> Any:
@@ -357,7 +346,8 @@ class Inputs:
     objective: type[Objective[Any]]
     examples: TrainingExamples
     start: Entry | None  #: None: the backbone as pre-trained
-    preset: Preset  #: default settings
+    backbone: str  #: its name
+    preset: Preset  #: the default settings
     development: DevelopmentTask
     tests: list[AnyTask]  #: scored at the end
     extensions: list[Extension]  #: code of method and objective from other packages
@@ -366,15 +356,6 @@ class Inputs:
     def settings(self) -> TrainingSettings:
         """The settings in force: the given ones over the preset."""
         return self.preset.override(self.config.settings)
-
-    @property
-    def start_recipe(self) -> Recipe | None:
-        return None if self.start is None else self.start.recipe
-
-    @property
-    def backbone(self) -> str:
-        """The name of the backbone."""
-        return self.config.choose_backbone(self.start_recipe)
 
     def identify(self) -> dict[str, Any]:
         """Return what identifies the run before the backbone is opened, JSON-ready."""
@@ -406,9 +387,17 @@ def read_inputs(config: TrainConfig) -> Inputs:
         if isinstance(task, OtherTask):
             task.check(EvalSettings())
     locate(backbone)  # fetched from the hub if necessary: its shape may decide the settings
-    preset = config.preset(method, recipe)
     inputs = Inputs(
-        config, method, objective, examples, start, preset, development, tests, sorted(extensions)
+        config=config,
+        method=method,
+        objective=objective,
+        examples=examples,
+        start=start,
+        backbone=backbone,
+        preset=config.preset(method, recipe),
+        development=development,
+        tests=tests,
+        extensions=sorted(extensions),
     )
     inputs.settings.total_steps(len(examples))  # refuses too few
     return inputs
@@ -437,7 +426,9 @@ def plan_training(config: TrainConfig) -> dict[str, Any]:
         family = published.shape.family  # known without the network
     else:
         family = shape_of(backbone).family
-    configured = config.configure(method, settings, start, backbone=backbone, family=family)
+    configured = ConfiguredMethod(method, settings, backbone, family)
+    if start is not None and not config.paper:
+        configured = configured.like(start)
     head = configured.head
     use = "kept" if settings.keep_head else "in training only"
     return {

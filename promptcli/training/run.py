@@ -50,9 +50,9 @@ from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.trainer import Trainer
 from promptcli.training.watching import DevScore, WatchedRun, Watcher, make_trackers
 
-_WORDS_SHOWN = 8  # left-out words that a note names
-_NEAREST = 5  # tokens named for each word of a soft template
-_FIELDS_SHOWN = (
+_WORDS_IN_NOTE = 8  # left-out words that a note names
+_NEAREST_COUNT = 5  # tokens named for each word of a soft template
+_REPORTED_FIELDS = (
     *("seed", "steps", "best_step", "seconds", "nearest_words"),
     *("settings", "differs_from_paper", "data", "development"),
     *("backbone", "command", "versions", "extensions"),
@@ -119,9 +119,12 @@ class Trained:
         """The scores by task of the reference encoders, by their names in the printed table."""
         start = self.untrained_start
         plain = "plain encoder" if start else self.facts.get("started_from", "untrained")
-        others = {"untrained start": start, DEFAULT_MODEL: self.default}
-        scored = {name: scores for name, scores in others.items() if scores}
-        return {plain: self.untrained} | scored
+        references = {plain: self.untrained}
+        if start:
+            references["untrained start"] = start
+        if self.default:
+            references[DEFAULT_MODEL] = self.default
+        return references
 
     @property
     def chosen_by(self) -> float:
@@ -146,7 +149,7 @@ class Trained:
             }
             rows.append({"task": task, **values})
         return {
-            **{name: facts[name] for name in _FIELDS_SHOWN if facts.get(name, []) != []},
+            **{name: facts[name] for name in _REPORTED_FIELDS if facts.get(name, []) != []},
             "better": self.chosen_by > next(iter(self.untrained.values())),
             "below": list(self.below),
             "scores": rows,
@@ -269,13 +272,15 @@ def find_finished(name: str) -> Entry | None:
     return entry
 
 
-def check_finished(entry: Entry, wanted: Mapping[str, Any]) -> None:
-    """Refuse arguments that differ from those of the model's training; note that it is finished."""
+def check_finished(entry: Entry, identity: Mapping[str, Any]) -> None:
+    """Refuse arguments that differ from those of the model's training; note that the training is
+    finished.
+    """
     facts = entry.provenance["trained"]
     stored = {**facts, **facts["settings"]}
     check_same(
-        {field: stored.get(field) for field in wanted},
-        wanted,
+        {field: stored.get(field) for field in identity},
+        identity,
         f"model {entry.name!r} was trained with",
         "another name, or force=True to train again",
     )
@@ -297,20 +302,18 @@ class Run:
         note(inputs.preset.summary(config.settings))
         _note_defaults(inputs)
         self.settings = inputs.settings
-        self.configured = config.configure(
-            inputs.method,
-            self.settings,
-            inputs.start_recipe,
-            backbone=self.backbone.name,
-            family=self.backbone.provenance.family,
+        self.configured = ConfiguredMethod(
+            inputs.method, self.settings, self.backbone.name, self.backbone.provenance.family
         )
-        #: Those that the objective can read on this backbone.
+        if inputs.start is not None and not config.paper:
+            self.configured = self.configured.like(inputs.start.recipe)
+        #: The examples that the objective can read on this backbone.
         self.examples = inputs.objective.choose(inputs.examples, self.settings, self.backbone)
         layout = self.examples.layout
         has_negatives = layout == TRIPLETS and any(map(any, self.examples.columns[2:]))
         self.settings.check_layout(layout, has_negatives=has_negatives, source=self.data_name)
         columns = inputs.objective.columns_of_models(self.settings)
-        #: Vectors of the models named by settings, e.g. a teacher's, by setting.
+        #: Setting that names a model, e.g. a teacher -> the vectors of that model.
         self.model_vectors: dict[str, SentenceVectors] = {}
         for field, model in self.settings.named_models().items():
             self.model_vectors[field] = open_vectors(
@@ -318,7 +321,7 @@ class Run:
             )
         _note_examples(self.examples, self.data_name)
         self.settings.total_steps(len(self.examples))  # refuses fewer examples than a batch
-        #: Everything that must be unchanged when the run is resumed, JSON-ready.
+        #: What must be the same when the run is resumed, JSON-ready.
         self.identity = {**inputs.identify(), "backbone": self.backbone.provenance.weights_sha256}
         if inputs.start is not None:
             tensors = inputs.start.tensors
@@ -400,10 +403,8 @@ class Run:
         )
 
     def _start_backbone(self) -> Mapping[str, Tensor]:
-        """Give a tuned backbone the weights of the start model; return the tensors that the plain
-        encoder takes from that model.
-
-        An adapter continues to learn, so the plain encoder gets its own copy.
+        """Give a backbone that is tuned the weights of the start model. If an adapter is trained
+        instead, return the start model's tensors, of which the plain encoder needs a copy.
         """
         start = self.inputs.start
         if start is None:
@@ -421,10 +422,10 @@ class Run:
         transfer_recipe = self.configured.method.transfer_recipe(encoder.recipe)
         scores: list[Score] = []
         for task in tasks:
-            scored = encoder
+            task_encoder = encoder
             if transfer_recipe is not None and is_for_transfer(task):
-                scored = TorchEncoder(transfer_recipe, encoder.backbone, encoder.tensors())
-            scores += score_encoders([scored], [task], [Label(self.name, label)])
+                task_encoder = TorchEncoder(transfer_recipe, encoder.backbone, encoder.tensors())
+            scores += score_encoders([task_encoder], [task], [Label(self.name, label)])
         return scores
 
     def _score_default_model(self, plain: TorchEncoder) -> list[Score]:
@@ -459,12 +460,19 @@ class Run:
         with used_extensions() as of_tasks:
             for task in self.tasks:
                 TASKS.get(task.name)
-        record: dict[str, Any] = {**self.identity, "source": self.data_name}
+        optional: dict[str, Any] = {}
         if self.inputs.start is not None:
-            record["started_from"] = self.inputs.start.name
+            optional["started_from"] = self.inputs.start.name
         if config.group:
-            record["group"] = config.group
-        record |= {
+            optional["group"] = config.group
+        if encoder.recipe.dims:
+            optional["by_dim"] = _score_by_dim(encoder, development)
+        preset = self.inputs.preset
+        extensions = {*self.inputs.extensions, *encoder.extensions, *of_tasks}
+        return {
+            **self.identity,
+            "source": self.data_name,
+            **optional,
             "examples": len(self.examples),
             "chosen_by": development.label,
             "steps": trainer.position.step,
@@ -477,16 +485,9 @@ class Run:
                 column: {score.column: score.to_dict()["value"] for score in of_column}
                 for column, of_column in scores.items()
             },
-        }
-        if encoder.recipe.dims:
-            record["by_dim"] = _score_by_dim(encoder, development)
-        preset = self.inputs.preset
-        extensions = {*self.inputs.extensions, *encoder.extensions, *of_tasks}
-        return {
-            **record,
             "nearest_words": [
                 {"word": word, "nearest": nearest}
-                for word, nearest in encoder.prompt.nearest_words(_NEAREST)
+                for word, nearest in encoder.prompt.nearest_words(_NEAREST_COUNT)
             ],
             "settings": dataclasses.asdict(self.settings),
             "preset": {"source": preset.source, "backbone": preset.backbone},
@@ -502,7 +503,6 @@ class Run:
 
 def _note_examples(examples: TrainingExamples, data_name: str) -> None:
     """Note which examples were left out."""
-    words = examples.untokenised
     lines = []
     for count, noun, what in (
         (examples.blank, "row", "with an empty sentence left out"),
@@ -512,9 +512,10 @@ def _note_examples(examples: TrainingExamples, data_name: str) -> None:
     ):
         if count:
             lines.append(f"{with_count(count, noun)} {what}")
+    words = examples.untokenised
     if words:
-        shown = ", ".join(words[:_WORDS_SHOWN])
-        lines.append(f"{len(words):,} words left out, not a single token each: {shown}")
+        first_words = ", ".join(words[:_WORDS_IN_NOTE])
+        lines.append(f"{len(words):,} words left out, not a single token each: {first_words}")
     for line in lines:
         note(f"{data_name}: {line}")
 
@@ -526,8 +527,8 @@ def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[s
     for dim in recipe.dims:
         shorter = TorchEncoder(recipe.truncate(dim), encoder.backbone, encoder.tensors())
         by_dim[str(dim)] = value_on(shorter, development)
-    shown = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())
-    note(f"{development.label} by dim: {shown}")
+    values = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())
+    note(f"{development.label} by dim: {values}")
     return by_dim
 
 
@@ -587,9 +588,9 @@ def train_encoder(
         The encoder of the best checkpoint, and its tensors.
     """
     objective = find_objective(method)
-    chosen = objective.choose(examples, settings, backbone)
+    usable_examples = objective.choose(examples, settings, backbone)
     processes = start_processes(str(backbone.device), dtype)
     configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
     encoder = TrainableEncoder(configured, backbone, objective)
-    tensors = Trainer(encoder, processes, chosen, development, folder).fit()
+    tensors = Trainer(encoder, processes, usable_examples, development, folder).fit()
     return encoder.load_encoder(tensors), tensors

@@ -74,8 +74,8 @@ class Processes:
 
     def share(self, columns: Sequence[Sequence[str]]) -> list[Sequence[str]]:
         """Return the examples of this process."""
-        own = self._rows(len(columns[0]))
-        return [column[own] for column in columns]
+        own_rows = self._rows(len(columns[0]))
+        return [column[own_rows] for column in columns]
 
     def join(self, rows: Tensor, total: int) -> Tensor:
         """Return the vectors of the complete batch, (total, d); the rows of this process carry
@@ -83,11 +83,11 @@ class Processes:
         """
         if self.accelerator is None:
             return rows
-        own = self._rows(total)
-        others = rows.new_zeros(total, *rows.shape[1:])
-        others[own] = rows.detach()
-        others = self._sum(others.to(self.device)).to(rows.device)
-        return torch.cat([others[: own.start], rows, others[own.stop :]])
+        own_rows = self._rows(total)
+        joined = rows.new_zeros(total, *rows.shape[1:])
+        joined[own_rows] = rows.detach()
+        joined = self._sum(joined.to(self.device)).to(rows.device)
+        return torch.cat([joined[: own_rows.start], rows, joined[own_rows.stop :]])
 
     def total(self, value: Tensor) -> Tensor:
         """Return the sum over the processes, without gradient."""
@@ -96,14 +96,14 @@ class Processes:
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace each gradient by its sum over the processes.
 
-        A parameter without a gradient in every process stays without, so the optimiser skips it.
+        A parameter that has a gradient in no process gets none, so the optimiser skips it.
         """
         if self.accelerator is None:
             return
-        learning = list(parameters)
-        has_gradient = [float(parameter.grad is not None) for parameter in learning]
+        parameters = list(parameters)
+        has_gradient = [float(parameter.grad is not None) for parameter in parameters]
         counts = self._sum(torch.tensor(has_gradient, device=self.device)).tolist()
-        for parameter, count in zip(learning, counts, strict=True):
+        for parameter, count in zip(parameters, counts, strict=True):
             if count:
                 gradient = parameter.grad
                 parameter.grad = self._sum(
@@ -222,16 +222,17 @@ class OlderAdamW(torch.optim.Optimizer):
 
 def _groups(named: Mapping[str, nn.Parameter], decay: float) -> list[dict[str, Any]]:
     """Return two groups: parameters with decay, and biases and layer norms without."""
-    decaying: list[nn.Parameter] = []
-    constant: list[nn.Parameter] = []
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": decay},
+        {"params": [], "weight_decay": 0.0},
+    ]
     for name, parameter in named.items():
         is_constant = name.endswith(("bias", "LayerNorm.weight"))
-        (constant if is_constant else decaying).append(parameter)
-    groups = [(decaying, decay), (constant, 0.0)]
-    return [{"params": params, "weight_decay": weight} for params, weight in groups if params]
+        groups[is_constant]["params"].append(parameter)
+    return [group for group in groups if group["params"]]
 
 
-#: Makes an optimiser from named parameters, a learning rate and a weight decay.
+#: Makes an optimiser of named parameters with a learning rate and a weight decay.
 OptimizerFactory = Callable[[Mapping[str, nn.Parameter], float, float], torch.optim.Optimizer]
 #: The optimisers by their names in ``TrainingSettings.optimizer``: torch's, transformers 4.2.1's,
 #: ConSERT's.
@@ -251,8 +252,8 @@ OPTIMIZERS: dict[str, OptimizerFactory] = {
 class TrainingStep:
     """Takes the steps of an encoder's training in one or several processes.
 
-    The settings, the step's number, its examples and the number of processes determine what a step
-    draws.
+    The settings, the number of the step, its examples and the number of processes determine what a
+    step draws.
     """
 
     def __init__(self, encoder: TrainableEncoder, processes: Processes) -> None:
@@ -338,22 +339,22 @@ class TrainingStep:
         # every process has the loss of the complete batch, with gradient through its own vectors
         joined = [processes.join(view, len(columns[0])) for view in views]
         loss = encoder.objective.loss(joined, columns)
-        shown = loss.detach()
+        reported_loss = loss.detach()
         if encoder.mlm_head is not None:
             _, predictions = encoder.mlm_sums
             masked_lm = encoder.masked_lm_loss(step, processes.total(predictions))
             # the loss gets this process's share: gradients are added up
             loss = loss + masked_lm
-            shown = shown + processes.total(masked_lm)
-        # torch's own call will do: bfloat16 needs no scaled loss, a step accumulates nothing, and
-        # the processes add up their gradients below
+            reported_loss = reported_loss + processes.total(masked_lm)
+        # not accelerate's backward: bfloat16 needs no scaled loss, a step accumulates no gradients,
+        # and the processes add up their gradients below
         loss.backward()  # type: ignore[no-untyped-call]
         # every process has the complete gradient of the loss's inputs: their sum must count it once
         for parameter in self.loss_parameters:
             if parameter.grad is not None:
                 parameter.grad /= processes.world_size
         processes.add_gradients(self.parameters.values())
-        return shown
+        return reported_loss
 
     def apply_gradients(self) -> Tensor:
         """Clip the gradients and take the optimiser's step; return their norm before."""

@@ -25,11 +25,11 @@ from promptcli.notes import note, stage
 from promptcli.storage.files import atomic_path, sha256
 from promptcli.training.methods.distill import TeacherSettings
 
-PART = 32_768  # sentences per part
+PART_ROWS = 32_768  # sentences per part
 
 
 class SentenceVectors:
-    """Vectors of distinct sentences in float16 or float32, memory-mapped in parts of ``PART``
+    """Vectors of distinct sentences in float16 or float32, memory-mapped in parts of ``PART_ROWS``
     rows.
     """
 
@@ -49,7 +49,7 @@ class SentenceVectors:
     def encode(self, sentences: Sequence[str]) -> Floats:
         """Return the vectors (n, e) of some of the sentences."""
         rows = np.array([self.rows[sentence] for sentence in sentences], np.int64)
-        parts, rows_in_part = np.divmod(rows, PART)
+        parts, rows_in_part = np.divmod(rows, PART_ROWS)
         vectors = np.empty((len(rows), self.width), np.float32)
         for part in np.unique(parts):
             is_here = parts == part
@@ -64,8 +64,8 @@ class SentenceVectors:
         """Return the mean (e, e) of t t^T over the vectors t, scaled to length 1."""
         sentences = self.sentences
         total = np.zeros((self.width, self.width))
-        for start in range(0, len(sentences), PART):
-            vectors = self.encode_to_unit(sentences[start : start + PART])
+        for start in range(0, len(sentences), PART_ROWS):
+            vectors = self.encode_to_unit(sentences[start : start + PART_ROWS])
             total += vectors.T @ vectors
         mean: Floats = (total / len(sentences)).astype(np.float32)
         return mean
@@ -83,9 +83,9 @@ class EncodedVectors(SentenceVectors):
         """Map the parts in ``folder``; compute missing ones, each written aside and renamed."""
         sentences = self.sentences
         with stage(f"encode by {self.name}", len(sentences)) as advance:
-            for start in range(0, len(sentences), PART):
+            for start in range(0, len(sentences), PART_ROWS):
                 path = folder / f"{start:09}.npy"
-                of_part = sentences[start : start + PART]
+                of_part = sentences[start : start + PART_ROWS]
                 if path.is_file():
                     advance(len(of_part))
                 else:
@@ -163,15 +163,15 @@ def open_vectors(
     if problem:
         raise UsageError(f"{name} {problem}; embed {source} again, or name the model")
     vectors = SentenceVectors(examples.columns[0], fingerprint, matrix.shape[1])
-    for start in range(0, len(matrix), PART):
-        part = matrix[start : start + PART]
+    for start in range(0, len(matrix), PART_ROWS):
+        part = matrix[start : start + PART_ROWS]
         if not np.isfinite(part).all():
             raise UsageError(f"{name} has vectors with NaN or infinite numbers; embed again")
         vectors.parts.append(part)
     return vectors
 
 
-_ROWS = 1024  # pairs compared with all candidates at once
+_PAIRS_AT_ONCE = 1024  # pairs compared with all candidates at once
 
 
 def mine_negatives(
@@ -199,19 +199,19 @@ def mine_negatives(
 
     units = {model: model.encode_to_unit(candidates) for model in {vectors, guide}}
     with stage("mine", len(rows)) as advance:
-        for start in range(0, len(rows), _ROWS):
-            block = rows[start : start + _ROWS]
+        for start in range(0, len(rows), _PAIRS_AT_ONCE):
+            block = rows[start : start + _PAIRS_AT_ONCE]
             lines = np.arange(len(block))
-            own = [place[second[row]] for row in block]
+            positives = [place[second[row]] for row in block]
             sentences = [first[row] for row in block]
             near = cosines(vectors, sentences)
             guided = near if guide is vectors else cosines(guide, sentences)
-            is_farther = near <= near[lines, own][:, None] - margin
-            allowed = is_farther & (guided <= guided[lines, own][:, None])
+            is_farther = near <= near[lines, positives][:, None] - margin
+            is_allowed = is_farther & (guided <= guided[lines, positives][:, None])
             for line, row in enumerate(block):
-                allowed[line, list(excluded[first[row]])] = False
-                best = int(np.where(allowed[line], near[line], -np.inf).argmax())
-                hard[row] = candidates[best] if allowed[line, best] else ""
+                is_allowed[line, list(excluded[first[row]])] = False
+                nearest = int(np.where(is_allowed[line], near[line], -np.inf).argmax())
+                hard[row] = candidates[nearest] if is_allowed[line, nearest] else ""
             advance(len(block))
     missing = sum(not hard[row] for row in rows)
     note(

@@ -42,12 +42,12 @@ Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
 BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 
 #: Tokens per pass that fit a CPU's caches best (benchmarks/README.md).
-_TOKENS = {"cpu": 1024}
-_TOKENS_ELSEWHERE = 32768
-_CHOSEN = 0.15  # share of tokens to predict (BERT)
-#: BERT's shares of the chosen tokens; the rest stay unchanged.
-MASKED = 0.8
-RANDOM = 0.1
+_CHUNK_TOKENS = {"cpu": 1024}
+_CHUNK_TOKENS_ELSEWHERE = 32768
+_PREDICTED_SHARE = 0.15  # share of tokens to predict (BERT)
+#: BERT's shares of the tokens to predict; the other tokens to predict stay unchanged.
+MASKED_SHARE = 0.8
+RANDOM_SHARE = 0.1
 _DECAY_STEPS = 100  # steps in which the masked-LM loss's weight decays by its factor
 
 
@@ -80,8 +80,8 @@ class TrainableEncoder(nn.Module):
         self.model: Any = backbone.model
         self.models = models
         #: Padded tokens per forward pass; affects memory and time, not the gradient.
-        self.chunk_tokens: int = settings.chunk_tokens or _TOKENS.get(
-            backbone.device.type, _TOKENS_ELSEWHERE
+        self.chunk_tokens: int = settings.chunk_tokens or _CHUNK_TOKENS.get(
+            backbone.device.type, _CHUNK_TOKENS_ELSEWHERE
         )
         self.caching: bool = settings.gradient_caching  #: one pass's activations at a time
         #: The learned tensors of prompt and pooling.
@@ -200,11 +200,11 @@ class TrainableEncoder(nn.Module):
         def run() -> tuple[Tensor, Tensor]:
             # a prefix's dropout is drawn here, once for both losses
             attached = encoder.prompt.attach(batch)
-            changed = augment(attached) if augment else attached
-            hidden = read(attached, self.backbone.run(changed, encoder.pooling.needs))
+            augmented = augment(attached) if augment else attached
+            hidden = read(attached, self.backbone.run(augmented, encoder.pooling.needs))
             if self.mlm_head is None:
                 return hidden, hidden.new_zeros(2)
-            return hidden, self.mlm_losses(changed)
+            return hidden, self.mlm_losses(augmented)
 
         if self.caching and torch.is_grad_enabled():
             # the random state of a device is kept for the second pass only if an argument is on it
@@ -229,8 +229,8 @@ class TrainableEncoder(nn.Module):
         )
         last = backbone.n_layers
         states = backbone.run(masked, Needs(layers=frozenset({last}))).layers[last]
-        chosen = states.flatten(0, 1)[to_device(places, backbone.device)]
-        logits = head.to_logits(head.to_hidden(chosen)).float()
+        selected_states = states.flatten(0, 1)[to_device(places, backbone.device)]
+        logits = head.to_logits(head.to_hidden(selected_states)).float()
         gold = to_device(batch.host_ids().ravel()[places], backbone.device)
         loss = functional.cross_entropy(logits, gold, reduction="sum")
         return torch.stack([loss, torch.full_like(loss, len(places))])
@@ -382,12 +382,12 @@ def _mask_slots(sides: TokenizedSides) -> np.ndarray:
     has 0, which is never read.
     """
     of_sides = [side.encoder.template.mask_positions(side.ids.lengths) for side in sides]
-    most = max(slots.shape[1] for slots in of_sides)
-    filled = []
+    max_masks = max(slots.shape[1] for slots in of_sides)
+    padded = []
     for slots in of_sides:
-        missing = ((0, 0), (0, most - slots.shape[1]))
-        filled.append(np.pad(slots, missing, mode="edge" if slots.size else "constant"))
-    return np.concatenate(filled)
+        missing = ((0, 0), (0, max_masks - slots.shape[1]))
+        padded.append(np.pad(slots, missing, mode="edge" if slots.size else "constant"))
+    return np.concatenate(padded)
 
 
 def group_by_length(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
@@ -408,19 +408,19 @@ def group_by_length(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
 def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[Tensor, Tensor]:
     """Return ids (n, t) of which 15% are to be predicted, and which these are, (n, t) bool.
 
-    Special tokens and [UNK] are never chosen, as in transformers. 80% of the chosen tokens become
-    the mask, 10% a random token of the whole vocabulary, and 10% stay. The draws are made on the
-    CPU, so the number of chosen tokens is known without waiting for a GPU.
+    Special tokens and [UNK] are never selected, as in transformers. 80% of the selected tokens
+    become the mask, 10% a random token of the whole vocabulary, and 10% stay. The draws are made on
+    the CPU, so the number of selected tokens is known without waiting for a GPU.
     """
     before = torch.from_numpy(batch.host_ids())
     is_real = np.arange(before.size(1)) < batch.host_lengths()[:, None]
     specials = torch.tensor(sorted(tokens.specials))
     is_word = torch.from_numpy(is_real) & ~torch.isin(before, specials)
     draw = torch.rand(before.shape)
-    selected = is_word & (draw < _CHOSEN)
-    share = draw / _CHOSEN  # uniform among the chosen
+    selected = is_word & (draw < _PREDICTED_SHARE)
+    share = draw / _PREDICTED_SHARE  # uniform among the selected tokens
     random = torch.randint_like(before, vocabulary)
     assert tokens.mask is not None
-    ids = torch.where(selected & (share < MASKED), tokens.mask, before)
-    ids = torch.where(selected & (share >= 1 - RANDOM), random, ids)
+    ids = torch.where(selected & (share < MASKED_SHARE), tokens.mask, before)
+    ids = torch.where(selected & (share >= 1 - RANDOM_SHARE), random, ids)
     return ids, selected

@@ -313,8 +313,8 @@ def draw_batches(
         order = np.random.default_rng([settings.seed, _ORDER_STREAM, epoch])
         rows = order.permutation(sum(sizes))
         if shares != list(sizes):
-            drawn = map(itertools.islice, sources, shares)
-            rows = np.array(list(itertools.chain.from_iterable(drawn)))[rows]
+            source_rows = map(itertools.islice, sources, shares)
+            rows = np.array(list(itertools.chain.from_iterable(source_rows)))[rows]
         if lengths is not None:
             windows = _cut(rows, _BATCHES_PER_SORT * size)
             by_length = [window[lengths[window].argsort(kind="stable")] for window in windows]

@@ -9,7 +9,7 @@ from promptcli.backbones.published_backbones import PUBLISHED
 from promptcli.models.loading import open_registry
 from promptcli.named_templates import last_part
 from promptcli.training.config import (
-    FOUND,
+    FOUND_ON_MINI,
     OF_METHOD,
     TrainConfig,
     differences_from_paper,
@@ -66,7 +66,7 @@ def test_a_local_copy_of_a_published_backbone_has_its_settings_whatever_its_name
     assert preset_for(SIMCSE, cased).backbone == "bert-large-uncased"
     backbone("bert-base-uncased")
     monkeypatch.chdir(tmp_path)  # the folder goes before the published name, and holds mini-bert
-    assert preset_for(SIMCSE, "bert-base-uncased").source == FOUND
+    assert preset_for(SIMCSE, "bert-base-uncased").source == FOUND_ON_MINI
 
 
 def test_the_papers_settings_are_for_any_backbone(backbone):

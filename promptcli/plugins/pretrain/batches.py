@@ -21,7 +21,7 @@ from promptcli.data.training_data import stream_sentences
 from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import MASK, Corpus, Template, Vocabulary
 from promptcli.plugins.pretrain.plan import BAGS, Plan
-from promptcli.training.trainable_encoder import MASKED, RANDOM, group_by_length
+from promptcli.training.trainable_encoder import MASKED_SHARE, RANDOM_SHARE, group_by_length
 
 _MAX_LINE_TOKENS = 62  # longest line that is put into a template
 _MAX_TEMPLATE_TOKENS = 32
@@ -216,8 +216,8 @@ def _mask_tokens(
     places = words[chosen]
     gold = flat[places].copy()
     kind = rng.random(len(places))
-    random = (kind >= MASKED) & (kind < MASKED + RANDOM)
-    flat[places[kind < MASKED]] = vocabulary.mask
+    random = (kind >= MASKED_SHARE) & (kind < MASKED_SHARE + RANDOM_SHARE)
+    flat[places[kind < MASKED_SHARE]] = vocabulary.mask
     drawn = rng.integers(len(vocabulary.ordinary), size=int(random.sum()))
     flat[places[random]] = vocabulary.ordinary[drawn]
     return places, gold

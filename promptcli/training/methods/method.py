@@ -22,6 +22,7 @@ from promptcli.settings import setting as setting  # for the methods
 _BASE = "bert-base-uncased"
 _PAIRED = f"pairs, columns {', '.join(PAIRS)}"
 Templates = tuple[str, ...]  #: templates or prompts, one for each view
+Layout = tuple[str, ...] | None  #: names of the columns of examples; None: sentences alone
 
 
 class LoRA(NamedTuple):
@@ -139,9 +140,7 @@ class TrainingSettings:
         """
         return "none"
 
-    def check_layout(
-        self, layout: tuple[str, ...] | None, *, has_negatives: bool, source: str
-    ) -> None:
+    def check_layout(self, layout: Layout, *, has_negatives: bool, source: str) -> None:
         """Refuse examples, named ``source``, that lack what the settings need."""
 
     def total_steps(self, examples: int) -> int:
@@ -213,9 +212,7 @@ class InBatchSettings(TrainingSettings):
         max=1,
     )
 
-    def check_layout(
-        self, layout: tuple[str, ...] | None, *, has_negatives: bool, source: str
-    ) -> None:
+    def check_layout(self, layout: Layout, *, has_negatives: bool, source: str) -> None:
         if self.mine and layout not in (PAIRS, TRIPLETS):
             raise UsageError(f"needs {_PAIRED}; {source} has none", parameter="mine")
 
@@ -262,9 +259,7 @@ class ContrastiveSettings(InBatchSettings):
                 f"{self.dims!r} is not allowed; give widths, e.g. 256,128,64", parameter="dims"
             )
 
-    def check_layout(
-        self, layout: tuple[str, ...] | None, *, has_negatives: bool, source: str
-    ) -> None:
+    def check_layout(self, layout: Layout, *, has_negatives: bool, source: str) -> None:
         super().check_layout(layout, has_negatives=has_negatives, source=source)
         is_guided = self.mask_false == "guide"
         if self.hinge_weight and not (has_negatives or self.mine):
@@ -373,8 +368,10 @@ class Method:
 
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
         """Return the recipe of transfer tasks if it differs from the trained ``recipe``."""
-        read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
-        return None if read == recipe else read
+        if not self.plain_transfer:
+            return None
+        plain = recipe.replace(transforms=(), denoise="none")
+        return None if plain == recipe else plain
 
 
 @dataclass(frozen=True)
@@ -479,7 +476,7 @@ class ConfiguredMethod:
         exchanged = {first: start.prompt, start.prompt: first}
         templates = tuple(exchanged.get(text, text) for text in self.variant.templates)
         as_at_test = start.text_rule == method.text_rule
-        changed = dataclasses.replace(
+        like_start = dataclasses.replace(
             method,
             variants={"*": dataclasses.replace(self.variant, templates=templates, pooling=None)},
             pooling=start.pooling,
@@ -489,4 +486,4 @@ class ConfiguredMethod:
             text_rule=start.text_rule,
             training_text_rule=method.training_text_rule if as_at_test else None,
         )
-        return dataclasses.replace(self, method=changed)
+        return dataclasses.replace(self, method=like_start)

@@ -12,7 +12,6 @@ from promptcli.backbones.devices import to_device
 from promptcli.data.layouts import PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.training_data import TrainingExamples
 from promptcli.data.vectors.precision import Floats, unit
-from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError, with_count
 from promptcli.training.methods.distill import DistillSettings
 from promptcli.training.objective import Columns, Objective, SideTexts, TokenizedSides, Views
@@ -22,16 +21,17 @@ from promptcli.training.objectives.contrastive import (
     false_negative_mask,
     nearer_than_positive,
 )
-from promptcli.training.teacher import SentenceVectors, teacher_of
+from promptcli.training.teacher import teacher_of
 from promptcli.training.trainable_encoder import TrainableEncoder
 
-_SAMPLE = 6000  # sentences by which the teacher's space is turned
+_SAMPLE_SIZE = 6000  # sentences by which the teacher's space is rotated
 
 
 class Distillation(Objective[DistillSettings]):
-    """If the teacher's vectors have another width, they are mapped into the student's space.
+    """The distance between the student's vectors, or their cosines, and the teacher's.
 
-    The map is computed before training and does not learn.
+    Teacher vectors of another width are mapped into the student's space. The map is computed before
+    training and does not learn.
     """
 
     layouts = (TRIPLETS, PAIRS, SENTENCES)
@@ -44,8 +44,15 @@ class Distillation(Objective[DistillSettings]):
         encoder.eval()
         student = encoder.template_encoders[0]
         if settings.target == "vectors" and student.width != self.teacher.width:
-            start = start_map(self.teacher, student, settings.seed)
-            self.map = to_device(start.astype(np.float32), encoder.backbone.device)
+            sentences = self.teacher.sentences
+            rows = np.random.default_rng(settings.seed).permutation(len(sentences))
+            sample = [sentences[row] for row in rows[:_SAMPLE_SIZE]]
+            rotation = rotation_between(
+                self.teacher.second_moment(),
+                unit(self.teacher.encode(sample)),
+                unit(student.encode(sample)),
+            )
+            self.map = to_device(rotation.astype(np.float32), encoder.backbone.device)
 
     @classmethod
     def choose(
@@ -85,8 +92,8 @@ class Distillation(Objective[DistillSettings]):
         """
         hidden = encoder.hidden(sides).float()
         student = torch.split(hidden, [len(side.ids) for side in sides])
-        taught = columns[self.columns_of_models(self.settings)]
-        texts = list(itertools.chain(*taught))
+        teacher_columns = columns[self.columns_of_models(self.settings)]
+        texts = list(itertools.chain(*teacher_columns))
         vectors = np.zeros((len(texts), self.teacher.width), np.float32)
         # a missing hard negative stays 0
         vectors[list(map(bool, texts))] = self.teacher.encode(list(filter(None, texts)))
@@ -94,7 +101,7 @@ class Distillation(Objective[DistillSettings]):
         if self.map is not None:
             with torch.autocast(hidden.device.type, enabled=False):
                 teacher = teacher @ self.map
-        return *student, *torch.split(teacher, [len(column) for column in taught])
+        return *student, *torch.split(teacher, [len(column) for column in teacher_columns])
 
     def loss(self, views: Views, columns: Columns) -> Tensor:
         settings = self.settings
@@ -143,16 +150,6 @@ def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
     return (h @ h.T - t @ t.T).fill_diagonal_(0).square().sum() / max(1, n * (n - 1))
 
 
-def start_map(teacher: SentenceVectors, student: TorchEncoder, seed: int) -> Floats:
-    """Return the map (e, d) from the teacher's vectors into the student's space before training."""
-    sentences = teacher.sentences
-    drawn = np.random.default_rng(seed).permutation(len(sentences))[:_SAMPLE]
-    sample = [sentences[row] for row in drawn]
-    return rotation_between(
-        teacher.second_moment(), unit(teacher.encode(sample)), unit(student.encode(sample))
-    )
-
-
 def rotation_between(moment: Floats, theirs: Floats, own: Floats) -> Floats:
     """Return W = V U (e, d): V (e, k) has the k = min(d, e) leading directions of a moment (e, e),
     and U (k, d) turns them.
@@ -162,6 +159,6 @@ def rotation_between(moment: Floats, theirs: Floats, own: Floats) -> Floats:
     """
     _, eigenvectors = np.linalg.eigh(moment)  # in ascending order of the eigenvalues
     directions = eigenvectors[:, ::-1][:, : own.shape[1]]
-    left, _, right = np.linalg.svd((theirs @ directions).T @ own, full_matrices=False)
-    turn: Floats = directions @ (left @ right)
-    return turn
+    u, _, v = np.linalg.svd((theirs @ directions).T @ own, full_matrices=False)
+    rotation: Floats = directions @ (u @ v)
+    return rotation
