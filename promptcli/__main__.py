@@ -8,31 +8,25 @@ import sys
 #: Turns that a waiting OpenMP thread spins before it sleeps. OpenMP's default of 300,000 occupies
 #: the core of the very thread that the others wait for.
 SPINS = "1000"
-#: Environment variables that set how threads wait.
+#: Environment variables by which a user sets how threads wait.
 _WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
-
-
-def _forget_current_folder() -> None:
-    """Import nothing more from the current folder, which ``python -m`` puts first, unless promptcli
-    itself is in it.
-    """
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    with contextlib.suppress(OSError):  # the current folder may be deleted
-        if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()] != [ours]:
-            del sys.path[0]
 
 
 def main() -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
-    _forget_current_folder()
-    if not any(name in os.environ for name in _WAITING):  # before torch loads
+    # ``python -m`` would import from the current folder first; only promptcli itself may be there
+    own_folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with contextlib.suppress(OSError):  # the current folder may be deleted
+        if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()] != [own_folder]:
+            del sys.path[0]
+    if not any(name in os.environ for name in _WAITING):  # torch reads it when it loads
         os.environ["GOMP_SPINCOUNT"] = SPINS
-    # tokens are millions of lists: Python's thresholds cost a fifth of the time
+    # a tokenizer makes millions of lists; with Python's thresholds, a fifth of the time is lost
     gc.set_threshold(50_000, 20, 20)
     try:
         from promptcli.children import safe_path
         from promptcli.cli.command_line import main as run
-    except KeyboardInterrupt:  # before the command line itself answers signals
+    except KeyboardInterrupt:  # the command line does not answer signals yet
         sys.stderr.write("promptcli: interrupted; nothing was changed\n")
         sys.exit(130)
     with safe_path():

@@ -1,4 +1,4 @@
-"""Child Python processes; they import nothing from the current folder or a model's folder."""
+"""Child processes that run Python, but import nothing from the current folder or a model's."""
 
 import contextlib
 import os
@@ -9,15 +9,15 @@ from collections.abc import Iterator
 def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of the package in a new interpreter.
 
-    Without ``-P`` the current folder comes first where ``-m`` and ``-c`` look for modules, Python's
-    own and torch too.
+    Without ``-P``, the current folder would come first for all imports, even for Python's own
+    modules.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 @contextlib.contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Set environment variables in the block, for the processes started there."""
+    """Set environment variables for the processes that the block starts."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -32,11 +32,11 @@ def environment(**values: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def safe_path() -> Iterator[None]:
-    """Start the block's processes with ``-P``, even if a library writes their command lines:
-    multiprocessing's begin with ``-c``.
+    """Start the block's processes as with ``-P``, even if a library such as multiprocessing writes
+    their command lines.
 
-    They get the module path of this process once they have started, so that a script's own modules
-    are found.
+    A process gets the module path of this process when it has started, so that it finds the modules
+    of a user's script.
     """
     with environment(PYTHONSAFEPATH="1"):
         yield

@@ -1,4 +1,4 @@
-"""The errors a user may see, and their exit codes.
+"""The errors that a user may see, their exit codes, and the wording of their messages.
 
 A message is one line: the given value, the allowed values, the next command to type. Only the
 command line prints it.
@@ -15,30 +15,26 @@ Row = TypeVar("Row")
 
 #: Name of the distribution; the package index has another program under the package's name.
 DISTRIBUTION = "promptcli-encoders"
-_ROOT = Path(__file__).parents[1]  #: of the checkout, if the package was not installed from a wheel
-_LONGEST_NAME = 200  #: longest name for which the nearest known name is suggested
 LONGEST_MESSAGE = 700  #: characters of the longest message
 _LONGEST_VALUE = 80  #: characters of the longest value in a message
+_LONGEST_NAME = 200  #: characters of the longest name for which a similar name is suggested
 
 
 def short_line(message: str) -> str:
-    """Return a message as one line.
-
-    If it is too long (a file is quoted), its middle is left out.
-    """
+    """Return a message as one line; the middle of a long one is left out."""
     line = one_line(message)
     if len(line) <= LONGEST_MESSAGE:
         return line
     return f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
 
 
-def one_line(error: BaseException | str, most: int | None = None) -> str:
-    """Return a library's message as one line, cut to ``most`` characters."""
-    return " ".join(str(error).split())[:most]
+def one_line(error: BaseException | str, max_length: int | None = None) -> str:
+    """Return a library's message as one line, cut to ``max_length`` characters."""
+    return " ".join(str(error).split())[:max_length]
 
 
 def shorten(value: Any) -> str:
-    """Return a value for a message: shortened, printable."""
+    """Return a value as a short, printable text for a message."""
     if isinstance(value, str) and not value.isprintable():
         text = ascii(value)
     else:
@@ -61,22 +57,22 @@ def with_count(number: int, noun: str, plural: str | None = None) -> str:
 
 @contextlib.contextmanager
 def if_stopped(left: str, *, instead: bool = False) -> Iterator[None]:
-    """If the block is interrupted or its disk fails or is full, say ``left``, what remains on disk,
-    instead of "nothing was changed".
+    """Attach ``left``, what remains on disk, to an interrupt or a disk's error in the block.
 
-    The message of an inner block is kept, unless this one replaces it (``instead``).
+    The command line prints it instead of "nothing was changed". The text of an inner block is kept,
+    unless this one replaces it (``instead``).
     """
     try:
         yield
-    except (KeyboardInterrupt, OSError) as stopped:
-        if instead or not left_by(stopped):
-            stopped.__notes__ = [left]
+    except (KeyboardInterrupt, OSError) as error:
+        if instead or not left_by(error):
+            error.__notes__ = [left]
         raise
 
 
-def left_by(stopped: BaseException) -> str:
+def left_by(error: BaseException) -> str:
     """Return the text that ``if_stopped`` attached to an error, or ""."""
-    return "; ".join(getattr(stopped, "__notes__", ()))
+    return "; ".join(getattr(error, "__notes__", ()))
 
 
 class PromptcliError(Exception):
@@ -84,7 +80,7 @@ class PromptcliError(Exception):
 
     Args:
         message: The given value, the allowed values, and the next command to type. A switch is
-            named as Python types it, ``force=True``; the command line shows ``--force``.
+            written as in Python, ``force=True``; the command line shows ``--force``.
         parameter: The function parameter that the message is about. Python shows ``batch_size: must
             be at least 1``, the command line ``--batch-size: must be ...``.
     """
@@ -107,7 +103,7 @@ class UsageError(PromptcliError, ValueError):
 
 
 class WrongKindError(UsageError):
-    """A recipe for masked models with a causal model, or the reverse."""
+    """A recipe for masked models on a causal model, or the reverse."""
 
 
 class NotFoundError(PromptcliError, FileNotFoundError):
@@ -117,7 +113,7 @@ class NotFoundError(PromptcliError, FileNotFoundError):
 
 
 class CheckFailedError(PromptcliError):
-    """A stored artefact that does not match its manifest; exit code 4."""
+    """A stored file that does not match its manifest; exit code 4."""
 
     exit_code = 4
 
@@ -127,18 +123,16 @@ class OutOfMemoryError(PromptcliError, MemoryError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out: in Python, in CUDA, or in torch on a CPU, which raises a plain
-    RuntimeError.
-    """
-    named = type(error).__name__ == "OutOfMemoryError"  # torch's own, without loading torch
-    said = str(error)
-    full = "can't allocate memory" in said or "backend out of memory" in said  # a CPU's, and MPS's
-    return named or isinstance(error, MemoryError) or full
+    """Return whether an error of Python or torch says that memory ran out."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # of CUDA
+        return True
+    message = str(error)  # torch raises a plain RuntimeError on a CPU, and on MPS
+    return "can't allocate memory" in message or "backend out of memory" in message
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not in a table; it lists the valid names and the nearest
-    one.
+    """Return the error for a name that is not in a table; it lists the valid names and suggests
+    the most similar one.
 
     Example:
         >>> print(unknown("method", "dcpse", ["simcse", "dcpcse"]))
@@ -151,7 +145,7 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> UsageError:
 
 
 def look_up(kind: str, name: str, table: Mapping[str, Row]) -> Row:
-    """Return the row of a table by its name, or raise ``unknown``."""
+    """Return the row of a table with a name, or raise the error ``unknown``."""
     if name not in table:
         raise unknown(kind, name, table)
     return table[name]
@@ -163,7 +157,7 @@ def missing_libraries(*names: str) -> list[str]:
 
 
 def require(*names: str, extra: str) -> None:
-    """Refuse to run without libraries; ``extra`` brings them."""
+    """Refuse to run without libraries, which ``extra`` installs."""
     if missing := missing_libraries(*names):
         raise UsageError(
             f"this needs {', '.join(missing)}, not installed here: {install_command(extra)}"
@@ -172,19 +166,20 @@ def require(*names: str, extra: str) -> None:
 
 def install_command(extra: str) -> str:
     """Return the command that installs an extra of promptcli."""
-    if (_ROOT / "pyproject.toml").is_file():
+    if (Path(__file__).parents[1] / "pyproject.toml").is_file():
         return f"pip install '.[{extra}]' in the checkout"
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def did_you_mean(word: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:
-    """Return the end of a message that suggests the nearest name; "" if none reaches difflib's
-    ratio ``likeness``.
+    """Return the end of a message that suggests the most similar name.
+
+    It is "" if no name reaches difflib's ratio ``likeness``.
     """
-    if len(word) > _LONGEST_NAME:  # difflib's time grows with the square
+    if len(word) > _LONGEST_NAME:  # difflib's time grows with the square of the length
         return ""
     by_lower = {name.lower(): name for name in valid}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
-    if near:
-        return f"; did you mean {by_lower[near[0]]}?"
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
+    if matches:
+        return f"; did you mean {by_lower[matches[0]]}?"
     return ""

@@ -1,4 +1,7 @@
-"""Tables of rows by name; installed packages add rows by entry points (docs/extending.md)."""
+"""Tables of rows by name, to which installed packages add rows by entry points.
+
+docs/extending.md describes the tables.
+"""
 
 import contextlib
 import contextvars
@@ -14,7 +17,7 @@ from promptcli.errors import one_line
 from promptcli.notes import warn
 
 if TYPE_CHECKING:
-    from importlib.metadata import Distribution, EntryPoint
+    from importlib.metadata import EntryPoint
 
 _PLUGINS = "promptcli.plugins."
 Row = TypeVar("Row")
@@ -22,25 +25,25 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, order=True)
 class Extension:
-    """The origin of a row outside promptcli; it differs for two versions of the row's code."""
+    """The origin of a row that is not promptcli's; each version of its code has its own."""
 
     table: str
     name: str
     distribution: str | None  #: None if a program added the row itself
     version: str | None
-    #: SHA-256 of the distribution's RECORD, which has the hash of each file; for an editable
-    #: install or a row added by a program, of the file times
+    #: SHA-256 of the distribution's RECORD, which has the hash of each file; of the file times if
+    #: the install is editable or a program added the row
     record: str
 
     def __str__(self) -> str:
         """Return distribution, version and the beginning of the hash."""
-        whose = self.name
+        owner = self.name
         if self.distribution is not None:
-            whose = f"{self.distribution} {self.version}"
-        return f"{whose}, {self.record[:16]}"
+            owner = f"{self.distribution} {self.version}"
+        return f"{owner}, {self.record[:16]}"
 
 
-#: Rows of other packages looked up within ``used_extensions``.
+#: Extensions whose rows were looked up within ``used_extensions``.
 _USED: contextvars.ContextVar[set[Extension] | None] = contextvars.ContextVar("used", default=None)
 
 
@@ -59,10 +62,10 @@ def used_extensions() -> Iterator[set[Extension]]:
 
 
 class Table(MutableMapping[str, Row]):
-    """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded when a
-    name is not built in, or when all are listed.
+    """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``.
 
-    A row that cannot be imported, or whose name is taken, is left out with a warning. A plug-in of
+    Entry points are loaded when all rows are listed, or a name that is not built in is looked up. A
+    row that cannot be imported, or whose name is taken, is left out with a warning. A plug-in of
     promptcli whose folder was deleted is left out silently.
     """
 
@@ -76,11 +79,11 @@ class Table(MutableMapping[str, Row]):
 
     def _complete(self) -> dict[str, Row]:
         """Return all rows; the first call loads those of entry points."""
-        from importlib.metadata import entry_points  # not for a command that needs no plug-in
+        from importlib.metadata import entry_points  # slow, and most commands need no plug-in
 
         with self._lock:
             if not self._is_complete:
-                self._is_complete = True  # for plug-ins that look here while they are loaded
+                self._is_complete = True  # a plug-in may look up rows while it is loaded
                 for point in entry_points(group=f"promptcli.{self.name}"):
                     self._add(point)
             return self._rows
@@ -96,13 +99,21 @@ class Table(MutableMapping[str, Row]):
                 row = f"the row {point.name!r} that {point.value} adds to {self.name}"
                 warn(f"{row} is left out: {type(error).__name__}: {one_line(error, 160)}")
             return
-        if not point.value.startswith("promptcli.") and point.dist is not None:
-            self._extensions[point.name] = _extension(self.name, point, point.dist)
+        distribution = point.dist
+        if point.value.startswith("promptcli.") or distribution is None:
+            return
+        record = distribution.read_text("RECORD")
+        is_editable = '"editable": true' in (distribution.read_text("direct_url.json") or "")
+        if record is None or is_editable:
+            code = _hash_of_times(point.module)
+        else:
+            code = hashlib.sha256(record.encode()).hexdigest()
+        self._extensions[point.name] = Extension(
+            self.name, point.name, distribution.name, distribution.version, code
+        )
 
     def extension(self, name: str) -> Extension | None:
-        """Return where the code of a row that was looked up came from; None if it is promptcli's
-        own.
-        """
+        """Return the origin of a row that was looked up; None if it is promptcli's."""
         return self._extensions.get(name)
 
     def __getitem__(self, name: str) -> Row:
@@ -127,26 +138,16 @@ class Table(MutableMapping[str, Row]):
         self._extensions.pop(name, None)
         if row is not self.own.get(name):
             module = str(getattr(row, "__module__", ""))
-            self._extensions[name] = Extension(self.name, name, None, None, _times_of(module))
+            self._extensions[name] = Extension(self.name, name, None, None, _hash_of_times(module))
 
 
-def _extension(table: str, point: "EntryPoint", distribution: "Distribution") -> Extension:
-    record = distribution.read_text("RECORD")
-    is_editable = '"editable": true' in (distribution.read_text("direct_url.json") or "")
-    if record is None or is_editable:
-        code = _times_of(point.module)
-    else:
-        code = hashlib.sha256(record.encode()).hexdigest()
-    return Extension(table, point.name, distribution.name, distribution.version, code)
-
-
-def _times_of(module: str) -> str:
-    """Return the hash of the names and times of the Python files of a module's outermost package:
-    any of the files may have changed.
+def _hash_of_times(module: str) -> str:
+    """Return the hash of the names and times of all Python files of a module's outermost package,
+    or "" if the module has no file.
     """
     outermost = sys.modules.get(module.partition(".")[0])
     origin = getattr(outermost, "__file__", None)
-    if origin is None:  # typed in
+    if origin is None:
         return ""
     path = Path(origin)
     files = path.parent.rglob("*.py") if path.name == "__init__.py" else [path]

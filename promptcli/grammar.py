@@ -1,9 +1,9 @@
-"""The grammar of recipes: a text such as ``first-last/ditto:1-10`` to its parts, and back again.
+"""The grammar of recipes, e.g. of ``first-last/ditto:1-10``; docs/grammar.md describes it.
 
-``parse_prompt``, ``parse_pooling``, ``parse_transform`` and ``parse_denoise`` read a text; ``str``
-of their result is that text. The tables say which argument a name takes. A name outside the tables
-has a plain argument, since an extension may have added it. Whether a name exists, and whether a
-number fits the backbone, is checked when the part is built. docs/grammar.md shows the rules.
+``parse_prompt``, ``parse_pooling``, ``parse_transform`` and ``parse_denoise`` parse a text; ``str``
+of their result is the text again. The tables say which argument a name takes. A name that is in no
+table may be an extension's, so its argument is any text. Whether a name exists, and whether a
+number fits the backbone, is checked when the encoder is built.
 """
 
 import re
@@ -17,7 +17,9 @@ from promptcli.named_templates import SLOT, mask_in
 
 
 class Pair(NamedTuple):
-    """Two whole numbers, ``A-B``: LAYER-HEAD from 1, a range of layers, or axes at both ends."""
+    """Two whole numbers, ``A-B``: layer and head, both from 1; a range of layers; or the numbers of
+    axes at both ends.
+    """
 
     first: int
     last: int
@@ -28,9 +30,9 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Spec:
-    """One part of a recipe, ``NAME`` or ``NAME:ARGUMENT``; ``str`` prints it as a recipe writes it.
+    """``NAME`` or ``NAME:ARGUMENT``, parsed; ``str`` returns the text again.
 
-    ``spec["head"]`` is the head in the argument; None if it is left out.
+    ``spec["head"]`` is the head in the argument, or None if it is left out.
     """
 
     text: str
@@ -46,10 +48,10 @@ class Spec:
 
 
 class _Form(NamedTuple):
-    """The form of a name's argument; its groups are the values."""
+    """The form of a name's argument."""
 
-    pattern: str
-    allowed: str  #: what messages say is allowed
+    pattern: str  #: its named groups are the values
+    allowed: str  #: the allowed texts, for messages
 
 
 _WHOLE = "[0-9]{1,18}"
@@ -57,25 +59,25 @@ COUNT = "[1-9][0-9]{0,17}"  #: a whole number above 0
 _DECIMAL = rf"{_WHOLE}(?:\.{_WHOLE})?"
 _PAIR = f"{_WHOLE}-{_WHOLE}"
 _NO_SETTINGS = "(?!(?:[0-9]+-[0-9]+)?[;:])"  #: a template does not begin with settings
-_BETWEEN = " || "
-_NOT_BETWEEN = r"(?:(?! \|\| ).)*"
+_SEPARATOR = " || "  #: of the prompts in a prompt
+_INNER_PROMPT = r"(?:(?! \|\| ).)*"
 
 
 def _parse_pair(text: str) -> Pair:
     return Pair(*map(int, text.split("-")))
 
 
-def _parse_inner(text: str) -> tuple[Spec, ...]:
-    """Parse the prompts that a prompt consists of."""
-    prompts = tuple(map(parse_prompt, text.split(_BETWEEN)))
+def _parse_prompts(text: str) -> tuple[Spec, ...]:
+    """Parse the prompts inside a prompt."""
+    prompts = tuple(map(parse_prompt, text.split(_SEPARATOR)))
     for prompt in prompts:
         if prompt.name == "mean":
             raise UsageError(f"prompt '{prompt}' is a mean, which cannot be part of another prompt")
     return prompts
 
 
-#: Group -> parser of its value; other values are texts.
-_READ: dict[str, Callable[[str], Any]] = {
+#: Group of a pattern -> the parser of its value; other values stay texts.
+_VALUE_PARSERS: dict[str, Callable[[str], Any]] = {
     "head": _parse_pair,
     "layers": _parse_pair,
     "ends": _parse_pair,
@@ -89,13 +91,13 @@ _READ: dict[str, Callable[[str], Any]] = {
     "alpha": float,
     "exponent": float,
     "columns": lambda text: None if text == "all" else int(text),
-    "prompts": _parse_inner,
+    "prompts": _parse_prompts,
     "weights": lambda text: parse_weights(text),
 }
 
 
 def _parse(forms: Mapping[str, _Form], text: str, name: str, argument: str | None) -> Spec:
-    """Parse a text, given its name and argument."""
+    """Return the spec of a text, whose name and argument are already separated."""
     if name not in forms:
         return Spec(text, name, argument, {"text": text})
     form = forms[name]
@@ -103,18 +105,18 @@ def _parse(forms: Mapping[str, _Form], text: str, name: str, argument: str | Non
     if match is None:
         raise UsageError(f"{text!r} is not allowed; give {form.allowed}")
     values = {}
-    for key, found in match.groupdict().items():
-        values[key] = None if found is None else _READ.get(key, str)(found)
+    for key, value in match.groupdict().items():
+        values[key] = None if value is None else _VALUE_PARSERS.get(key, str)(value)
     return Spec(text, name, argument, values)
 
 
 def decimal_text(value: float) -> str:
-    """Return the shortest text that is read as the number again, without an exponent."""
+    """Return the shortest text without an exponent that is read as the same number."""
     return format(Decimal(repr(value)), "f").removesuffix(".0")
 
 
 def split_name(text: str) -> tuple[str, str | None]:
-    """Split ``name:argument``; the argument is None without a colon."""
+    """Split ``NAME:ARGUMENT``; without a colon, the argument is None."""
     name, colon, argument = text.partition(":")
     return name, argument if colon else None
 
@@ -126,7 +128,7 @@ _PROMPTS = {
     "deep-prefix": _Form(f"(?P<length>{_WHOLE})", "deep-prefix:P with a prefix length, e.g. 16"),
     "soft-template": _Form(_TEMPLATE, "soft-template:TEMPLATE"),
     "soft-template-lookup": _Form(_TEMPLATE, "soft-template-lookup:TEMPLATE"),
-    # layers START <= l < EXIT, from 0; blocks of a number of tokens, or sentences
+    # layers START <= l < EXIT, from 0; a block is a sentence or a number of tokens
     "token-prepending": _Form(
         rf"(?:(?=[0-9;])(?P<layers>{_PAIR})?(?:;(?P<blocks>sentences|{COUNT}))?:)?"
         rf"{_NO_SETTINGS}(?P<text>.*)",
@@ -139,17 +141,17 @@ _PROMPTS = {
     ),
     "contrastive": _Form(
         rf"(?:(?P<layer>{_WHOLE}):(?P<factor>{_DECIMAL})(?P<norm>:norm)?:)?"
-        rf"(?P<prompts>{_NOT_BETWEEN} \|\| {_NOT_BETWEEN})",
+        rf"(?P<prompts>{_INNER_PROMPT} \|\| {_INNER_PROMPT})",
         "TEMPLATE || AUXILIARY, perhaps after LAYER:C, e.g. contrastive:4:0.5:prompteol ||"
         " irrelevant",
     ),
-    "reversed": _Form(rf"(?P<prompts>{_NOT_BETWEEN})", "reversed:PROMPT"),
+    "reversed": _Form(rf"(?P<prompts>{_INNER_PROMPT})", "reversed:PROMPT"),
     "mean": _Form("(?P<prompts>.*)", "mean:PROMPT || PROMPT"),
 }
 
 
 def parse_prompt(text: str) -> Spec:
-    """Parse a recipe's prompt: a template, its name, or ``NAME:ARGUMENT``.
+    """Parse a recipe's prompt: a template, the name of one, or ``NAME:ARGUMENT``.
 
     Example:
         >>> parse_prompt("kv:2-9;0.5:prompteol")["bias"]
@@ -196,7 +198,7 @@ _WEIGHTS = {
 
 @dataclass(frozen=True)
 class PoolingSpec:
-    """``STATES/WEIGHTS``, or ``STATES/WEIGHTS+WEIGHTS``: several vectors side by side."""
+    """``STATES/WEIGHTS``; of ``STATES/WEIGHTS+WEIGHTS``, the vectors are put side by side."""
 
     states: Spec
     weights: tuple[Spec, ...]
@@ -206,12 +208,12 @@ class PoolingSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the weights, those on a part of the tokens included."""
-        return tuple(_of_all_tokens(weights).name for weights in self.weights)
+        """The names of the weights; for ``from:K;NAME`` it is ``NAME``."""
+        return tuple(_without_start(weights).name for weights in self.weights)
 
     @property
     def head(self) -> Pair | None:
-        """The attention head, LAYER-HEAD, that its first weights read, if they name one."""
+        """The attention head, LAYER-HEAD, of the first weights, if they name one."""
         head: Pair | None = self.weights[0].values.get("head")
         return head
 
@@ -221,16 +223,16 @@ class PoolingSpec:
         return self.names == ("ditto",) and self.head is None
 
     def counted_from(self, first: int) -> "PoolingSpec":
-        """Return the pooling of the tokens from the K-th on, replacing any earlier start; 0 pools
-        all.
+        """Return the pooling of the tokens from ``first`` on, instead of its own start; 0 pools all
+        tokens.
         """
-        weights = tuple(map(_of_all_tokens, self.weights))
+        weights = tuple(map(_without_start, self.weights))
         if first:
-            weights = tuple(parse_weights(f"from:{first};{each}") for each in weights)
+            weights = tuple(parse_weights(f"from:{first};{inner}") for inner in weights)
         return PoolingSpec(self.states, weights)
 
 
-def _of_all_tokens(weights: Spec) -> Spec:
+def _without_start(weights: Spec) -> Spec:
     return weights["weights"] if weights.name == "from" else weights
 
 
@@ -250,24 +252,22 @@ def parse_pooling(text: str) -> PoolingSpec:
 
 
 def parse_ditto(text: str) -> PoolingSpec | None:
-    """Parse ``[STATES/]ditto:LAYER-HEAD``; None for any other text."""
+    """Parse ``[STATES/]ditto:LAYER-HEAD``; return None for any other text."""
     try:
-        pooling = parse_pooling(in_full(text))
+        pooling = parse_pooling(with_states(text))
     except UsageError:
         return None
     names = [weights.name for weights in pooling.weights]
     return pooling if names == ["ditto"] and pooling.head is not None else None
 
 
-def in_full(pooling: str) -> str:
-    """Return the text of a pooling with its states: ``ditto:1-10`` alone gets the paper's
-    states.
-    """
+def with_states(pooling: str) -> str:
+    """Return the text of a pooling with the paper's states if it is ``ditto:LAYER-HEAD`` alone."""
     return f"first-last/{pooling}" if pooling.startswith("ditto:") else pooling
 
 
 def parse_states(text: str) -> Spec:
-    """Parse the states, before the slash of a pooling."""
+    """Parse the states, in front of the slash of a pooling."""
     name, argument = split_name(text)
     if text.startswith("layer-"):
         name, _, argument = text.partition("-")
@@ -320,15 +320,15 @@ def parse_transform(text: str) -> Spec:
 
 # -- denoising
 
-#: Where h - h_hat may be taken: before or after a stage of the transforms.
+#: Places at which a template's bias h_hat is subtracted from h.
 PLACES = ("none", "hidden", "head", "logits")
 
 
 def parse_denoise(text: str) -> Spec:
     """Parse a recipe's denoising, ``PLACE`` or ``PLACE:code``.
 
-    With ``code`` the bias's positions are counted from 0 in every family, which is the published
-    code's slip for RoBERTa (its real inputs start at 2); the paper says the same positions.
+    With ``code``, the positions of the bias count from 0 in every family, as in the published code.
+    The paper takes the positions of real inputs, which start at 2 in RoBERTa.
     """
     allowed = [*PLACES, *(f"{place}:code" for place in PLACES)]
     if text not in allowed:
@@ -338,7 +338,7 @@ def parse_denoise(text: str) -> Spec:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a recipe that a text describes."""
+    """The parsed parts of a recipe."""
 
     prompt: Spec
     pooling: PoolingSpec

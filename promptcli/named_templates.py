@@ -1,4 +1,4 @@
-"""Templates of words: their slots, and the named ones in TOML files packaged with the program."""
+"""The slots of a template, and the named templates that are packaged as TOML files."""
 
 import functools
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ MASK = "[MASK]"  #: the mask slot of a template; the backbone may have another m
 
 @dataclass(frozen=True)
 class NamedTemplate:
-    """One template."""
+    """One entry of ``named.toml``."""
 
     text: str  #: with [X] and [MASK]
     source: str  #: paper and table, or purpose
     #: published STS-B development Spearman x 100 of bert-base-uncased without training
     score: float | None = None
-    #: other texts of some models, by the last part of their names
+    #: last part of a backbone's name -> the text for this backbone, if it differs
     models: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -44,21 +44,19 @@ def named_templates() -> Mapping[str, NamedTemplate]:
 
 
 def template_text(prompt: str, backbone: str = "") -> str:
-    """Return the text of a recipe's prompt: unchanged if it holds [X] or is not a bare name, else
-    the text of the named template.
-
-    Some templates have another text for the last part of a ``backbone``'s name (``opt-125m``).
+    """Return the text of a named template for a backbone; a prompt that is no name is returned
+    unchanged.
     """
-    if SLOT in prompt or not prompt or any(mark.isspace() or mark in "[]" for mark in prompt):
+    if not prompt or any(sign.isspace() or sign in "[]" for sign in prompt):
         return prompt
-    known = named_templates()
-    if prompt not in known:
-        raise unknown("template", prompt, [*known, f"or a text with {SLOT}"])
-    return known[prompt].models.get(last_part(backbone), known[prompt].text)
+    templates = named_templates()
+    if prompt not in templates:
+        raise unknown("template", prompt, [*templates, f"or a text with {SLOT}"])
+    return templates[prompt].models.get(last_part(backbone), templates[prompt].text)
 
 
 def mask_in(template: str) -> bool:
-    """Return whether a template, given as text or by name, has a mask."""
+    """Return whether a template, given as a text or by name, has a mask."""
     if SLOT not in template and template in named_templates():
         template = named_templates()[template].text
     return MASK in template

@@ -12,11 +12,11 @@ from promptcli.grammar import (
     Parts,
     has_mask,
     has_words,
-    in_full,
     parse_denoise,
     parse_pooling,
     parse_prompt,
     parse_transform,
+    with_states,
 )
 from promptcli.named_templates import MASK as MASK
 from promptcli.named_templates import SLOT as SLOT
@@ -26,7 +26,7 @@ from promptcli.storage.typed_documents import convert, parse_json, parse_toml
 
 
 def pooling_for(prompt: str) -> str:
-    """Return the default pooling of a prompt: if it has a mask, the mask is read."""
+    """Return the default pooling of a prompt: the state at the mask, if it has one."""
     return "last/mask" if has_mask(prompt) else "first-last/avg"
 
 
@@ -34,7 +34,7 @@ def pooling_for(prompt: str) -> str:
 class Recipe:
     """One encoder, h(s) = T(sum_t w_t * x_t), as data: backbone, prompt, pooling, transforms.
 
-    Every field's ``help`` is the help text of the command-line option of the same name.
+    The ``help`` of a field is the help text of the command-line option of the same name.
     """
 
     backbone: str = setting(
@@ -48,18 +48,18 @@ class Recipe:
         " Learned: deep-prefix:P, soft-template:TEXT. For causal models:"
         " token-prepending:START-EXIT:TEXT (or START-EXIT;sentences), kv:START-EXIT;BIAS:TEXT,"
         " `contrastive:LAYER:C:TEXT || AUXILIARY`. Also reversed:TEXT, and `mean:ONE || OTHER`"
-        " for the mean of several.",
+        " for the mean of several prompts.",
     )
     period: bool | None = setting(
         None,
-        "Append '.' to a sentence that does not end in . ? \" ' (PromptBERT's evaluation), in other"
-        " scripts their own end mark. Default: on when the template has words of its own.",
+        "Append '.' to a sentence that does not end in . ? \" ' (PromptBERT's evaluation); another"
+        " script gets its own end mark. Default: on if the template has words.",
     )
     text_rule: str | None = setting(
         None,
-        "Rule for the sentence's own characters, after the period: `prompteol` (\" becomes ', a"
-        ' final ? a full stop), `full-stop` (" ." unless punctuation ends it), `lower`, `as-typed`'
-        " (white space around it stays). Default: none.",
+        'Rule for the characters of a sentence, applied after the period: `prompteol` (" becomes'
+        ' \', a final ? becomes a full stop), `full-stop` (" ." is appended unless punctuation ends'
+        " the sentence), `lower`, `as-typed` (white space around it stays). Default: none.",
     )
     pooling: str = setting(
         "",
@@ -80,19 +80,19 @@ class Recipe:
     )
     max_length: int | None = setting(
         None,
-        "Longest input in tokens, specials and template included. Default: all positions of the"
-        " backbone.",
+        "Longest input in tokens, special tokens and template included. Default: all positions of"
+        " the backbone.",
     )
-    #: shorter widths that its vectors may be cut to by its training (Matryoshka), largest first
+    #: shorter widths to which its vectors may be cut (Matryoshka training), largest first
     dims: tuple[int, ...] = ()
-    #: True if the pooling was derived from the prompt; ``replace`` then derives it again
+    #: whether the pooling was derived from the prompt; ``replace`` then derives it again
     pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.pooling:
             object.__setattr__(self, "pooling", pooling_for(self.prompt))
             object.__setattr__(self, "pooling_by_prompt", True)
-        object.__setattr__(self, "pooling", in_full(self.pooling))
+        object.__setattr__(self, "pooling", with_states(self.pooling))
         object.__setattr__(self, "transforms", tuple(list_of_names(self.transforms)))
         object.__setattr__(self, "dims", tuple(self.dims))
 
@@ -101,7 +101,7 @@ class Recipe:
         """Prompt, pooling, transforms and denoising, parsed.
 
         Raises:
-            UsageError: A text is not one of the grammar (docs/grammar.md).
+            UsageError: A text is not in the grammar (docs/grammar.md).
         """
         return Parts(
             parse_prompt(self.prompt),
@@ -111,22 +111,19 @@ class Recipe:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values.
-
-        ``text_rule`` and ``dims`` only if they are set.
-        """
+        """Return the fields as JSON-ready values, without a ``text_rule`` or ``dims`` not set."""
         values = dataclasses.asdict(self)
         del values["pooling_by_prompt"]
         values["transforms"] = list(self.transforms)
         values["dims"] = list(self.dims)
         for name in ("text_rule", "dims"):
             if not values[name]:
-                # without them a recipe keeps the fingerprint from before these fields existed
+                # so that a recipe keeps the fingerprint that it had before these fields existed
                 del values[name]
         return values
 
     def to_json(self) -> str:
-        """Return one line of JSON; ``from_text`` makes an equal recipe from it."""
+        """Return one line of JSON, from which ``from_text`` makes an equal recipe."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @classmethod
@@ -147,16 +144,13 @@ class Recipe:
         return cls.from_dict(values)
 
     def replace(self, **changes: str | int | Sequence[str] | None) -> "Recipe":
-        """Return a copy with ``changes``.
-
-        A pooling determined by the prompt follows a new prompt.
-        """
+        """Return a copy with ``changes``; a default pooling follows a new prompt."""
         if self.pooling_by_prompt:
             changes = {"pooling": "", **changes}
         return dataclasses.replace(self, **dict[str, Any](changes))
 
     def truncate(self, dim: int) -> "Recipe":
-        """Return the recipe cut to ``dim`` dimensions, a width the model was trained for."""
+        """Return the recipe cut to ``dim`` dimensions, a width for which the model was trained."""
         if dim not in self.dims:
             widths = ", ".join(map(str, self.dims))
             reason = "this model was trained for no shorter width"
@@ -169,9 +163,9 @@ class Recipe:
         return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())
 
     def resolve(self) -> "Recipe":
-        """Return the recipe with ``period`` resolved: on if the prompt has words.
+        """Return the recipe with ``period`` decided: on if the prompt has words.
 
-        [X] and a deep prefix have none.
+        [X] and a deep prefix have no words.
         """
         if self.period is None:
             return self.replace(period=has_words(self.prompt))
@@ -186,41 +180,40 @@ ROLES = (("query", "search_query"), ("document", "passage", "corpus", "search_do
 class LeadingTexts:
     """Texts that a model puts in front of sentences, by name, e.g. "query": "query: ".
 
-    sentence-transformers calls and stores them as the model's prompts.
+    sentence-transformers calls them the model's prompts.
     """
 
     texts: Mapping[str, str] = field(default_factory=dict)
-    default: str | None = None  #: name of the text put in front of every sentence by default
+    default: str | None = None  #: name of the text in front of a sentence without a role
     #: whether the pooling includes the text's tokens (``include_prompt``); stored by this name
     counted: bool = True
 
     @property
     def default_text(self) -> str:
-        """The text of the default name; empty without one."""
+        """The text with the default name; "" if there is no default."""
         return self.texts.get(self.default or "", "")
 
     def name_for(self, role: str) -> str | None:
-        """Return the name under which a role's text is stored; names with a text come first.
+        """Return the name under which a role's text is stored, or None.
 
-        None if the model has none for the role.
+        A name with a text is preferred to one with an empty text.
         """
-        # other names are the model's own
-        names = next((spellings for spellings in ROLES if role in spellings), (role,))
-        known = [name for name in names if name in self.texts]
-        return max(known, key=lambda name: bool(self.texts[name]), default=None)
+        # a role that is not in the table is a name of the model
+        spellings = next((names for names in ROLES if role in names), (role,))
+        stored = [name for name in spellings if name in self.texts]
+        return max(stored, key=lambda name: bool(self.texts[name]), default=None)
 
     def with_default(self, text: str) -> "LeadingTexts":
-        """Return the texts with this one as the default, as "given" if it has no name yet."""
-        name = next((known for known in self.texts if self.texts[known] == text), "given")
+        """Return the texts with this one as the default; a text without a name is named "given"."""
+        name = next((name for name in self.texts if self.texts[name] == text), "given")
         return dataclasses.replace(self, texts={**self.texts, name: text}, default=name)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A model by name, changes of its recipe, and how to compute it; loaded lazily."""
+    """A model that is not loaded yet, changes of its recipe, and how to compute it."""
 
-    #: a value that ``load`` takes; a command gives a name, a recipe, a folder or a hub id. None:
-    #: the default model
+    #: a value that ``load`` takes, e.g. a name, a folder or a hub id; None: the default model
     model: Any = None
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
     backbone: str = BUILT_IN.backbone  #: of recipes that do not name one
@@ -228,17 +221,17 @@ class Choice:
     #: None: float32 for scores, ``auto`` for encoding in bulk
     dtype: str | None = None
     backend: str = "torch"
-    dim: int | None = None  #: keep the first dimensions, for a model trained for it; None: all
-    threads: int | None = None  #: number of processor threads, if given; a run records it
+    dim: int | None = None  #: number of dimensions to keep, for a model trained for it; None: all
+    threads: int | None = None  #: number of CPU threads, if the user set it; a run records it
 
     @property
     def names_model(self) -> bool:
-        """Whether the user chose an encoder, not only a device."""
+        """Whether the user chose an encoder, and not only a device."""
         return (self.model, self.dim) != (None, None) or bool(self.changes)
 
 
 def is_named(model: object) -> bool:
-    """Return whether the user chose a model, see ``Choice.names_model``; None is not a choice."""
+    """Return whether the user chose a model, see ``Choice.names_model``."""
     if isinstance(model, Choice):
         return model.names_model
     return model is not None
@@ -246,7 +239,7 @@ def is_named(model: object) -> bool:
 
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'
 
-#: The rows of the papers' tables without learning, by name, for masked models or for any model.
+#: The encoders of the papers' tables that need no training, for masked models or any model.
 MASKED_RECIPES: dict[str, Recipe] = {
     "static-avg": Recipe(pooling="static/avg"),
     "last-avg": Recipe(pooling="last/avg"),
@@ -298,7 +291,7 @@ def _contrast(prompt: str) -> Recipe:
     )
 
 
-_PREPENDED: dict[str, Recipe] = {  # the paper reads layer -2
+_PREPENDED: dict[str, Recipe] = {  # the paper pools layer -2
     f"{name}+tp": recipe.replace(
         prompt=f"token-prepending:{recipe.prompt}", pooling="layer--2/last-token"
     )
@@ -314,7 +307,7 @@ def _add_reversed(recipe: Recipe) -> Recipe:
     return recipe.replace(prompt=_mean_of(recipe.prompt, f"reversed:{recipe.prompt}"))
 
 
-#: Recipes of causal models, which read the last token.
+#: Recipes of causal models.
 CAUSAL_RECIPES: dict[str, Recipe] = {
     **_ONE_PASS,
     **_PREPENDED,
@@ -340,6 +333,6 @@ LISTED = (
     *MASKED_RECIPES,
     *("prompteol", "pretended-cot", "knowledge", "cot+knowledge", "metaeol"),
 )
-#: Recipes that `eval` scores by default. Eq. 3 of PromptBERT is left out, since it scores far below
-#: the mask's state.
+#: Recipes that ``eval`` scores by default. Eq. 3 of PromptBERT is left out: it scores far below the
+#: state at the mask.
 COMPARED = tuple(name for name in RECIPES if not name.startswith("prompt-topk"))

@@ -1,6 +1,6 @@
-"""Defaults: built in, of the papers (``--paper``), and the user's own.
+"""Defaults (built in, of the papers, and the user's own), and the settings of dataclasses.
 
-Environment and file are passed in; only `home_folder` reads the environment itself.
+Functions get the environment as an argument; only ``home_folder`` reads it itself.
 """
 
 import json
@@ -20,12 +20,12 @@ from promptcli.storage.typed_documents import read_document
 class Defaults:
     """A complete set of defaults."""
 
-    backbone: str  #: A pre-trained model.
-    development: str  #: Task by which searches and training choose.
-    corpus: str  #: Sentences to train or fit on.
+    backbone: str  #: pre-trained model
+    development: str  #: task by which searches and training choose
+    corpus: str  #: sentences for training and fitting
 
 
-#: All of these are in the package, so they need no network. ``demo`` is not a benchmark.
+#: They are in the package, so that they need no network. ``demo`` is not a benchmark.
 BUILT_IN = Defaults(backbone="mini-bert", development="demo:dev", corpus="demo")
 #: The defaults of PromptBERT, Ditto and DCPCSE, for ``--paper``.
 PAPER = Defaults(
@@ -36,7 +36,7 @@ PAPER = Defaults(
 
 
 def setting(default: Any, about: str, **metadata: Any) -> Any:
-    """Return the dataclass field of a setting; ``about`` is the help of its option.
+    """Return the dataclass field of a setting; ``about`` is the help text of its option.
 
     Metadata: ``min`` and ``max``, inclusive bounds; ``above`` and ``below``, exclusive bounds;
     ``choices``, the allowed values.
@@ -50,26 +50,25 @@ def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def typed_value(value: Any) -> str:
-    """Return a setting's value as the user types it: ``true``, ``1e-05``, ``2``."""
+    """Return a setting's value as the user types it, e.g. ``true``, ``1e-05``, ``2``."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def typed_settings(values: Mapping[str, Any]) -> list[str]:
-    """Return settings as the command line spells them: ``learning-rate 0.0001``."""
-    return [f"{field.replace('_', '-')} {typed_value(value)}" for field, value in values.items()]
+    """Return settings as the command line spells them, e.g. ``learning-rate 0.0001``."""
+    return [f"{name.replace('_', '-')} {typed_value(value)}" for name, value in values.items()]
 
 
 class UserDefault(NamedTuple):
     """A default that a user may set."""
 
     about: str
-    variable: str  #: of the environment
+    variable: str  #: environment variable that sets it
     built_in: str | None
 
 
-#: The defaults that a user may set, by their names.
 USER_DEFAULTS = {
     "backbone": UserDefault(
         "backbone of recipes that do not name one", "PROMPTCLI_BACKBONE", BUILT_IN.backbone
@@ -78,20 +77,20 @@ USER_DEFAULTS = {
 }
 
 
-class Default(NamedTuple):
-    """A default in force, and where it comes from."""
+class EffectiveDefault(NamedTuple):
+    """The present value of a default, and where it comes from."""
 
     value: str | None
     source: str  #: a variable, a file, or ``built in``
 
 
-#: Bounds in a field's metadata -> msgspec's names of them.
+#: Bound in the metadata of a field -> msgspec's name of it.
 _BOUNDS = {"min": "ge", "above": "gt", "max": "le", "below": "lt"}
 
 
 def check_bounds(settings: Any) -> None:
-    """Refuse values of a dataclass that have another type, are out of bounds or not finite, or are
-    not among the field's choices.
+    """Refuse values of a dataclass that have another type, are out of bounds or infinite, or are
+    not among the choices of the field.
     """
     import msgspec
 
@@ -104,7 +103,7 @@ def check_bounds(settings: Any) -> None:
         }
         try:
             msgspec.convert(value, item.type)
-            if value is not None and bounds:
+            if value is not None and bounds:  # msgspec takes no bounds of ``int | None``
                 msgspec.convert(value, Annotated[type(value), msgspec.Meta(**bounds)])
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError("Expected a finite number")
@@ -121,12 +120,15 @@ def config_file(environ: Mapping[str, str]) -> Path:
     return program_folder(environ, "user_config_dir") / "config.toml"
 
 
-#: The advice if the program's folder is not writable.
+#: Advice if the program's folder is not writable.
 ANOTHER_HOME = "name another folder: PROMPTCLI_HOME=/a/folder"
 
 
 def program_folder(environ: Mapping[str, str], kind: str) -> Path:
-    """Return ``PROMPTCLI_HOME``, else the platform's folder of a kind, e.g. ``user_data_dir``."""
+    """Return ``PROMPTCLI_HOME``, else a folder of the platform.
+
+    ``kind`` is the function of platformdirs that returns it, e.g. ``user_data_dir``.
+    """
     home = environ.get("PROMPTCLI_HOME")
     if home:
         folder = expand_user(home)
@@ -138,40 +140,40 @@ def program_folder(environ: Mapping[str, str], kind: str) -> Path:
         except (RuntimeError, KeyError):
             raise UsageError(f"this user has no home folder; {ANOTHER_HOME}") from None
     try:
-        str(folder).encode()  # else the libraries of tensors and indexes cannot open it
+        str(folder).encode()  # the libraries of tensors and indexes cannot open other paths
     except UnicodeEncodeError:
         raise UsageError(f"{shorten(str(folder))} is not UTF-8; {ANOTHER_HOME}") from None
     return folder
 
 
 def home_folder() -> Path:
-    """Return the program's data folder: $PROMPTCLI_HOME, else the platform's."""
+    """Return the folder of models, runs and caches: $PROMPTCLI_HOME, else the platform's."""
     return program_folder(os.environ, "user_data_dir")
 
 
 def expand_user(path: str) -> Path:
-    """Return a path, ``~`` and ``~user`` written out."""
+    """Return a path with ``~`` and ``~user`` written out."""
     try:
         return Path(path).expanduser()
     except (RuntimeError, KeyError) as error:
         raise UsageError(f"{path!r}: {error}; give the full path") from None
 
 
-def read_settings(environ: Mapping[str, str]) -> dict[str, Default]:
-    """Return the default in force for each name in ``USER_DEFAULTS``.
+def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveDefault]:
+    """Return the present value of each default in ``USER_DEFAULTS``.
 
     The environment overrides the file, and the file overrides the built-in value.
     """
     path = config_file(environ)
     stored = _read_file(path)
-    effective = {}
-    for name, key in USER_DEFAULTS.items():
-        effective[name] = Default(key.built_in, "built in")
-        if environ.get(key.variable):
-            effective[name] = Default(environ[key.variable], f"${key.variable}")
+    defaults = {}
+    for name, (_, variable, built_in) in USER_DEFAULTS.items():
+        defaults[name] = EffectiveDefault(built_in, "built in")
+        if environ.get(variable):
+            defaults[name] = EffectiveDefault(environ[variable], f"${variable}")
         elif stored.get(name):
-            effective[name] = Default(stored[name], str(path))
-    return effective
+            defaults[name] = EffectiveDefault(stored[name], str(path))
+    return defaults
 
 
 def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> None:
@@ -187,9 +189,9 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> N
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {**_read_file(path), name: value}
     lines = [
-        f"{key} = {json.dumps(default, ensure_ascii=False)}\n"  # a JSON text is a TOML text
-        for key, default in values.items()
-        if default is not None
+        f"{key} = {json.dumps(text, ensure_ascii=False)}\n"  # a JSON string is a TOML string
+        for key, text in values.items()
+        if text is not None
     ]
     write_text(path, "".join(lines))
 

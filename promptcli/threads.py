@@ -1,4 +1,4 @@
-"""A thread whose work does not delay the end of the process."""
+"""A worker thread whose work does not delay the end of the process."""
 
 import queue
 import threading
@@ -8,9 +8,9 @@ from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-_Work = tuple["Future[Any]", Callable[[], Any]]
+_Task = tuple["Future[Any]", Callable[[], Any]]
 
-#: Name of a thread while it does work that the process does not wait for at its end.
+#: Name of the thread of a ``Worker`` while it works.
 COMPUTING = "promptcli-computing"
 
 
@@ -20,32 +20,32 @@ def computing() -> bool:
 
 
 class Worker(Executor):
-    """One thread; unlike a ThreadPoolExecutor's, the end of the process does not wait for its work.
+    """Runs functions in one thread; unlike a ThreadPoolExecutor, it does not delay the end of the
+    process.
 
-    Every error of the work is raised as an ``Exception``, even a Rust panic, which callers would
-    not catch otherwise.
+    Every error is raised as an ``Exception``, even a Rust panic, which callers would not catch.
     """
 
     def __init__(self, prepare: Callable[[], None] | None = None) -> None:
-        self._waiting: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        threading.Thread(target=_run, args=(self._waiting, prepare), daemon=True).start()
-        weakref.finalize(self, self._waiting.put, None)
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        threading.Thread(target=_run, args=(self._tasks, prepare), daemon=True).start()
+        weakref.finalize(self, self._tasks.put, None)
 
     def submit(
         self, function: Callable[..., Result], /, *args: Any, **options: Any
     ) -> "Future[Result]":
         future: Future[Result] = Future()
-        self._waiting.put((future, lambda: function(*args, **options)))
+        self._tasks.put((future, lambda: function(*args, **options)))
         return future
 
 
-def _run(waiting: "queue.SimpleQueue[_Work | None]", prepare: Callable[[], None] | None) -> None:
+def _run(tasks: "queue.SimpleQueue[_Task | None]", prepare: Callable[[], None] | None) -> None:
     thread = threading.current_thread()
-    idle = thread.name
+    idle_name = thread.name
     if prepare is not None:
         prepare()
-    while (work := waiting.get()) is not None:
-        future, function = work
+    while (task := tasks.get()) is not None:
+        future, function = task
         if not future.set_running_or_notify_cancel():
             continue
         thread.name = COMPUTING
@@ -57,5 +57,5 @@ def _run(waiting: "queue.SimpleQueue[_Work | None]", prepare: Callable[[], None]
             future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
         else:
             future.set_result(result)
-        thread.name = idle
-        del work, future, function  # else an answer stays in memory until the next request
+        thread.name = idle_name
+        del task, future, function  # otherwise the result stays in memory until the next task

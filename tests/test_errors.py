@@ -44,7 +44,7 @@ def test_an_extra_of_a_checkout_is_installed_from_it():
 def test_an_extra_is_of_the_distribution_of_the_project(tmp_path, monkeypatch):
     """The index has another program called ``promptcli``."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    monkeypatch.setattr("promptcli.errors._ROOT", tmp_path)
+    monkeypatch.setattr("promptcli.errors.__file__", str(tmp_path / "promptcli" / "errors.py"))
     assert install_command("serve") == f"pip install '{project['name']}[serve]'"
 
 
