@@ -1,7 +1,8 @@
-"""An encoder as one traceable graph, from token ids and mask to vectors, and the libraries that run
-it on a CPU.
+"""An encoder as one graph, from token ids and mask to vectors, and the libraries that run the graph
+on a CPU.
 
-``tokenizer.json`` includes the template and the period rule, so its ids are the graph's input.
+The tokenizer in ``tokenizer.json`` adds the template and the period, so that its ids are the input
+of the graph.
 """
 
 import contextlib
@@ -31,19 +32,21 @@ from promptcli.models.sentence_transformers_format import InexactError, write_to
 from promptcli.notes import note
 
 ONNX_FILE = "model.onnx"
-SMALL = "model_int8.onnx"
-OPENVINO = "openvino_model.xml"
-
-#: Number of sentences on which the ranges of 8-bit activations and a graph's loss are measured.
+INT8_FILE = "model_int8.onnx"
+OPENVINO_FILE = "openvino_model.xml"
+_OPSET = 20
+_INPUTS = ("input_ids", "attention_mask")
+_OUTPUT = "sentence_embedding"
+_BATCH_SENTENCES = 32
+#: Number of sentences that measure the ranges of 8-bit activations and the loss of a graph.
 DEMO_SENTENCES = 300
-
-#: Token ids and mask in, (n, d) float32 out.
+#: Computes the vectors of a batch, (n, d) float32.
 RunGraph = Callable[[states.Batch], np.ndarray]
 
 
 @dataclass(frozen=True)
 class _TracedBatch(states.Batch):
-    """A batch of unknown size: the exporter must not depend on its values."""
+    """A batch of unknown size, on whose values the exporter must not depend."""
 
     mask: Tensor = field(default_factory=lambda: torch.ones(1, 1))
 
@@ -54,10 +57,10 @@ class _TracedBatch(states.Batch):
 
 
 class EncoderGraph(nn.Module):
-    """The encoder's parts in order.
+    """The components of an encoder in order.
 
-    Ditto's diagonal comes from the attention matrix, since exporters do not know our kernel; the
-    biases of denoising are a table with one row per length.
+    Ditto's diagonal is read from the attention matrix, because exporters do not know our kernel.
+    The biases of denoising are a table with a row for each length.
     """
 
     def __init__(self, encoder: TorchEncoder) -> None:
@@ -79,13 +82,13 @@ class EncoderGraph(nn.Module):
             raise InexactError(
                 f"prompt {name!r} {encoder.prompt.beyond_graphs}, which a graph cannot express"
             )
-        self.model = encoder.backbone.model  # registered, so that the graph includes its weights
+        self.model = encoder.backbone.model  # an attribute, so that the graph includes its weights
         self.encoder = encoder.one_prompt()
         needs = encoder.pooling.needs
         matrices = needs.matrices | needs.diagonals
         layers = needs.layers
         if not layers and (matrices or needs.attention_outputs or needs.values):
-            # a pass that stops early would leave the exporter inside a layer
+            # a pass that stops inside a layer cannot be exported
             layers = frozenset({encoder.backbone.n_layers})
         self.needs = replace(
             needs, layers=layers, diagonals=frozenset(), matrices=matrices, slot=None
@@ -97,7 +100,7 @@ class EncoderGraph(nn.Module):
                 self.biases = self.encoder.biases(np.array(places))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return (n, d) float32 from ids and mask, both (n, t) int64."""
+        """Return the vectors, (n, d) float32, of ids and mask, both (n, t) int64."""
         encoder = self.encoder
         lengths = attention_mask.sum(1)
         slots = [
@@ -125,14 +128,8 @@ class EncoderGraph(nn.Module):
         return vectors
 
 
-_OPSET = 20
-_INPUTS = ("input_ids", "attention_mask")
-_OUTPUT = "sentence_embedding"
-_ROWS = 32  # sentences of a batch
-
-
 def write_graph(encoder: TorchEncoder, folder: Path, calibration: Sequence[str] = ()) -> list[str]:
-    """Write graph and tokenizer; return the differences from the encoder."""
+    """Write the graph and the tokenizer; return the differences from the encoder, in words."""
     graph = EncoderGraph(encoder)
     differences = write_tokenizer(encoder, folder)
     ids = torch.tensor(
@@ -156,8 +153,10 @@ def write_graph(encoder: TorchEncoder, folder: Path, calibration: Sequence[str] 
 
 
 def import_openvino() -> Any:
-    """Import OpenVINO without the usage reports that it and NNCF would send over the network."""
-    # a module that is None counts as not installed
+    """Import OpenVINO. It and NNCF would send reports of their use over the network, which they
+    cannot do without ``openvino_telemetry``.
+    """
+    # Python raises ImportError for a module that is None
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     return importlib.import_module("openvino")
 
@@ -165,27 +164,37 @@ def import_openvino() -> Any:
 def write_openvino(
     encoder: TorchEncoder, folder: Path, calibration: Sequence[str] = ()
 ) -> list[str]:
-    """Write OpenVINO's model of the graph and the tokenizer; return the differences.
+    """Write OpenVINO's model of the graph, and the tokenizer; return the differences from the
+    encoder, in words.
 
-    The model is in float32, or, with calibration sentences, quantised to 8 bits.
+    The model is in float32; with calibration sentences it is quantised to 8 bits.
     """
     openvino = import_openvino()
-    notes = write_graph(encoder, folder)
+    differences = write_graph(encoder, folder)
     with opening("the exported graph"):
         model = openvino.convert_model(folder / ONNX_FILE)
-        if encoder.backbone.reentrant:  # in a BERT every token attends to at least one
+        if encoder.backbone.reentrant:  # in a BERT every token attends to at least one token
             _leave_out_nan_checks(model)
         if calibration:
-            model = _quantise_statically(model, encoder, calibration)
-        openvino.save_model(model, folder / OPENVINO, compress_to_fp16=False)
+            rows = sorted(encoder.inputs(calibration).ids, key=len)
+            batches = [rows[start : start + 8] for start in range(0, len(rows), 8)]
+            inputs = [_inputs(batch_of(batch, encoder)) for batch in batches]
+            with _quiet():
+                nncf = importlib.import_module("nncf")
+                model = nncf.quantize(
+                    model,
+                    nncf.Dataset(inputs),
+                    subset_size=len(inputs),
+                    model_type=nncf.ModelType.TRANSFORMER,
+                )
+        openvino.save_model(model, folder / OPENVINO_FILE, compress_to_fp16=False)
     (folder / ONNX_FILE).unlink()
-    return notes
+    return differences
 
 
 def _leave_out_nan_checks(model: Any) -> None:
-    """Export a plain softmax.
-
-    torch's export replaces NaN by zero, which keeps OpenVINO from fusing.
+    """Let the model have plain softmaxes: torch's export replaces NaN by zero after each softmax,
+    which keeps OpenVINO from fusing it.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() == "IsNaN":
@@ -194,53 +203,41 @@ def _leave_out_nan_checks(model: Any) -> None:
                     use.replace_source_output(node.input_value(0))
 
 
-def _quantise_statically(model: Any, encoder: TorchEncoder, calibration: Sequence[str]) -> Any:
-    rows = sorted(encoder.inputs(calibration).ids, key=len)
-    batches = [
-        _inputs(batch_of(rows[start : start + 8], encoder)) for start in range(0, len(rows), 8)
-    ]
-    with _quiet():
-        nncf = importlib.import_module("nncf")
-        data = nncf.Dataset(batches)
-        return nncf.quantize(
-            model, data, subset_size=len(batches), model_type=nncf.ModelType.TRANSFORMER
-        )
-
-
 def load_openvino(folder: Path, dtype: str = "float32") -> RunGraph:
-    """Return a function with one request per stream; a caller waits for a free one."""
+    """Return the function that runs OpenVINO's model; each of its streams computes a batch."""
     openvino = import_openvino()
     threads = torch.get_num_threads()
+    streams = batching.batches_at_a_time(threads)
     settings = {
         "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bfloat16" else "f32",
-        "NUM_STREAMS": batching.batches_at_a_time(threads),
+        "NUM_STREAMS": streams,
         "INFERENCE_NUM_THREADS": threads,
     }
-    compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", settings)
-    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    for _ in range(batching.batches_at_a_time(threads)):
-        free.put(compiled.create_infer_request())
+    compiled = openvino.Core().compile_model(folder / OPENVINO_FILE, "CPU", settings)
+    free_requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for _ in range(streams):
+        free_requests.put(compiled.create_infer_request())
 
     def run(batch: states.Batch) -> np.ndarray:
-        request = free.get()
+        request = free_requests.get()
         try:
             vectors: np.ndarray = request.infer(_inputs(batch))[0]
         finally:
-            free.put(request)
+            free_requests.put(request)
         return vectors
 
     return run
 
 
 def load_onnx(folder: Path, dtype: str = "float32") -> RunGraph:
-    """Return a function that runs a precision's file with onnxruntime."""
+    """Return the function that runs the ONNX file of a precision."""
     import onnxruntime
 
     threads = torch.get_num_threads()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads // batching.batches_at_a_time(threads)
     session = onnxruntime.InferenceSession(
-        str(folder / {"float32": ONNX_FILE, "int8": SMALL}[dtype]),
+        str(folder / {"float32": ONNX_FILE, "int8": INT8_FILE}[dtype]),
         options,
         providers=["CPUExecutionProvider"],
     )
@@ -259,6 +256,7 @@ def _inputs(batch: states.Batch) -> list[np.ndarray]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
+    """Suppress what the exporters print, warn of and log."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -273,10 +271,12 @@ def _quiet() -> Iterator[None]:
 def encode_with(
     run: RunGraph, folder: Path, sentences: list[str], encoder: TorchEncoder
 ) -> np.ndarray:
-    """Return a graph's vectors (n, d) of n sentences, with the tokenizer in its folder."""
+    """Return the graph's vectors of n sentences, (n, d), with the tokenizer in its folder."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     rows = [encoding.ids for encoding in tokenizer.encode_batch(sentences)]
-    batches = (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
+    batches = (
+        rows[start : start + _BATCH_SENTENCES] for start in range(0, len(rows), _BATCH_SENTENCES)
+    )
     return np.concatenate([run(batch_of(batch, encoder)) for batch in batches])
 
 
@@ -288,51 +288,53 @@ def batch_of(rows: Iterable[Sequence[int]], encoder: TorchEncoder) -> states.Bat
 
 
 def compare(encoder: TorchEncoder, folder: Path, run: RunGraph, tool: str) -> float:
-    """Return the lowest cosine between graph and encoder, over all probes in one batch and over the
-    first alone.
+    """Return the lowest cosine between the vectors of the graph and of the encoder. The graph gets
+    all probes in one batch, and the first probe again in another batch.
     """
     probes = parity.uncut_probes(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
         probes.append(parity.TOO_LONG)
-    theirs = np.concatenate(
+    vectors = np.concatenate(
         [encode_with(run, folder, texts, encoder) for texts in (probes, probes[:1])]
     )
-    return parity.check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
+    return parity.check_parity(encoder.encode([*probes, probes[0]]), vectors, tool)
 
 
 def demo_sentences() -> list[str]:
-    """Return ``DEMO_SENTENCES`` of the demo sentences."""
+    """Return about ``DEMO_SENTENCES`` of the demo sentences."""
     sentences = training_data.fitting_sentences("demo")
     return sentences[:: len(sentences) // DEMO_SENTENCES]
 
 
 def quantise(encoder: TorchEncoder, folder: Path) -> str:
-    """Write the weights as 8-bit integers; return their size and the loss, in words."""
+    """Write the graph with weights of 8 bits; return its size and its loss, in words."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _quiet():
-        quantize_dynamic(folder / ONNX_FILE, folder / SMALL, weight_type=QuantType.QInt8)
-    size = (folder / SMALL).stat().st_size / 1e6
-    return f"{SMALL}: {size:,.1f} MB; {loss_of(load_onnx(folder, 'int8'), folder, encoder)}"
+        quantize_dynamic(folder / ONNX_FILE, folder / INT8_FILE, weight_type=QuantType.QInt8)
+    size = (folder / INT8_FILE).stat().st_size / 1e6
+    return f"{INT8_FILE}: {size:,.1f} MB; {loss_of(load_onnx(folder, 'int8'), folder, encoder)}"
 
 
 def loss_of(run: RunGraph, folder: Path, encoder: TorchEncoder) -> str:
-    """Return a graph's loss on the demo sentences, in words."""
+    """Return the loss of a graph on the demo sentences, in words."""
     sentences = demo_sentences()
-    graphs = encode_with(run, folder, sentences, encoder)
-    cosines = parity.row_cosines(encoder.encode(sentences), graphs)
+    vectors = encode_with(run, folder, sentences, encoder)
+    cosines = parity.row_cosines(encoder.encode(sentences), vectors)
     return f"cosines to float32 at least {cosines.min():.4f}, {cosines.mean():.4f} on average"
 
 
 def write_onnx_int8(encoder: TorchEncoder, folder: Path, calibration: Sequence[str] = ()) -> None:
-    """Write onnxruntime's graph with weights of 8 bits, and note the loss."""
+    """Write the ONNX graph with weights of 8 bits alone, and note its loss."""
     write_graph(encoder, folder)
     note(f"onnx-int8: {quantise(encoder, folder)}")
     (folder / ONNX_FILE).unlink()
 
 
 def write_openvino_int8(encoder: TorchEncoder, folder: Path, calibration: Sequence[str]) -> None:
-    """Write OpenVINO's model, calibrated on the given or the demo sentences; note the loss."""
+    """Write OpenVINO's model with 8 bits, and note its loss. It is calibrated on the sentences, or,
+    if they are too few, on the demo sentences.
+    """
     source = f"{DEMO_SENTENCES} of your sentences"
     if len(calibration) < DEMO_SENTENCES:
         source = f"demo sentences ({len(calibration)} of yours are too few, give {DEMO_SENTENCES})"

@@ -14,8 +14,8 @@ from promptcli.plugins.graphs import graph_files
 def export_onnx(
     entry: Entry | None, encoder: TorchEncoder, folder: Path, *, int8: bool = False
 ) -> Exported:
-    """Write ``model.onnx`` and the tokenizer to a folder; with ``int8`` also a quantised model, and
-    note its loss.
+    """Write ``model.onnx`` and the tokenizer to a folder; with ``int8`` also a quantised model,
+    whose loss is among the notes.
     """
     errors.require("onnx", "onnxscript", "onnxruntime", extra="onnx")
     notes = graph_files.write_graph(encoder, folder)
@@ -34,7 +34,7 @@ def export_openvino(entry: Entry | None, encoder: TorchEncoder, folder: Path) ->
     with opening("the exported graph"):
         run = graph_files.load_openvino(folder)
         cosine = graph_files.compare(encoder, folder, run, "openvino")
-    typed = f'openvino.Core().compile_model("FOLDER/{graph_files.OPENVINO}", "CPU")'
+    typed = f'openvino.Core().compile_model("FOLDER/{graph_files.OPENVINO_FILE}", "CPU")'
     return Exported(typed, tool="openvino", cosine=cosine, notes=tuple(notes))
 
 

@@ -16,7 +16,7 @@ from promptcli.models.exporting import TARGETS
 from promptcli.models.loading import BACKENDS
 from promptcli.models.parity import PROBES, lowest_cosine
 from promptcli.plugins.graphs import backends, graph_files
-from promptcli.plugins.graphs.backends import WORTHWHILE, choose_backend
+from promptcli.plugins.graphs.backends import MIN_ROWS, choose_backend
 from promptcli.plugins.graphs.graph_files import EncoderGraph
 from promptcli.plugins.graphs.rows import GraphBackend
 from promptcli.plugins.graphs.targets import export_onnx
@@ -117,8 +117,8 @@ SENTENCES = [
 @pytest.mark.parametrize(
     ("installed", "bfloat16", "rows", "taken", "why"),
     [
-        (["openvino", "onnx"], True, WORTHWHILE, "openvino", "50,000 rows"),
-        (["openvino", "onnx"], True, WORTHWHILE - 1, "torch", "a graph pays from 50,000"),
+        (["openvino", "onnx"], True, MIN_ROWS, "openvino", "50,000 rows"),
+        (["openvino", "onnx"], True, MIN_ROWS - 1, "torch", "a graph pays off from 50,000"),
         (["openvino", "onnx"], True, None, "torch", "number of rows is unknown"),
         (["openvino", "onnx"], False, 10**9, "torch", "without bfloat16"),
         (["onnx"], True, 10**9, "torch", r"pip install '\.\[openvino\]'"),
@@ -256,7 +256,7 @@ def test_what_cannot_be_is_one_line(
 def test_8_bits_that_lose_too_much_are_refused_unless_asked_for(stand_in, tiny_folder, tmp_path):
     stand_in(off=0.5, dtypes=("int8",))
     with refusal(
-        r"mean cosine of only .* give dtype int8 to use them all the same", CheckFailedError
+        r"mean cosine of only .* give dtype int8 to use them nevertheless", CheckFailedError
     ):
         build(RECIPES["prompt"], tiny_folder, tmp_path)
     assert (
