@@ -89,14 +89,14 @@ def cosine_matrix(vectors):
 
 def stored(vectors):
     kept = SentenceVectors(SENTENCES, str(vectors.shape[1]), vectors.shape[1])
-    starts = range(0, len(vectors), teacher.PART)
-    kept.parts = [vectors[start : start + teacher.PART] for start in starts]
+    starts = range(0, len(vectors), teacher.PART_ROWS)
+    kept.parts = [vectors[start : start + teacher.PART_ROWS] for start in starts]
     return kept
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
 def test_two_teachers_have_the_weighted_mean_of_their_cosines(weight, monkeypatch):
-    monkeypatch.setattr(teacher, "PART", 7)  # the moment is summed over parts
+    monkeypatch.setattr(teacher, "PART_ROWS", 7)  # the moment is summed over parts
     count = len(SENTENCES)
     first, second = drawn(count, 12), 3 * drawn(count, 5)
     settings = find_method("distill", supervised=False).small.replace(
@@ -144,7 +144,7 @@ def test_a_static_student_is_its_word_embeddings(home):
 
 
 def test_vectors_are_made_in_parts_and_read_by_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(teacher, "PART", 5)
+    monkeypatch.setattr(teacher, "PART_ROWS", 5)
     vectors = mini_vectors([CORPUS, SENTENCES], tmp_path)
     distinct = list(dict.fromkeys([*CORPUS, *SENTENCES]))
     assert len(list(tmp_path.glob("*.npy"))) == -(-len(distinct) // 5)
@@ -179,7 +179,7 @@ def test_batches_of_similar_lengths_are_every_example_once_an_epoch():
 def test_a_run_killed_while_encoding_and_while_training_ends_at_the_same_numbers(
     bert_folder, monkeypatch
 ):
-    monkeypatch.setattr(teacher, "PART", 16)
+    monkeypatch.setattr(teacher, "PART_ROWS", 16)
     options = {
         "backbone": str(bert_folder),
         "teacher": "mini",
