@@ -1,4 +1,4 @@
-"""Models to score: opening them by name, scoring one group and task after the other."""
+"""Models to score: they are opened by name, and scored task by task."""
 
 import functools
 import os
@@ -49,14 +49,14 @@ class Candidate:
 def open_candidates(
     models: Sequence[Model],
 ) -> tuple[list[Label], dict[Label, Candidate], dict[Label, PromptcliError]]:
-    """Return the label of each model, the candidates, and why other models are not candidates.
+    """Return the label of each model, the candidates, and the reasons for refused models.
 
     Two names of one recipe have two labels. Candidates of one backbone share it.
     """
     saved = set(loading.open_registry().names())
     labels: list[Label] = []
     opened: dict[Label, Candidate] = {}
-    identities: dict[Label, str | int] = {}  # the name by which a candidate was given, or its id
+    identities: dict[Label, str | int] = {}  # the name of a candidate's model, or its id
     refused: dict[Label, PromptcliError] = {}
     for model in models:
         name = _name_of(model, saved)
@@ -71,8 +71,12 @@ def open_candidates(
                 backbone_donors = [candidate.encoder for candidate in opened.values()]
                 opened[label] = _open(model, entry, label, backbone_donors)
         except PromptcliError as error:
-            if isinstance(error, NotFoundError) and name is not None:
-                _check_not_pairs(name)
+            is_missing = isinstance(error, NotFoundError)
+            if is_missing and name is not None and os.path.isfile(split_columns(name)[0]):
+                raise UsageError(
+                    f"{name} is a file, not a model; graded pairs are a task:"
+                    f" `promptcli eval MODEL --task {name}`"
+                ) from None
             if not isinstance(error, WrongKindError) and len(models) > 1 and label not in refused:
                 note(f"{label.recipe or label.model} is left out: {error}")
             refused.setdefault(label, error)
@@ -81,7 +85,7 @@ def open_candidates(
 
 
 def _name_of(model: Model, saved: Collection[str]) -> str | None:
-    """Return the name by which a model was given, if any."""
+    """Return the name of a model that was given by name, or None."""
     if isinstance(model, Choice):
         model = model.model
     if isinstance(model, Encoder) and model.name in saved:
@@ -92,7 +96,7 @@ def _name_of(model: Model, saved: Collection[str]) -> str | None:
 
 
 def _label(model: Model, name: str | None, entry: Entry, *, is_saved: bool) -> Label:
-    """Return a model's label in results: its own name, or for a recipe the backbone's."""
+    """Return a model's label in results: its name, or for a recipe the name of its backbone."""
     is_named = is_saved or (name is not None and bool(entry.provenance))
     is_changed = isinstance(model, Choice) and bool(model.changes)
     return Label(
@@ -102,19 +106,10 @@ def _label(model: Model, name: str | None, entry: Entry, *, is_saved: bool) -> L
     )
 
 
-def _check_not_pairs(name: str) -> None:
-    """Refuse a file in place of a model: it may hold graded pairs."""
-    if os.path.isfile(split_columns(name)[0]):
-        raise UsageError(
-            f"{name} is a file, not a model; graded pairs are a task:"
-            f" `promptcli eval MODEL --task {name}`"
-        ) from None
-
-
 def _open(
     model: Model, entry: Entry, label: Label, backbone_donors: Sequence[TorchEncoder]
 ) -> Candidate:
-    # scores are of float32: an encoder in bfloat16 is opened again
+    # an encoder in bfloat16 is opened again, because scores are computed in float32
     if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
         return Candidate(label, loading.open_model(model), entry.transfer, is_named=False)
     choice = model if isinstance(model, Choice) else Choice()
@@ -131,14 +126,15 @@ def score_models(
     *,
     strict: bool,
 ) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
-    """Return each candidate's scores and the reasons for missing ones, or raise the reason.
+    """Return each candidate's scores, and the reasons for missing ones; if ``strict``, raise the
+    first reason.
 
-    Scores of an earlier evaluation are taken from ``kept``; new ones are put there as
-    each task ends. Candidates with the same model input are scored together.
+    Scores of an earlier evaluation are taken from ``kept``, and new ones are put there as each task
+    ends. Candidates with the same model input are scored together.
     """
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
-    #: number of a task and model input -> the candidates that are to be scored
+    #: number of a task and model input -> the candidates to score
     missing: dict[tuple[int, tuple[object, ...]], dict[Label, Candidate]] = {}
     for label, candidate in opened.items():
         for number, task in enumerate(tasks):
@@ -149,10 +145,10 @@ def score_models(
             else:
                 inputs = tuple(part.input_key for part in reader.encoder.prompt_encoders)
                 missing.setdefault((number, inputs), {})[label] = reader
-    if known := sum(map(len, scores.values())):
+    if kept_count := sum(map(len, scores.values())):
         total = len(opened) * len(tasks)
-        which = "all" if known == total else f"{known} of {total}"
-        note(f"{which} scores are kept from an earlier evaluation; force=True measures again")
+        share = "all" if kept_count == total else f"{kept_count} of {total}"
+        note(f"{share} scores are kept from an earlier evaluation; force=True measures again")
     sentences = sum(len(distinct_sentences([tasks[number]])) for number, _ in missing)
     with stage("encode", sentences) as advance:
         for (number, _), readers in missing.items():
@@ -172,7 +168,7 @@ def score_models(
 
 
 def _note_score(score: Score) -> None:
-    """Report a score immediately: other scores may take long."""
+    """Report a score at once, because the next one may take long."""
     interval = ""
     if score.ci95 is not None:
         low, high = score.ci95
@@ -181,7 +177,7 @@ def _note_score(score: Score) -> None:
 
 
 def is_for_transfer(task: AnyTask) -> bool:
-    """Return whether a task uses the models' recipe for transfer tasks, if they have one."""
+    """Return whether a task uses a model's separate recipe for transfer tasks."""
     return isinstance(task, OtherTask) and task.for_transfer
 
 
@@ -195,7 +191,7 @@ def _score_together(
 ) -> list[Score | PromptcliError]:
     """Return the scores of candidates with the same model input.
 
-    If one fails, they are scored one by one, and its error takes the place of its score.
+    If scoring fails, each candidate is scored alone, and an error takes the place of its score.
     """
     encoders = [candidate.encoder for candidate in candidates]
     labels = [candidate.label for candidate in candidates]

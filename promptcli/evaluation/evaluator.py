@@ -1,4 +1,4 @@
-"""Scoring encoders on tasks of every kind, and comparing their scores."""
+"""Scores of encoders on tasks of every kind, and comparisons of scores."""
 
 import contextlib
 import itertools
@@ -47,14 +47,14 @@ RowOfSentence = Mapping[str, int]  #: sentence -> row of an array of vectors
 
 @dataclass(frozen=True)
 class TaskVectors:
-    """Vectors of the distinct sentences of some tasks, and the encoder or file they came from."""
+    """The vectors of the distinct sentences of some tasks, by an encoder or from a file."""
 
     label: Label
-    recipe: dict[str, Any]  #: how the vectors were made, JSON-ready
+    recipe: dict[str, Any]  #: of the encoder, JSON-ready
     fingerprint: str
-    vectors: NDArray[Any]  #: (n, d); (0, 0) if the encoder is asked later, by roles
+    vectors: NDArray[Any]  #: (n, d); (0, 0) if the metric encodes by roles
     row_of: RowOfSentence  #: see ``row_of_sentences``
-    encoder: TorchEncoder | None = None  #: None if another program made them
+    encoder: TorchEncoder | None = None  #: None for vectors of another program
 
     def of(self, sentences: Sequence[str]) -> NDArray[Any]:
         """Return the vectors of sentences, (n, d)."""
@@ -63,7 +63,7 @@ class TaskVectors:
 
     @property
     def names(self) -> dict[str, Any]:
-        """The fields of every score that name its encoder."""
+        """The fields of a score that name its encoder."""
         return {"label": self.label, "recipe": self.recipe, "fingerprint": self.fingerprint}
 
 
@@ -91,19 +91,17 @@ def embed_tasks(
     labels: Sequence[Label],
     advance: Advance,
 ) -> list[TaskVectors]:
-    """Encode each distinct sentence of all tasks once; ``advance`` takes the number of new
-    sentences.
-    """
+    """Encode each distinct sentence of all tasks once; report their number to ``advance``."""
     row_of = row_of_sentences(tasks)
     sentences = list(row_of)
-    # the metric of retrieval encodes by roles itself
-    by_role = all(isinstance(task, RetrievalTask) for task in tasks)
-    plain = [encoder for encoder in encoders if not (by_role and _has_roles(encoder))]
+    # _encode_role embeds the texts of retrieval for an encoder with roles
+    only_retrieval = all(isinstance(task, RetrievalTask) for task in tasks)
+    encoding = [encoder for encoder in encoders if not (only_retrieval and _has_roles(encoder))]
     vectors_of: dict[TorchEncoder, NDArray[Any]] = {}
-    if plain and sentences:
-        encoded = encode_together(plain, sentences, progress=advance)
-        for encoder, result in zip(plain, encoded, strict=True):
-            vectors_of[encoder] = result.vectors
+    if encoding and sentences:
+        embeddings = encode_together(encoding, sentences, progress=advance)
+        for encoder, embedded in zip(encoding, embeddings, strict=True):
+            vectors_of[encoder] = embedded.vectors
     else:
         advance(len(sentences))
     no_vectors = np.zeros((0, 0), np.float32)
@@ -121,11 +119,11 @@ def embed_tasks(
 
 
 def _has_roles(encoder: TorchEncoder) -> bool:
-    """Whether an encoder embeds queries or documents with their own prompt."""
+    """Return whether an encoder has a prompt for queries or for documents."""
     return any(encoder.in_role(role) is not encoder for role in ("query", "document"))
 
 
-#: The command that lists the sentences of tasks.
+#: How to list the sentences of tasks.
 _LISTING = "`promptcli eval --list-sentences` with the same tasks and data (Python: task_sentences)"
 
 
@@ -146,11 +144,11 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> TaskVectors:
                 f"{path}: row {row} is the vector of {text!r}, not of {sentence!r}; the order is"
                 f" that of {_LISTING}"
             )
-    wrong = np.flatnonzero(~np.isfinite(read.matrix).all(axis=1))
-    if len(wrong):
+    not_finite = np.flatnonzero(~np.isfinite(read.matrix).all(axis=1))
+    if len(not_finite):
+        row = not_finite[0]
         raise UsageError(
-            f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r}"
-            " again"
+            f"{path}: row {row + 1} holds a NaN or an infinity; embed {sentences[row]!r} again"
         )
     recipe = read.manifest.recipe if read.manifest else {"vectors": path.name}
     label = Label("vectors", path.name)
@@ -209,12 +207,12 @@ def keep_random_states() -> Iterator[None]:
 
 def value_on(encoder: TorchEncoder, task: DevelopmentTask) -> float:
     """Return the score that chooses a checkpoint: Spearman x 100, or nDCG@10 x 100."""
-    if isinstance(task, STSTask):  # without the rest of its score
+    if isinstance(task, STSTask):  # without the interval, which takes longer
         row_of = row_of_sentences([task])
         vectors = encoder.encode(list(row_of))
+        encoded = TaskVectors(Label("", ""), {}, "", vectors, row_of)
         pairs = task.pairs()
-        cosines = _cosines(TaskVectors(Label("", ""), {}, "", vectors, row_of), pairs)
-        return 100 * statistics.spearman(cosines, pairs.gold)
+        return 100 * statistics.spearman(_cosines(encoded, pairs), pairs.gold)
     with showing_stages(None):
         [score] = score_encoders([encoder], [task])
     value: float = score.value
@@ -252,7 +250,7 @@ def _correlate(embedded: Sequence[TaskVectors], task: STSTask) -> Sequence[Spear
 
 
 def _subset_scores(task: STSTask, cosines: NDArray[np.float64]) -> dict[str, SubsetScore]:
-    """Return the score of each subset; their cosines are concatenated."""
+    """Return the score of each subset; ``cosines`` are those of all subsets, in order."""
     scores = {}
     start = 0
     for name, subset in task.subsets.items():
@@ -263,7 +261,7 @@ def _subset_scores(task: STSTask, cosines: NDArray[np.float64]) -> dict[str, Sub
 
 
 def check_rankable(task: STSTask) -> None:
-    """Refuse a development set with fewer than four pairs or one gold score only."""
+    """Refuse a development set with fewer than four pairs, or with equal gold scores."""
     gold = task.pairs().gold if task.subsets else np.empty(0)
     if len(gold) < 4 or not np.ptp(gold):
         raise UsageError(
@@ -294,24 +292,28 @@ def _retrieve(encoded: TaskVectors, task: RetrievalTask) -> RetrievalScore:
 
 
 def _rank_documents(encoded: TaskVectors, task: RetrievalTask, depth: int) -> NDArray[np.int64]:
-    """Return the positions of the best documents for each query, best first; -1: no further one.
+    """Return the positions of the best documents for each query (n, depth), best first; -1 fills a
+    shorter ranking.
 
     A query's own document is left out, as BEIR does.
     """
-    reached = depth + bool(task.left_out)  # one more, in place of the document that is left out
+    # one document more, in place of the query's own
+    ranked_count = depth + bool(task.left_out)
     if task.ranking == "lexical":
         words = Bm25.of_texts(task.documents)
-        rankings = [words.ask(query).rank(reached).keys for query in task.queries]
+        rankings = [words.ask(query).rank(ranked_count).keys for query in task.queries]
     else:
         queries = _encode_role(encoded, "query", task.queries)
         documents = _encode_role(encoded, "document", task.documents)
-        rankings = list(statistics.nearest(queries, documents, reached))
+        rankings = list(statistics.nearest(queries, documents, ranked_count))
         if task.ranking == "hybrid":
-            rankings = _join_with_words(rankings, task, unit(queries), unit(documents), reached)
+            queries, documents = unit(queries), unit(documents)
+            rankings = _join_with_words(rankings, task, queries, documents, ranked_count)
     positions = np.full((len(task.queries), depth), -1)
     for number, ranking in enumerate(rankings):
-        kept = ranking[ranking != task.left_out.get(number, -1)][:depth]
-        positions[number, : len(kept)] = kept
+        own_document = task.left_out.get(number, -1)
+        ranking = ranking[ranking != own_document][:depth]
+        positions[number, : len(ranking)] = ranking
     return positions
 
 
@@ -330,7 +332,7 @@ def _join_with_words(
     documents: NDArray[np.float32],
     depth: int,
 ) -> list[NDArray[np.int64]]:
-    """Return rankings by unit vectors, each joined with the ranking by words."""
+    """Return the rankings by vectors of length 1, each joined with the ranking by words."""
     words = Bm25.of_texts(task.documents)
     joined = []
     for text, query, by_meaning in zip(task.queries, queries, rankings, strict=True):
@@ -348,10 +350,14 @@ def _measure(encoded: TaskVectors, task: OwnTask) -> Score:
     parts = {}
     for name, rows in task.parts.items():
         first, second, gold = zip(*rows, strict=True)
-        vectors = None if None in second else encoded.of(second)
-        parts[name] = (encoded.of(first), vectors, np.array(gold, dtype=np.float64))
-    name = getattr(task.metric, "__name__", "own")
-    return Score(**encoded.names, task=task.name, metric=name, value=float(task.metric(parts)))
+        second_vectors = None if None in second else encoded.of(second)
+        parts[name] = (encoded.of(first), second_vectors, np.array(gold, dtype=np.float64))
+    return Score(
+        **encoded.names,
+        task=task.name,
+        metric=getattr(task.metric, "__name__", "own"),
+        value=float(task.metric(parts)),
+    )
 
 
 def average(scores: Iterable[Score]) -> float:
@@ -359,11 +365,8 @@ def average(scores: Iterable[Score]) -> float:
     return float(np.mean([round(score.value, 2) for score in scores]))
 
 
-COMPARED = (SpearmanScore, ExampleScore)  #: classes of scores that can be compared
-
-
 def scores_of_average(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
-    """Return the scores of a kind that enter the average: those on the papers' tasks, else all."""
+    """Return the scores of a kind whose mean is compared: those on the papers' tasks, else all."""
     of_kind = [score for score in scores if isinstance(score, kind)]
     of_papers = [score for score in of_kind if score.column in kind.averaged_over]
     return of_papers or of_kind
@@ -378,22 +381,22 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
         if isinstance(scores, Score):
             raise UsageError("takes two lists of scores; put a single score in a list")
     pairs = list(zip(first, second, strict=True))
-    for one, other in cast(list[tuple[DataScore, DataScore]], pairs):
-        if (one.column, one.data_sha256) != (other.column, other.data_sha256):
+    for a, b in cast(list[tuple[DataScore, DataScore]], pairs):
+        if (a.column, a.data_sha256) != (b.column, b.data_sha256):
             raise UsageError(
-                f"{one.column} and {other.column} do not have the same data; compare one task"
+                f"{a.column} and {b.column} do not have the same data; compare one task"
             )
     if isinstance(first[0], SpearmanScore):
-        correlated = cast(list[tuple[SpearmanScore, SpearmanScore]], pairs)
-        cosines = [np.stack([one.cosines, other.cosines]) for one, other in correlated]
-        averages = statistics.resampled_averages(cosines, [one.gold for one, _ in correlated])
+        correlations = cast(list[tuple[SpearmanScore, SpearmanScore]], pairs)
+        cosines = [np.stack([a.cosines, b.cosines]) for a, b in correlations]
+        averages = statistics.resampled_averages(cosines, [a.gold for a, _ in correlations])
         draws = averages[0] - averages[1]
-        number = sum(one.pairs for one, _ in correlated)
+        pair_count = sum(a.pairs for a, _ in correlations)
     else:
-        averaged = cast(list[tuple[ExampleScore, ExampleScore]], pairs)
-        differences = [one.by_example - other.by_example for one, other in averaged]
+        means = cast(list[tuple[ExampleScore, ExampleScore]], pairs)
+        differences = [a.by_example - b.by_example for a, b in means]
         draws = statistics.resampled_mean_of_means(differences)
-        number = sum(map(len, differences))
+        pair_count = sum(map(len, differences))
     low, high = statistics.interval(draws)
     p_value = statistics.two_sided(draws)
     return Comparison(
@@ -401,34 +404,35 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
         second=second[0].label,
         tasks=[score.column for score in first],
         metric=first[0].metric,
-        difference=float(np.mean([one.value - other.value for one, other in pairs])),
+        difference=float(np.mean([a.value - b.value for a, b in pairs])),
         ci95=(100 * low, 100 * high),
         p_value=p_value,
-        pairs=number,
-        p_holm=p_value,  # p-value of this comparison alone
+        pairs=pair_count,
+        p_holm=p_value,  # for this comparison alone
     )
 
 
-MOST_COMPARED = 6  #: most models for which every pair is compared by default
+_MAX_COMPARED = 6  # models of which every two are compared by default
 
 
 def compare_encoders(
     rows: Mapping[Label, Sequence[Score]], baseline: Label | None
 ) -> list[Comparison]:
-    """Compare each row with the baseline, task by task, or every two of up to six on averages.
+    """Compare each row of scores with the baseline's, task by task; without a baseline every two of
+    up to six, on averages.
 
     Rows without all scores are left out. P-values are corrected by Holm.
     """
-    most = max(map(len, rows.values()), default=0)
-    complete = {label: row for label, row in rows.items() if len(row) == most}
+    width = max(map(len, rows.values()), default=0)
+    complete = {label: row for label, row in rows.items() if len(row) == width}
     comparisons: list[Comparison] = []
     if baseline is not None:
-        of_baseline = complete.pop(baseline)
+        baseline_scores = complete.pop(baseline)
         for row in complete.values():
-            for score, other in zip(row, of_baseline, strict=True):
-                if isinstance(score, COMPARED):
-                    comparisons.append(compare([score], [other]))
-    elif len(complete) <= MOST_COMPARED:
+            for score, baseline_score in zip(row, baseline_scores, strict=True):
+                if isinstance(score, SpearmanScore | ExampleScore):
+                    comparisons.append(compare([score], [baseline_score]))
+    elif len(complete) <= _MAX_COMPARED:
         for kind in dict.fromkeys(type(score) for row in complete.values() for score in row):
             if kind.averaged_over:
                 comparisons += _compare_averages(kind, complete.values())
@@ -440,14 +444,14 @@ def compare_encoders(
 
 
 def _compare_averages(kind: type[Score], rows: Iterable[Sequence[Score]]) -> Iterator[Comparison]:
-    """Yield the comparison of every two distinct encoders on the average of a kind of scores, the
+    """Yield the comparison of every two distinct encoders on their average of a kind of scores, the
     better one first.
     """
     distinct: dict[str, list[Score]] = {}
     for row in rows:
-        averaged = scores_of_average(row, kind)
-        if averaged:
-            distinct.setdefault(averaged[0].fingerprint, averaged)
+        scores = scores_of_average(row, kind)
+        if scores:
+            distinct.setdefault(scores[0].fingerprint, scores)
     best_first = sorted(
         distinct.values(),
         key=lambda scores: float(np.mean([score.value for score in scores])),

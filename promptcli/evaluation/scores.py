@@ -29,7 +29,7 @@ class Label:
 
     @property
     def end(self) -> str:
-        """The last part of the model's path or id."""
+        """The last name in the model's path or id."""
         return re.split(r"[/\\]", self.model.rstrip("/\\"))[-1] or self.model
 
     def __str__(self) -> str:
@@ -49,9 +49,9 @@ NAMING = ("label", "recipe", "fingerprint", "task")  #: fields that name the enc
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One figure of an encoder on a task; a metric's subclass adds its own fields."""
+    """The score of an encoder on a task; a metric's subclass adds fields."""
 
-    #: the papers' tasks of this kind, which an average, and a difference of averages, are over
+    #: the papers' tasks of this kind, over which an average is taken
     averaged_over: ClassVar[tuple[str, ...]] = ()
 
     label: Label
@@ -64,13 +64,11 @@ class Score:
 
     @property
     def column(self) -> str:
-        """The head of the task's column, e.g. ``STS-B:dev``."""
+        """The header of the task's column, e.g. ``STS-B:dev``."""
         return self.task
 
     def figures(self) -> dict[str, Any]:
-        """Return the metric's fields as JSON-ready values, by their names or their ``json``
-        metadata.
-        """
+        """Return the metric's fields as JSON-ready values, by name or by ``json`` metadata."""
         values = {}
         for item in dataclasses.fields(self):
             if item.repr and item.name not in NAMING:
@@ -84,13 +82,13 @@ class Score:
 
 
 def rounded(value: Any) -> Any:
-    """Return JSON-ready values with the four decimals of figures in JSON."""
+    """Return JSON-ready values, floats rounded to four decimals."""
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, SubsetScore):
         value = vars(value)
     if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items()}
+        return {name: rounded(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return list(map(rounded, value))
     return value
@@ -107,14 +105,14 @@ class DataScore(Score):
 class ExampleScore(DataScore):
     """A mean over test examples or queries."""
 
-    ci95: tuple[float, float]  #: over them
+    ci95: tuple[float, float]  #: over examples or queries
     by_example: NDArray[np.float64] = field(repr=False, compare=False)  #: (n,), for ``compare``
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpearmanScore(DataScore):
-    """Spearman's correlation x 100 of an encoder's cosines with gold scores, over all pairs of all
-    subsets ("all").
+    """Spearman's correlation x 100 of an encoder's cosines with gold scores, over the pairs of all
+    subsets together ("all").
     """
 
     averaged_over: ClassVar[tuple[str, ...]] = tuple(map(str, TEST_TASKS))
@@ -135,7 +133,7 @@ class SpearmanScore(DataScore):
 
     @property
     def has_two_levels(self) -> bool:
-        """Whether the gold scores say yes or no."""
+        """Whether the gold scores have two values."""
         return len(np.unique(self.gold)) == 2
 
     @property
@@ -157,7 +155,7 @@ class SpearmanScore(DataScore):
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalScore(ExampleScore):
-    """nDCG@10 x 100 of an encoder's nearest documents, mean over queries."""
+    """The mean nDCG@10 x 100 over queries, of the documents nearest to each."""
 
     metric: str = "ndcg@10"
     #: x 100: share of a query's graded documents among the ten nearest, mean over queries
