@@ -1,6 +1,6 @@
 """Pooling = states x weights: hidden states to one vector per sentence.
 
-To add weights, add a file, its import and a line here.
+To add weights, add a file with a subclass of ``Weights``, and a line to ``WEIGHTS``.
 """
 
 import functools
@@ -14,12 +14,23 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.components import BuildContext, Weights
-from promptcli.encoder.pooling import weights as plain
 from promptcli.encoder.pooling.attention import Ditto, SlotAttention
 from promptcli.encoder.pooling.content import ContentAverage, ContentMaximum
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.unbiased import Unbiased
+from promptcli.encoder.pooling.weights import (
+    Average,
+    Cls,
+    FromToken,
+    LastAndMean,
+    LastToken,
+    Mask,
+    Maximum,
+    SideBySide,
+    SquareRoot,
+    Weighted,
+)
 from promptcli.encoder.template import Template
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
@@ -29,22 +40,20 @@ from promptcli.grammar import Pair, PoolingSpec, Spec
 def _first_last(spec: Spec, backbone: Backbone) -> Needs:
     """Mean of the first and the last hidden states.
 
-    The papers' "first" is hidden_states[0], the embedding layer's output (all three papers' code,
-    the 56.70 row); ``first-last:1`` takes the first Transformer layer instead (SimCSE since 2022,
-    BERT-whitening).
+    "First" is hidden_states[0], the embedding layer's output, as in the code of all three papers
+    (the row with 56.70). ``first-last:1`` takes the first Transformer layer instead (SimCSE since
+    2022, BERT-whitening).
     """
     if backbone.last_width != backbone.width:
         raise UsageError(
-            f"states 'first-last' have no mean: {backbone.width} dimensions in its layers,"
-            f" {backbone.last_width} after the last one; take last or layer-K"
+            f"states 'first-last' have no mean: the model has {backbone.width} dimensions in its"
+            f" layers, {backbone.last_width} after the last one; take last or layer-K"
         )
     return Needs(frozenset({spec["first"] or 0, backbone.n_layers}))
 
 
 def _layer(spec: Spec, backbone: Backbone) -> Needs:
-    """Read one layer: ``layer-0`` the embedding layer, ``layer-L`` the last one, from the end
-    ``layer--1``.
-    """
+    """Read one layer: ``layer-0`` is the embedding layer, ``layer-L`` or ``layer--1`` the last."""
     count = backbone.n_layers + 1  # the embedding layer included
     if not -count <= spec["layer"] < count:
         valid = f"layer-0 to layer-{count - 1}, or from the end layer--1 to layer--{count}"
@@ -56,7 +65,7 @@ def _attention(spec: Spec, backbone: Backbone) -> Needs:
     """Sum over layers of the attention block's output, after its projection, before the residual
     (AlignedWVA).
 
-    ``attention:A-B`` takes the layers A to B, 1-based as in ``layer-K``; without them all.
+    ``attention:A-B`` takes the layers A to B, 1-based as in ``layer-K``. Without A-B it takes all.
     """
     layers = _layers(spec, backbone, Pair(1, backbone.n_layers))
     backbone.require_hook("the states 'attention'")
@@ -69,8 +78,8 @@ def _values(spec: Spec, backbone: Backbone) -> Needs:
     Aggregation, arXiv 2602.01572).
 
     ``values:A-B`` takes the layers A to B, 1-based as in ``layer-K``; of layer B only the maps to
-    queries, keys and values run. Without them it takes the last layer, of causal models the upper
-    half. Grouped queries have fewer values than heads, so that a state is narrower than d.
+    queries, keys and values run. Without A-B it takes the last layer, and in causal models the
+    upper half. In models with grouped queries a state is narrower than d.
     """
     last = backbone.n_layers
     layers = _layers(spec, backbone, Pair(last // 2 + 1 if backbone.causal else last, last))
@@ -80,14 +89,14 @@ def _values(spec: Spec, backbone: Backbone) -> Needs:
 
 def _layers(spec: Spec, backbone: Backbone, default: Pair) -> frozenset[int]:
     """Return the layers (0-based) of ``NAME:A-B``."""
-    wanted = spec["layers"] or default
+    layers = spec["layers"] or default
     count = backbone.n_layers
-    if not 1 <= wanted.first <= wanted.last <= count:
+    if not 1 <= layers.first <= layers.last <= count:
         raise UsageError(
-            f"states '{spec.name}:{wanted}' do not exist in {backbone.name!r}, of its {count}"
+            f"states '{spec.name}:{layers}' do not exist in {backbone.name!r}, which has {count}"
             f" layers; give {spec.name}:A-B with 1 <= A <= B <= {count}"
         )
-    return frozenset(range(wanted.first - 1, wanted.last))
+    return frozenset(range(layers.first - 1, layers.last))
 
 
 #: Name of states -> the backbone outputs that they need.
@@ -109,7 +118,7 @@ STATES: dict[str, Callable[[Spec, Backbone], Needs]] = {
 def build_states(spec: Spec, backbone: Backbone) -> Needs:
     """Return the backbone outputs that the states of a pooling need."""
     make = look_up("states of pooling", spec.name, STATES)
-    if "text" in spec.values and spec.argument is not None:  # no form is known
+    if "text" in spec.values and spec.argument is not None:  # the grammar knows no argument
         raise UsageError(f"states {spec.name!r} take no argument, but {spec.argument!r} was given")
     return make(spec, backbone)
 
@@ -133,15 +142,15 @@ def _sum_of(states: Mapping[int, Tensor], layers: frozenset[int]) -> Tensor:
 WEIGHTS: Table[Callable[[BuildContext], Weights]] = Table(
     "poolings",
     {
-        "avg": plain.Average,
-        "max": plain.Maximum,
-        "sqrt": plain.SquareRoot,
-        "weighted": plain.Weighted,
+        "avg": Average,
+        "max": Maximum,
+        "sqrt": SquareRoot,
+        "weighted": Weighted,
         "cnn": Convolution,
-        "cls": plain.Cls,
-        "mask": plain.Mask,
-        "last-token": plain.LastToken,
-        "last-and-mean": plain.LastAndMean,
+        "cls": Cls,
+        "mask": Mask,
+        "last-token": LastToken,
+        "last-and-mean": LastAndMean,
         "unbiased": Unbiased,
         "tfidf": choose_granularity,
         "ditto": Ditto,
@@ -154,7 +163,7 @@ WEIGHTS: Table[Callable[[BuildContext], Weights]] = Table(
 
 @dataclass(frozen=True)
 class Pooling:
-    """One choice of states and of weights."""
+    """States and weights."""
 
     spec: str  #: ``STATES/WEIGHTS`` with every argument explicit
     states: Needs  #: the x_t
@@ -185,11 +194,11 @@ def build_pooling(
     tensors: Mapping[str, Tensor],
     template: Template | None = None,
 ) -> Pooling:
-    """Make the pooling that a recipe names, for sentences in a template or alone."""
-    parts = []
-    for part in spec.weights:
-        parts.append(_build_weights(BuildContext(part, backbone, tensors, template=template)))
-    weights = plain.SideBySide(parts) if len(parts) > 1 else parts[0]
+    """Return the pooling that a recipe names; ``template`` is the one around the sentences."""
+    members = []
+    for each in spec.weights:
+        members.append(_build_weights(BuildContext(each, backbone, tensors, template=template)))
+    weights = SideBySide(members) if len(members) > 1 else members[0]
     states = build_states(spec.states, backbone)
     return Pooling(f"{spec.states}/{weights.spec}", states, weights)
 
@@ -198,9 +207,9 @@ def _build_weights(context: BuildContext) -> Weights:
     spec = context.spec
     if spec.name == "from":
         weights = _build_weights(replace(context, spec=spec["weights"]))
-        if weights.of_content:  # they read no token of the prompt anyway
+        if weights.of_content:  # they never read a token of the prompt
             return weights
-        return plain.FromToken(spec["first"], weights)
+        return FromToken(spec["first"], weights)
     make = look_up("weights of pooling", spec.name, WEIGHTS)
     return make(context)
 

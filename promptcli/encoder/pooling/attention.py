@@ -1,9 +1,8 @@
 """Weights by the model's own attention; nothing is learned.
 
 ``ditto:l-h``: tokens weighted by the diagonal of one attention head (Ditto, section 2).
-``slot-attention``: the tokens that the mask, or the last token, attends to most, after the
-successor of Token Prepending's authors for causal models (SCSP, 2026). For a mask in a template it
-is ours.
+``slot-attention``: the tokens that the mask, or the last token, attends to most. For causal models
+it follows Token Prepending's authors (SCSP, 2026); for a mask in a template it is our own.
 """
 
 import shlex
@@ -28,11 +27,11 @@ KNOWN_HEADS: dict[str, str] = {
     "electra-base-discriminator": "1-11",
     "bert-base-nli-stsb-mean-tokens": "3-7",
 }
-ALPHA = 1.0  #: of a recipe that names none; published: 1 to 2.5
+ALPHA = 1.0  #: alpha of a recipe that does not give it; published: 1 to 2.5
 
 
-def _place(backbone: Backbone, head: Pair) -> tuple[int, int]:
-    """Return layer and head, from 0, of an attention head; refuse one that does not exist."""
+def _indices(backbone: Backbone, head: Pair) -> tuple[int, int]:
+    """Return the 0-based layer and head of a ``LAYER-HEAD``; refuse a head that does not exist."""
     if not (1 <= head.first <= backbone.n_layers and 1 <= head.last <= backbone.n_heads):
         last = f"{backbone.n_layers}-{backbone.n_heads}"
         raise UsageError(
@@ -43,9 +42,10 @@ def _place(backbone: Backbone, head: Pair) -> tuple[int, int]:
 
 
 class Ditto(Weights):
-    """w_t = A^{l,h}_{tt}, special tokens and a template's included.
+    """w_t = A^{l,h}_{tt}, also for special tokens and the template's words.
 
-    They are not renormalised, as in the published code: a cosine does not depend on the scale.
+    As in the published code the weights are not renormalised: a cosine does not depend on their
+    scale.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -60,7 +60,7 @@ class Ditto(Weights):
                 f"no head is known for backbone {backbone.name!r}: {search}; or give"
                 " ditto:LAYER-HEAD"
             )
-        self._layer, self._head = _place(backbone, head)
+        self._layer, self._head = _indices(backbone, head)
         backbone.require_hook("Ditto")
         self.spec = f"ditto:{head}"
         self.needs = Needs(diagonals=frozenset({self._layer}))
@@ -73,9 +73,10 @@ class Ditto(Weights):
 class SlotAttention(Mean):
     """w_j = 1/k for the k tokens with s_j > alpha / n, s_j the attention of the slot to token j.
 
-    s_j is the maximum over all layers and heads, or of the one head of ``slot-attention:L-H``; n
-    are the tokens of the input. The slot is the template's first mask, of a causal model the last
-    token. A sentence without such a token gets the mean of all, and is counted.
+    s_j is the maximum over all layers and heads, or over the one head of ``slot-attention:L-H``; n
+    is the number of the input's tokens. The slot is the template's first mask, in a causal model
+    the last token. A sentence without such a token gets the mean of all tokens; a note counts these
+    sentences.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -87,19 +88,19 @@ class SlotAttention(Mean):
         layers = range(backbone.n_layers)
         self._heads = slice(None)
         if head is not None:
-            layer, number = _place(backbone, head)
+            layer, number = _indices(backbone, head)
             layers = range(layer, layer + 1)
             self._heads = slice(number, number + 1)
             name = f"slot-attention:{head}"
         backbone.require_hook("slot-attention")
         self.spec = f"{name};{decimal_text(self._alpha)}"
         self.needs = Needs(attention_rows=frozenset((layer, slot_of(backbone)) for layer in layers))
-        #: Sentences of each batch without a token above the threshold, since the last report.
+        #: For each batch since the last note, the number of sentences without such a token.
         self._without: list[int] = []
 
     def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
-        wanted = sorted(self.needs.attention_rows)
-        of_layers = torch.cat([hidden.attention_rows[row] for row in wanted], dim=1)
+        rows = sorted(self.needs.attention_rows)
+        of_layers = torch.cat([hidden.attention_rows[row] for row in rows], dim=1)
         attention = of_layers[:, self._heads].amax(1)
         kept = tokens_above(attention, batch, self._alpha)
         self._without.append(int((~kept.any(1)).sum()))
@@ -121,9 +122,9 @@ def slot_of(backbone: Backbone) -> int:
 
 
 def tokens_above(attention: Tensor, batch: Batch, alpha: float) -> Tensor:
-    """Return which tokens have more than alpha / n of the attention, bool.
+    """Return which tokens have more attention than alpha / length of the input, bool.
 
-    ``attention`` is (n, t), or (n, h, t) for several heads at once.
+    ``attention`` is (n, t), or (n, h, t) for several heads at once; the result has its shape.
     """
     threshold = alpha / batch.lengths.to(attention.dtype)
     of_input = (-1, *[1] * (attention.dim() - 1))
@@ -131,7 +132,7 @@ def tokens_above(attention: Tensor, batch: Batch, alpha: float) -> Tensor:
 
 
 def kept_or_all(kept: Tensor, batch: Batch) -> Tensor:
-    """Return the kept tokens, (n, t) or (n, h, t), and all of an input that keeps none."""
+    """Return ``kept``, (n, t) or (n, h, t), with all tokens of an input that keeps none."""
     return torch.where(kept.any(-1, keepdim=True), kept, _real(kept, batch))
 
 

@@ -1,5 +1,5 @@
-"""``content-avg``, ``content-max``: the tokens of the sentence, without the prompt's words and the
-special tokens. Nothing is learned.
+"""``content-avg``, ``content-max``: only the tokens of the sentence are read, not the words of the
+prompt and the special tokens. Nothing is learned.
 """
 
 import torch
@@ -14,9 +14,9 @@ from promptcli.encoder.template import Template
 
 
 class _Content(Weights):
-    """Weights on the tokens of the sentence alone; of a template with two [X], the last one's.
+    """Weights on the tokens of the sentence; in a template with two [X], of the second copy.
 
-    An input without such a token, of an empty sentence, is read at all of its tokens.
+    The input of an empty sentence is read at all its tokens.
     """
 
     of_content = True
@@ -48,55 +48,53 @@ class ContentMaximum(_Content, Maximum):
 class ContentTokens:
     """Finds the tokens of the sentence in inputs of a template.
 
-    Characters of the template that touch [X] are tokenised with the sentence, and so is the space
-    before it. A token of these characters alone is left out; one that also holds a character of the
-    sentence is read.
+    The characters of the template that touch [X], and the space before them, are tokenised with the
+    sentence. A token that consists of such characters is left out. A token that also has a
+    character of the sentence is read.
     """
 
     def __init__(self, template: Template, tokenizer: PieceTokenizer) -> None:
-        self._outside = template.tokens_outside_pieces
-        self._copies = template.copies
-        self._has_blocks = template.has_blocks
-        self._after = len(template.suffix)
+        self._template = template
         before, after = template.touching
         self._first = _Spelling(before, tokenizer, step=1)
         self._last = _Spelling(after, tokenizer, step=-1)
 
     def mask(self, batch: Batch) -> Tensor:
         """Return the mask (n, t) of the sentences' tokens, without placeholders of blocks."""
-        if not self._has_blocks or batch.prepending is None:
-            return self._of_whole(batch.ids, batch.lengths)
+        if not self._template.has_blocks or batch.prepending is None:
+            return self._mask_in(batch.ids, batch.lengths)
         positions = batch.prepending.positions
-        placed = torch.zeros_like(batch.ids, dtype=torch.bool)
-        # an input without placeholders has a place that is its own source
-        placed = placed.scatter(1, positions, positions != batch.prepending.sources)
+        is_placeholder = torch.zeros_like(batch.ids, dtype=torch.bool)
+        # in an input without placeholders, the only position is its own source
+        is_placeholder = is_placeholder.scatter(1, positions, positions != batch.prepending.sources)
         # the same inputs with the placeholders after all other tokens
-        order = placed.int().argsort(dim=1, stable=True)
-        content = self._of_whole(batch.ids.gather(1, order), batch.lengths - placed.sum(1))
-        return torch.zeros_like(placed).scatter(1, order, content)
+        order = is_placeholder.int().argsort(dim=1, stable=True)
+        content = self._mask_in(batch.ids.gather(1, order), batch.lengths - is_placeholder.sum(1))
+        return torch.zeros_like(is_placeholder).scatter(1, order, content)
 
-    def _of_whole(self, ids: Tensor, lengths: Tensor) -> Tensor:
+    def _mask_in(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Return the mask (n, t) of the sentences in inputs (n, t) without placeholders."""
+        template = self._template
         places = torch.arange(ids.size(1), device=ids.device)
-        # the last copy, of a template with two [X]
-        piece = (lengths - self._outside) // self._copies
-        first = lengths - self._after - piece
+        piece = (lengths - template.tokens_outside_pieces) // template.copies
+        end = lengths - len(template.suffix)
+        first = end - piece  # of the last copy
         first = first + self._first.count(ids, first)
-        last = lengths - self._after - 1
+        last = end - 1
         last = last - self._last.count(ids, last)
         return (places >= first.unsqueeze(1)) & (places <= last.unsqueeze(1))
 
 
 class _Spelling:
-    """Counts the tokens, however cut, that spell some characters from a place on."""
+    """Counts the tokens that spell given characters, whichever way the characters are tokenised."""
 
     def __init__(self, characters: str, tokenizer: PieceTokenizer, *, step: int) -> None:
         self._step = step  # 1 forwards, -1 backwards
         ids = tokenizer.encode([characters])[0] if characters else []
         text = "".join(_letters(tokenizer.text(token)) for token in ids)[::step]
         self._length = len(text)
-        #: (characters still to spell, token) -> characters left after the token, or -1 if it does
-        #: not match.
+        #: [characters still to spell, token] -> characters still to spell after the token, or -1 if
+        #: the token does not match.
         self._left = torch.full((len(text) + 1, tokenizer.highest + 1), -1)
         for token in tokenizer.items() if text else ():
             letters = _letters(tokenizer.text(token))[::step]
@@ -107,9 +105,8 @@ class _Spelling:
                     self._left[left, token] = left - len(letters)
 
     def count(self, ids: Tensor, start: Tensor) -> Tensor:
-        """Return the number (n,) of tokens (n, t) that spell the text from places (n,) on.
-
-        It is 0 if the tokens spell other characters.
+        """Return how many of the tokens (n, t) spell the characters, from the places ``start`` (n,)
+        on, (n,); 0 if the tokens spell other characters.
         """
         counts = torch.zeros_like(start)
         left = torch.full_like(start, self._length)

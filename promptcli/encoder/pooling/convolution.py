@@ -1,5 +1,5 @@
-"""``cnn``: the mean of local features, convolutions over the token states with several kernel sizes
-(IS-BERT).
+"""``cnn``: the mean of local features, which are convolutions over the token states with several
+kernel sizes (IS-BERT).
 """
 
 import torch
@@ -21,8 +21,8 @@ _ACTIVATIONS = ("relu", "linear")
 class Convolution(Weights):
     """h = 1/T sum_t [c_1(x)_t; c_3(x)_t; c_5(x)_t], learned by ``train isbert``.
 
-    Padding is taken as 0.
-    ``cnn:relu`` (``cnn``) is the paper's, ``cnn:linear`` the released code's.
+    The states of padding are 0. ``cnn:relu``, the default, is the paper's; ``cnn:linear`` is the
+    released code's.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -32,9 +32,9 @@ class Convolution(Weights):
         self.spec = f"cnn:{name}"
         self._activation = ACTIVATIONS[name]
         with torch.device("meta"):
-            wanted = _new_parameters(context.backbone.width)
+            parameters = _new_parameters(context.backbone.width)
         owner = "pooling 'cnn' (`train isbert`)"
-        learned = context.tensors_of(_PREFIX, shapes_of(wanted), owner, "train it first")
+        learned = context.tensors_of(_PREFIX, shapes_of(parameters), owner, "train it first")
         self._parameters = {
             name: tensor.to(context.backbone.device) for name, tensor in learned.items()
         }

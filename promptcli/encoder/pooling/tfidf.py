@@ -1,5 +1,5 @@
-"""``tfidf``: tokens weighted by the TF-IDF of tokens, or of words; Ditto (table 2) does not say
-which it took.
+"""``tfidf``: tokens weighted by the TF-IDF of tokens, or of words (``tfidf:word``); Ditto (table 2)
+does not say which of the two it used.
 """
 
 import itertools
@@ -41,9 +41,8 @@ class TfIdf(Weights):
 
     Unseen tokens weigh 0.
 
-    The special tokens are terms like all others: they occur in every sentence, so df = N and their
-    weight is 0. The published weights were gensim's (granularity unpublished); a document's scale
-    does not matter to cosine.
+    The special tokens occur in every sentence, so that df = N and their weight is 0. The published
+    weights were gensim's; gensim also scales each sentence's weights, which changes no cosine.
     """
 
     spec = "tfidf"
@@ -67,8 +66,8 @@ class TfIdf(Weights):
 
 
 def fit_idf(inputs: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
-    """Return idf = log2(N / df), (v,) float32, 0 for tokens that never occur, of N inputs,
-    specials included.
+    """Return idf = log2(N / df), (v,) float32, from N inputs with their specials; 0 for tokens that
+    never occur.
     """
     frequency = np.zeros(vocabulary, dtype=np.int64)
     documents = 0
@@ -81,9 +80,9 @@ def fit_idf(inputs: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
 
 
 class WordTfIdf(Weights):
-    """w_t = tf * idf of the word (see ``Words``) of token t.
+    """w_t = tf * idf of the word that token t belongs to, see ``Words``.
 
-    Unseen words weigh 0, the specials too (df = N).
+    Unseen words weigh 0, and so do the specials (df = N).
     """
 
     spec = "tfidf:word"
@@ -92,11 +91,11 @@ class WordTfIdf(Weights):
     def __init__(self, context: BuildContext) -> None:
         needed = "weights 'tfidf:word'", by_fit("pooling first-last/tfidf:word")
         shapes = {TOKENS: [None], LENGTHS: [None]}
-        counted = context.tensors_of("", shapes, *needed, dtype=torch.int32)
-        lengths = counted[LENGTHS].tolist()
-        self._tensors = counted | context.tensors_of("", {IDF: [len(lengths)]}, *needed)
-        rest = iter(counted[TOKENS].tolist())
-        words = [tuple(itertools.islice(rest, length)) for length in lengths]
+        stored_words = context.tensors_of("", shapes, *needed, dtype=torch.int32)
+        lengths = stored_words[LENGTHS].tolist()
+        self._tensors = stored_words | context.tensors_of("", {IDF: [len(lengths)]}, *needed)
+        tokens = iter(stored_words[TOKENS].tolist())
+        words = [tuple(itertools.islice(tokens, length)) for length in lengths]
         self._idf: dict[Word, float] = dict(zip(words, self._tensors[IDF].tolist(), strict=True))
         self._words = Words(context.backbone)
 
@@ -117,14 +116,14 @@ class WordTfIdf(Weights):
 
 
 def fit_word_idf(inputs: Iterable[Sequence[int]], backbone: Backbone) -> dict[str, Tensor]:
-    """Return every word's idf = log2(N / df), float32, the words in the order of first appearance
-    in N inputs.
+    """Return the tensors of ``tfidf:word``: each word's idf = log2(N / df), from N inputs, in the
+    order of the words' first appearance.
     """
     words = Words(backbone)
     frequency: Counter[Word] = Counter()
     documents = 0
     for ids in inputs:
-        # each once, in order; a set has no order
+        # each word of an input once, in order; a set has no order
         frequency.update(dict.fromkeys(words.cut(ids)).keys())
         documents += 1
     tokens = list(itertools.chain(*frequency))
@@ -139,9 +138,9 @@ def fit_word_idf(inputs: Iterable[Sequence[int]], backbone: Backbone) -> dict[st
 class Words:
     """Cuts the ids of an input into words.
 
-    A WordPiece vocabulary marks a token that continues a word (``##``); its punctuation marks and
-    specials are separate words. Other vocabularies mark a token that follows a space; there a word
-    also ends before and after ASCII punctuation and special tokens, as in their own pre-tokenizers.
+    A WordPiece vocabulary marks a token that continues a word (``##``). Other vocabularies mark a
+    token that follows a space. In both, a punctuation mark or a special token is a separate word,
+    as in their own pre-tokenizers.
     """
 
     def __init__(self, backbone: Backbone) -> None:
@@ -158,11 +157,11 @@ class Words:
         else:
             self._begins = np.array([token.startswith(_BLANKS) for token in tokens])
 
-    def cut(self, given: Sequence[int]) -> list[Word]:
-        """Return the words of some ids, in order; concatenated, they are the ids."""
-        if not len(given):
+    def cut(self, tokens: Sequence[int]) -> list[Word]:
+        """Return the words of some ids, in order; joined, they are the ids."""
+        if not len(tokens):
             return []
-        ids: NDArray[np.int64] = np.asarray(given, dtype=np.int64)
+        ids: NDArray[np.int64] = np.asarray(tokens, dtype=np.int64)
         alone = self._alone[ids]
         begins = self._begins[ids] | alone
         begins[1:] |= alone[:-1]

@@ -1,7 +1,7 @@
 """``unbiased``: static embeddings without the biases of frequency, subword, case and punctuation
 (PromptBERT, table 3).
 
-The published figures rewrite the sentence first: filter, lower-case and re-tokenise it.
+For the published figures a sentence's tokens are filtered, lower-cased and tokenised again.
 """
 
 import re
@@ -38,13 +38,11 @@ _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|~´’…‚¿–»€
 
 @dataclass(frozen=True)
 class _Convention:
-    """Tokens that each switch (but case) drops in one kind of vocabulary, and how words are joined
-    again.
-    """
+    """The published code for one kind of vocabulary."""
 
-    drops: dict[str, Callable[[str], bool]]
-    join: Callable[[list[str]], str]
-    lead: str = ""
+    drops: dict[str, Callable[[str], bool]]  #: switch -> whether it drops a token
+    join: Callable[[list[str]], str]  #: the remaining tokens as a lower-case sentence
+    lead: str = ""  #: put in front of a sentence before it is tokenised
 
 
 _WORDPIECE = _Convention(
@@ -69,9 +67,9 @@ _BYTE_LEVEL = _Convention(
 
 
 class Unbiased(Mean):
-    """Mean of the tokens that are left, specials excluded.
+    """Mean of the tokens that remain, without specials.
 
-    ``unbiased:sub`` stops after the subword switch.
+    ``unbiased:sub`` applies the switches up to ``sub``.
     """
 
     averaged: slice
@@ -113,7 +111,7 @@ class Unbiased(Mean):
         return ids.filled(tokens.pad)
 
     def _rewrite_vocabulary(self, tokens: PieceTokenizer) -> RaggedIds:
-        """Return the rewriting of each token, by id: words between spaces are independent."""
+        """Return the ids that replace each token, by its id; each word is rewritten by itself."""
         remaining = self._filter(list(tokens.items()), tokens)
         rewritten = [[token] for token in remaining]
         if self._lowers:

@@ -38,7 +38,7 @@ class Average(Weights):
     averaged: slice | None = slice(None)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        # by whole numbers: autocast would sum the weights, and divide, in float32
+        # not a ``Mean``: autocast would sum its weights, and divide by the sum, in float32
         total = weighted_sum(batch.real().to(states.dtype), states)
         return total / batch.lengths.unsqueeze(1)
 
@@ -77,13 +77,13 @@ class Maximum(Weights):
 
 
 class FromToken(Weights):
-    """Other weights, applied to the tokens from the k-th (0-based) on as if they were all."""
+    """Other weights, applied as if the tokens from the k-th (0-based) on were the input."""
 
     def __init__(self, first: int, weights: Weights) -> None:
         needs = weights.needs
-        # these belong to all tokens, or to a place that is counted from the first one
-        of_all = needs.diagonals or needs.attention_rows or (needs.slot or 0) > 0
-        if of_all or isinstance(weights, Weighted):
+        # these need all tokens, or a position that is counted from the first one
+        needs_all = needs.diagonals or needs.attention_rows or (needs.slot or 0) > 0
+        if needs_all or isinstance(weights, Weighted):
             raise UsageError(
                 f"weights {weights.spec} with include_prompt false are not read; take avg, or a"
                 " model with include_prompt true"
@@ -103,17 +103,17 @@ class FromToken(Weights):
 class SideBySide(Weights):
     """Several vectors side by side, (n, k d)."""
 
-    def __init__(self, parts: Sequence[Weights]) -> None:
-        self.parts = parts
-        self.spec = "+".join(weights.spec for weights in parts)
-        self.of_content = any(weights.of_content for weights in parts)
-        if any(weights.rewriting for weights in parts):
+    def __init__(self, members: Sequence[Weights]) -> None:
+        self._members = members
+        self.spec = "+".join(weights.spec for weights in members)
+        self.of_content = any(weights.of_content for weights in members)
+        if any(weights.rewriting for weights in members):
             raise ValueError("weights that rewrite sentences cannot be joined")
-        needs = functools.reduce(operator.or_, (weights.needs for weights in parts))
+        needs = functools.reduce(operator.or_, (weights.needs for weights in members))
         self.needs = replace(needs, slot=None)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        return torch.cat([weights.pool(states, batch, hidden) for weights in self.parts], dim=1)
+        return torch.cat([weights.pool(states, batch, hidden) for weights in self._members], dim=1)
 
 
 def state_at(slot: int, states: Tensor, batch: Batch) -> Tensor:

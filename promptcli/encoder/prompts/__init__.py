@@ -1,6 +1,6 @@
 """Prompts: words, learned vectors, or learned keys and values around a sentence.
 
-To add a prompt, add a file, its import and a line here.
+To add a prompt, add a file with a subclass of ``Prompt``, and a line to ``PROMPTS``.
 """
 
 from collections.abc import Mapping
@@ -34,27 +34,25 @@ PROMPTS: Table[type[Prompt]] = Table(
 
 
 def build_prompt(spec: Spec, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
-    """Make the prompt that a recipe names."""
-    kind, spec = _row_of(spec)
-    inner = [build_prompt(part, backbone, {}) for part in spec.values.get("prompts", ())]
-    return kind(BuildContext(spec, backbone, tensors, inner))
+    """Return the prompt that a recipe names."""
+    kind, spec = _find_kind(spec)
+    prompts = [build_prompt(each, backbone, {}) for each in spec.values.get("prompts", ())]
+    return kind(BuildContext(spec, backbone, tensors, prompts))
 
 
 def initial_tensors(
     spec: Spec, backbone: Backbone, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Return the tensors that the prompt of a recipe starts learning from, by name.
-
-    A prompt of words has none.
-    """
-    kind, spec = _row_of(spec)
+    """Return the tensors that a recipe's prompt starts learning from, by name; empty for words."""
+    kind, spec = _find_kind(spec)
     return kind.start(BuildContext(spec, backbone, {}), generator)
 
 
-def _row_of(spec: Spec) -> tuple[type[Prompt], Spec]:
+def _find_kind(spec: Spec) -> tuple[type[Prompt], Spec]:
     """Return the class of a prompt, and the spec that it is built from."""
     if spec.name and spec.name in PROMPTS:
-        if spec.name not in PROMPTS.own:  # a package's: the text behind its name is the template
+        # for another package's prompt, the grammar knows only its argument: that is the template
+        if spec.name not in PROMPTS.own:
             spec = replace(spec, values={"text": spec.argument})
         return PROMPTS[spec.name], spec
     return Prompt, spec

@@ -30,23 +30,24 @@ from promptcli.grammar import Pair, decimal_text
 from promptcli.notes import note
 from promptcli.recipe import SLOT
 
-#: Layer and C by the last part of a model's name, as published.
+#: Layer and C by ``published_name``, as published.
 KNOWN_SETTINGS: dict[str, tuple[int, float]] = {
     "Llama-2-7b-hf": (4, 0.5),
     "Meta-Llama-3-8B": (6, 0.25),
 }
-# layer by depth, and C, for other models: Llama-2-7B's
+# for other models, the layer as a share of the depth, and C: Llama-2-7B's
 _LAYER_SHARE = 4 / 32
 _FACTOR = 0.5
 
 
 class Contrastive(Prompt):
-    """Contrastive Prompting: a template, and one for irrelevant information (Cheng et al., ACL
-    2025, long papers).
+    """Contrastive Prompting: a template, and a second one for irrelevant information (Cheng et al.,
+    ACL 2025, long papers).
 
-    At one layer (0-based) the last token's input of the attention's output projection, A, becomes C
-    (A - B), or C (A - B) |A| / |A - B| with ``norm``; B is the same of the auxiliary prompt, whose
-    pass ends there. Both prompts are words, or ``token-prepending``. Nothing is learned.
+    A is the input of the attention's output projection at the last token, in one layer (0-based).
+    It becomes C (A - B), or C (A - B) |A| / |A - B| with ``norm``. B is the same input for the
+    auxiliary prompt, whose pass ends in that layer. Both prompts are words, or
+    ``token-prepending``. Nothing is learned.
     """
 
     beyond_graphs = "runs a second input beside each one"
@@ -59,10 +60,9 @@ class Contrastive(Prompt):
         self._main, self._auxiliary = context.prompts
         self.template = self._main.template
         self.shared = self._main.shared
-        pair = [self.template, self._auxiliary.template]
-        are_plain = all(each.copies == 1 and not each.has_blocks for each in pair)
-        alike = self.template.touching == self._auxiliary.template.touching
-        if not are_plain or not alike:
+        templates = [self.template, self._auxiliary.template]
+        are_plain = all(each.copies == 1 and not each.has_blocks for each in templates)
+        if not are_plain or templates[0].touching != templates[1].touching:
             raise UsageError(
                 f"prompt 'contrastive' takes two templates with one {SLOT} each, the same"
                 f" characters right around it and no blocks, not {self.template.text!r} and"
@@ -78,13 +78,13 @@ class Contrastive(Prompt):
                 f"contrastive:{self.layer} does not exist; {backbone.name!r} has 0 to"
                 f" {backbone.n_layers - 1}"
             )
-        self._norm = context.spec["norm"] is not None  # the length is kept
+        self._norm = context.spec["norm"] is not None  # whether A - B gets the length of A
         self.settings = self._settings(self.layer, self.factor)  #: the spec without the templates
         self.spec = self.with_subtraction(self.layer, self.factor)
         self._backbone = backbone
 
     def with_subtraction(self, layer: int, factor: float) -> str:
-        """Return the spec with another layer and C."""
+        """Return the spec for another layer and C."""
         return f"{self._settings(layer, factor)}:{self._main.spec} || {self._auxiliary.spec}"
 
     def _settings(self, layer: int, factor: float) -> str:
@@ -92,9 +92,7 @@ class Contrastive(Prompt):
         return f"contrastive:{layer}:{decimal_text(factor)}{norm}"
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the auxiliary's mixtures of the same sentences, computed up to the
-        layer.
-        """
+        """Return the batch with B for the same sentences."""
         if batch.position_ids is not None:
             raise UsageError(
                 "template denoising is not for prompt 'contrastive'; leave denoise out"
@@ -108,20 +106,18 @@ class Contrastive(Prompt):
     def _auxiliary_batch(self, batch: Batch) -> Batch:
         """Return the batch's sentences in the auxiliary template."""
         backbone = self._backbone
-        own = self.template
-        other = self._auxiliary.template
-        limit = backbone.max_tokens - other.tokens_outside_pieces
+        main, auxiliary = self.template, self._auxiliary.template
+        limit = backbone.max_tokens - auxiliary.tokens_outside_pieces
         ids, lengths = batch.host_ids(), batch.host_lengths()
-        own_inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
-        begins = own_inputs.starts + len(own.prefix)
-        pieces = own_inputs.ranges(begins, (lengths - own.tokens_outside_pieces).clip(0, limit))
-        inputs = pieces.between(other.prefix, other.suffix)
-        made = make_batch(
-            inputs, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens
-        )
-        if len(inputs) > 1 and not torch.is_grad_enabled() and backbone.sees_all(made.ids.size(1)):
-            made = replace(made, shared=self._shared_tokens)
-        return self._auxiliary.attach(made)
+        inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
+        starts = inputs.starts + len(main.prefix)
+        pieces = inputs.ranges(starts, (lengths - main.tokens_outside_pieces).clip(0, limit))
+        inputs = pieces.between(auxiliary.prefix, auxiliary.suffix)
+        pad = backbone.tokenizer.pad
+        batch = make_batch(inputs, None, pad, backbone.device, backbone.max_tokens)
+        if len(inputs) > 1 and not torch.is_grad_enabled() and backbone.sees_all(batch.ids.size(1)):
+            batch = replace(batch, shared=self._shared_tokens)
+        return self._auxiliary.attach(batch)
 
     @functools.cached_property
     def _shared_tokens(self) -> SharedTokens | None:
@@ -133,11 +129,11 @@ _BIAS = 1.0  #: published
 
 
 class KVEmbedding(Prompt):
-    """A template in a model whose layers pass the last token's key and value on.
+    """A template in a model whose layers hand on the last token's key and value.
 
-    In each layer l with START <= l < EXIT (0-based) the key and value that the last token has in
-    layer l - 1 come before all others. Every token attends to them, BIAS is added to their
-    scores, and so the whole sentence is seen from its first token on. Nothing is learned.
+    Layer l with START <= l < EXIT (0-based) gets, in front of its keys and values, those of the
+    last token in layer l - 1. Every token attends to them, with BIAS added to the score, so that
+    even the first token sees the complete sentence. Nothing is learned.
     """
 
     beyond_graphs = "hands keys and values from layer to layer"
@@ -147,7 +143,7 @@ class KVEmbedding(Prompt):
         context.require_causal("prompt 'kv'")
         backbone.require_hook("prompt 'kv'")
         super().__init__(context)
-        # we have not seen the paper's choice: the first half is the best of five on SmolLM2-135M
+        # we do not know the paper's choice: the first half is the best of five on SmolLM2-135M
         layers = context.spec["layers"] or Pair(1, max(2, backbone.n_layers // 2))
         bias = _BIAS if context.spec["bias"] is None else context.spec["bias"]
         self.spec = f"kv:{layers};{decimal_text(bias)}:{self.template.text}"
@@ -161,8 +157,8 @@ class KVEmbedding(Prompt):
 class ReversedWords(Prompt):
     """A prompt of words, or ``token-prepending``, around the reversed sentence.
 
-    It is half of a mean, ``mean:PROMPT || reversed:PROMPT``. In a causal model a token has seen
-    those before it; in the reversed sentence it has seen the others. Nothing is learned.
+    It is half of a mean, ``mean:PROMPT || reversed:PROMPT``. In a causal model a token sees the
+    tokens before it; in the reversed sentence it sees the others. Nothing is learned.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -182,7 +178,7 @@ class ReversedWords(Prompt):
 
 
 def reversed_words(sentence: str) -> str:
-    """Return the words in reverse order; a mark at the end stays there."""
+    """Return the words in reverse order; an end mark stays at the end."""
     text = sentence.strip()
     end = ""
     if text.endswith(END_MARKS):

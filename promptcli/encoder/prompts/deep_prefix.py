@@ -1,4 +1,4 @@
-"""``deep-prefix:p``: p learned keys and values in front of every layer's own (DCPCSE, section 3,
+"""``deep-prefix:p``: p learned keys and values in front of those of every layer (DCPCSE, section 3,
 and its code).
 """
 
@@ -22,10 +22,9 @@ _SPREAD = 0.02  # standard deviation of the initial values, BERT's initializer_r
 class DeepPrefix(Prompt):
     """Keys and values of every layer, one tensor (L, 2, h', p, d/h) for h' key heads.
 
-    Keys and values are learned directly, without reparametrisation by a network.
-
-    The prefix is attended to, but has no hidden states that could be pooled. As in the published
-    code the positions of the tokens start after it.
+    They are learned directly, without reparametrisation by a network. The tokens attend to the
+    prefix, which has no hidden states that could be pooled. As in the published code the positions
+    of the tokens start after it.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -33,7 +32,7 @@ class DeepPrefix(Prompt):
         owner = f"prompt '{context.spec}' (`train dcpcse`)"
         learned = context.tensors_of("", {TENSOR: shape}, owner, "train it first")
         super().__init__(context)
-        self.shared = ()  # it changes the keys and values of every token
+        self.shared = ()  # the prefix changes the keys and values of every token
         self.keys_values = learned[TENSOR].to(context.backbone.device)
         self.length = shape[3]
         self.spec = str(context.spec)
@@ -67,15 +66,14 @@ class DeepPrefix(Prompt):
 
 
 def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
-    """Return (layers, 2, heads of the keys, p, width of a head) for the length p that the spec
-    names.
-    """
+    """Return (layers, 2, key heads, p, width of a head) for the length p that the spec names."""
     length: int = context.spec["length"]
     backbone = context.backbone
     backbone.require_hook("a deep prefix")
-    most = backbone.max_tokens - 3  # a shortest input takes three: [CLS], a token, [SEP]
-    if not 1 <= length <= most:
+    max_length = backbone.max_tokens - 3  # the shortest input has three: [CLS], a token, [SEP]
+    if not 1 <= length <= max_length:
         raise UsageError(
-            f"prefix length {length} is not allowed; backbone {backbone.name!r} takes 1 to {most}"
+            f"prefix length {length} is not allowed; backbone {backbone.name!r} takes 1 to"
+            f" {max_length}"
         )
     return (backbone.n_layers, 2, backbone.n_key_heads, length, backbone.head_width)

@@ -20,9 +20,10 @@ TENSOR = "soft-template.vectors"  #: name of its one tensor
 
 
 class SoftTemplate(Prompt):
-    """One vector (m, d) for every word of the template, found by position.
+    """A learned vector for each of the template's m words, (m, d), which replaces the word's own
+    vector at the word's position.
 
-    Specials and masks keep their own vectors.
+    Special tokens and masks keep their own vectors.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -32,8 +33,8 @@ class SoftTemplate(Prompt):
         self._backbone = context.backbone
         device = context.backbone.device
         words = word_ids(self.template, context.backbone)
-        #: Positions of the vectors in an input: from its start, after the sentence from its end (-1
-        #: the last).
+        #: Positions of the words in an input: counted from its start, after the sentence from its
+        #: end (-1 the last).
         self.positions = list(words)
         shape = [len(words), context.backbone.word_embeddings.size(1)]
         owner = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
@@ -69,12 +70,12 @@ class SoftTemplate(Prompt):
 
 
 class LookedUpSoftTemplate(SoftTemplate):
-    """The same vectors at the positions of OptiPrompt's published code, which made the printed
-    figures.
+    """The same vectors at the positions of OptiPrompt's published code, by which the published
+    figures were measured.
 
-    That code looks up each word's id in the whole input and takes the last occurrence. So a vector
-    may replace a word of the sentence, and the first vector of two equal words (the quotes) is
-    unused. The papers mean positions.
+    That code looks up each word's id in the complete input and takes the last occurrence. So a
+    vector may replace a word of the sentence, and of two equal words (the quotation marks) the
+    first vector is unused. The papers mean the words' own positions.
     """
 
     def attach(self, batch: Batch) -> Batch:
@@ -83,24 +84,26 @@ class LookedUpSoftTemplate(SoftTemplate):
         If several words share a position, the last vector is taken.
         """
         is_word = batch.ids.unsqueeze(1) == self._words.unsqueeze(1)  # (n, m, t)
-        positions = _last(is_word & batch.real().unsqueeze(1))
-        last_word = _last(positions.unsqueeze(2) == positions.unsqueeze(1))  # of those in one place
+        positions = _last_true(is_word & batch.real().unsqueeze(1))
+        # the last of the words that share a position
+        last_word = _last_true(positions.unsqueeze(2) == positions.unsqueeze(1))
         words = torch.arange(len(self._words), device=positions.device)
-        # a place is written once for each of its words; its gradient goes to the last word alone
+        # a position is written once for each of its words; only the last word gets the gradient
         is_last = (last_word == words).unsqueeze(2)
         vectors = torch.where(is_last, self.vectors, self.vectors.detach()[last_word])
         return replace(batch, soft=SoftTokens(vectors, positions))
 
 
-def _last(found: Tensor) -> Tensor:
-    """Return the last place in the last dimension that is True, or -1."""
-    places = torch.arange(found.size(-1), device=found.device)
-    return torch.where(found, places, -1).amax(-1)
+def _last_true(values: Tensor) -> Tensor:
+    """Return the last index of True in the last dimension, or -1."""
+    indices = torch.arange(values.size(-1), device=values.device)
+    return torch.where(values, indices, -1).amax(-1)
 
 
 def word_ids(template: Template, backbone: Backbone) -> dict[int, int]:
-    """Return the ids of a template's m words by their positions, in its order: before [X] from the
-    start, after it from the end (-1 the last).
+    """Return the id of each of a template's m words by its position, in the template's order.
+
+    A position is counted from the start of the input, after [X] from its end (-1 the last).
     """
     specials = {*backbone.tokenizer.start, *backbone.tokenizer.end, backbone.tokenizer.mask}
     around = [*enumerate(template.left), *enumerate(template.right, -len(template.right))]

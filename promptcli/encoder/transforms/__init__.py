@@ -1,9 +1,9 @@
 """Transforms: vectors (n, d) to vectors (n, d'), in named stages.
 
-To add a transform, add a file, its import and a line here.
+To add a transform, add a file with a subclass of ``Transform``, and a line to ``TRANSFORMS``.
 
-The stages are where template denoising may be taken: ``head`` is a network on the hidden state,
-``logits`` its predictions, ``vector`` the result.
+Template denoising may follow any stage: ``head`` is a network on the hidden state, ``logits`` its
+predictions, ``vector`` the result.
 """
 
 import functools
@@ -53,20 +53,23 @@ TRANSFORMS: Table[Callable[[BuildContext], Transform]] = Table(
 def build_transforms(
     specs: Iterable[Spec], backbone: Backbone, tensors: Mapping[str, Tensor]
 ) -> list[Transform]:
-    """Make the transforms that a recipe names, in order."""
+    """Return the transforms that a recipe names, in order; each refuses vectors of another width
+    than it takes.
+    """
     transforms = []
     for spec in specs:
         make = look_up("transform", spec.name, TRANSFORMS)
         transform = make(BuildContext(spec, backbone, tensors))
-        (stage, first), *rest = transform.stages
-        transform.stages = [(stage, functools.partial(_of_its_width, transform, first)), *rest]
+        (name, stage), *others = transform.stages
+        transform.stages = [(name, functools.partial(_check_width, transform, stage)), *others]
         transforms.append(transform)
     return transforms
 
 
-def _of_its_width(
+def _check_width(
     transform: Transform, stage: Callable[[Tensor], Tensor], vectors: Tensor
 ) -> Tensor:
+    """Return the result of a transform's first stage; refuse vectors of another width."""
     if transform.takes not in (None, vectors.size(1)):
         widths = f"takes vectors of {transform.takes} dimensions, and these have {vectors.size(1)}"
         raise UsageError(

@@ -21,7 +21,7 @@ _PREFIX = "flow."
 _WIDTH = 32  # of a coupling's two hidden layers
 _LOG_SCALE = 3.0  # a learned log-scale s acts as exp(3 s)
 _SPREAD = 0.05  # standard deviation of a new hidden layer's weights
-_LEAST = 1e-6  # added to a standard deviation before it divides
+_EPSILON = 1e-6  # added to a standard deviation before it divides
 
 
 class ActNorm(nn.Module):
@@ -37,7 +37,7 @@ class ActNorm(nn.Module):
         variance 1.
         """
         if start:
-            spread = x.var(0, correction=0).sqrt() + _LEAST
+            spread = x.var(0, correction=0).sqrt() + _EPSILON
             self.bias.data.copy_(-x.mean(0))
             self.log_scale.data.copy_(-spread.log() / _LOG_SCALE)
         return (x + self.bias) * (_LOG_SCALE * self.log_scale).exp()
@@ -50,7 +50,7 @@ class ActNorm(nn.Module):
 class Coupling(nn.Module):
     """(x1, x2) -> (x1, x2 + m(x1)).
 
-    M: two dense layers of 32, each with actnorm and ReLU, then a zero one.
+    m has two dense layers of 32, each with actnorm and ReLU, and a third one that starts at zero.
     """
 
     def __init__(self, channels: int) -> None:
@@ -66,14 +66,14 @@ class Coupling(nn.Module):
 
     def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
         """Return (n, c); the volume is unchanged."""
-        fixed, moved = x.chunk(2, dim=1)
+        fixed, shifted = x.chunk(2, dim=1)
         hidden = self.first_norm(functional.linear(fixed, self.first), start=start).relu()
         hidden = self.second_norm(functional.linear(hidden, self.second), start=start).relu()
         shift = (
             functional.linear(hidden, self.last, self.last_bias)
             * (_LOG_SCALE * self.last_log_scale).exp()
         )
-        return torch.cat([fixed, moved + shift], dim=1)
+        return torch.cat([fixed, shifted + shift], dim=1)
 
 
 class FlowStep(nn.Module):
@@ -85,13 +85,13 @@ class FlowStep(nn.Module):
         self.coupling = Coupling(channels)
 
     def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
-        moved: Tensor = self.coupling(self.norm(x, start=start).flip(1), start=start)
-        return moved
+        y: Tensor = self.coupling(self.norm(x, start=start).flip(1), start=start)
+        return y
 
 
 class Glow(nn.Module):
-    """3 levels of 3 steps; after each level but the last, the second half of the channels is done
-    (factored out).
+    """3 levels of 3 steps; after each level but the last, half of the channels is factored out: the
+    later levels do not change it.
     """
 
     def __init__(self, d: int) -> None:
@@ -106,9 +106,7 @@ class Glow(nn.Module):
             self.levels.append(nn.ModuleList(FlowStep(d >> level) for _ in range(STEPS)))
 
     def start(self, batch: Tensor, generator: torch.Generator) -> None:
-        """Initialise for training: hidden layers N(0, 0.05), actnorms from one batch (n, d), in
-        float32.
-        """
+        """Initialise for training: hidden layers by N(0, 0.05), actnorms by a batch (n, d)."""
         for module in self.modules():
             if isinstance(module, Coupling):
                 module.first.data.normal_(0, _SPREAD, generator=generator)
@@ -118,14 +116,14 @@ class Glow(nn.Module):
 
     def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
         """Return z (n, d): the parts factored out at levels 1 and 2, then the top."""
-        done = []
+        factored_out = []
         for number, level in enumerate(self.levels):
             for step in level:  # type: ignore[attr-defined]
                 x = step(x, start=start)
             if number < LEVELS - 1:
                 x, half = x.chunk(2, dim=1)
-                done.append(half)
-        return torch.cat([*done, x], dim=1)
+                factored_out.append(half)
+        return torch.cat([*factored_out, x], dim=1)
 
     def logdet(self) -> Tensor:
         """Return log|dz/dx|; only actnorms contribute, so it is the same for every x."""

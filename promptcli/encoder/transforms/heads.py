@@ -32,8 +32,9 @@ ACTIVATIONS = {"identity": bert.ACTIVATIONS["linear"], **bert.ACTIVATIONS}
 
 
 class Dense(Transform):
-    """y = activation(x W^T + b), (n, d) -> (n, d'); the number distinguishes several dense
-    transforms.
+    """y = activation(x W^T + b), (n, d) -> (n, d').
+
+    The spec's number tells the tensors of several dense transforms apart.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -64,7 +65,7 @@ class Normalize(Transform):
 
 
 class Truncate(Transform):
-    """The first k columns (a model that was trained for it, e.g. by Matryoshka's loss)."""
+    """The first k columns, of a model that was trained for it, e.g. by Matryoshka's loss."""
 
     def __init__(self, context: BuildContext) -> None:
         k = context.spec["count"]
@@ -79,7 +80,7 @@ _SPREAD = 0.02  # standard deviation of a new head's weights, BERT's initializer
 
 
 def _linear(context: BuildContext) -> nn.Sequential:
-    """Dense, new: N(0, 0.02), bias zero."""
+    """Return a new dense layer: weights N(0, 0.02), bias zero."""
     dense = nn.Linear(context.backbone.width, context.backbone.width)
     nn.init.normal_(dense.weight, 0, _SPREAD)
     nn.init.zeros_(dense.bias)
@@ -87,10 +88,11 @@ def _linear(context: BuildContext) -> nn.Sequential:
 
 
 def _mlm(context: BuildContext) -> nn.Module:
-    """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT,
-    OptiPrompt).
+    """Return dense, GELU and LayerNorm with the weights of the pre-trained head (supervised
+    PromptBERT, OptiPrompt).
 
-    Learned tensors need no pre-trained head: published checkpoints have none.
+    If learned tensors will replace these, the backbone needs no head: published checkpoints have
+    none.
     """
     try:
         return context.backbone.new_transform()
@@ -98,13 +100,13 @@ def _mlm(context: BuildContext) -> nn.Module:
         if f"{_PREFIX}0.LayerNorm.weight" not in context.tensors:
             raise
         width = context.backbone.width
-        parts = {
+        # by the names that BERT's own head has
+        layers = {
             "dense": nn.Linear(width, width),
             "gelu": nn.GELU(),
             "LayerNorm": nn.LayerNorm(width, eps=1e-12),
         }
-        # by the names that BERT's own head has
-        return nn.Sequential(nn.Sequential(OrderedDict(parts)))
+        return nn.Sequential(nn.Sequential(OrderedDict(layers)))
 
 
 #: Kind of projection -> its network.
@@ -128,7 +130,8 @@ class Projection(Transform):
         owner = f"transform {self.spec!r}"
         network.load_state_dict(context.tensors_of(_PREFIX, shapes, owner, "train it first"))
         self.network = network.eval().requires_grad_(False)
-        self._tensors = {f"{_PREFIX}{name}": each for name, each in network.state_dict().items()}
+        state = network.state_dict()
+        self._tensors = {f"{_PREFIX}{name}": tensor for name, tensor in state.items()}
         self.stages = [("head", lambda vectors: network(vectors.float()))]
 
 
@@ -145,18 +148,15 @@ _PUBLISHED_K = 200  # PromptBERT 4.1
 
 
 class TopKTokens(Transform):
-    """h = sum_v W_v p_v / sum_v p_v over the k most probable tokens v.
-
-    W is the word-embedding matrix.
-    """
+    """h = sum_v W_v p_v / sum_v p_v over the k most probable tokens v, W the word embeddings."""
 
     def __init__(self, context: BuildContext) -> None:
         k = context.spec["count"] or _PUBLISHED_K
         embeddings = context.backbone.word_embeddings
-        most = len(embeddings)
-        if k > most:
+        if k > len(embeddings):
             raise UsageError(
-                f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {most} tokens"
+                f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has"
+                f" {len(embeddings)} tokens"
             )
         self.spec = f"topk-tokens:{k}"
         self.takes = context.backbone.last_width
@@ -170,6 +170,5 @@ class TopKTokens(Transform):
         renormalised.
         """
         best, tokens = logits.softmax(-1).topk(self._k, dim=-1)
-        return (best.unsqueeze(1) @ self._embeddings[tokens].float()).squeeze(1) / best.sum(
-            -1, keepdim=True
-        )
+        sums = (best.unsqueeze(1) @ self._embeddings[tokens].float()).squeeze(1)
+        return sums / best.sum(-1, keepdim=True)

@@ -16,25 +16,25 @@ from promptcli.errors import UsageError
 from promptcli.grammar import Pair, Spec, decimal_text
 
 NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can produce
-#: variance, relative to the mean square, below which vectors differ only by rounding
+#: Variance, relative to the mean square, below which vectors differ only by rounding.
 _CONSTANT = 1e-12
 Array = NDArray[np.float64]
 
 
 def fix_signs(basis: Array) -> Array:
-    """Return axes (d, r) with a positive largest number: a decomposition's signs are arbitrary."""
+    """Return axes (d, r), each with its largest number positive: a decomposition's signs are
+    arbitrary.
+    """
     largest = np.take_along_axis(basis, np.abs(basis).argmax(0)[None], axis=0)
     return basis * np.where(largest < 0, -1.0, 1.0)
 
 
 class FittedAxes(Transform):
-    """y = (x - mu) M; mu (d,) and the numbers that M is made of are fitted on sentences and stored
-    by name.
-    """
+    """y = (x - mu) M; mu (d,) and the axes from which M is computed are fitted on sentences."""
 
     name: str
-    stored: str  #: the name of the other numbers
-    side = 0  #: which side of them is d
+    stored: str  #: the name under which the axes are stored
+    side = 0  #: the dimension of the stored axes whose size is d
 
     def __init__(self, context: BuildContext) -> None:
         prefix = f"{self.name}."
@@ -42,10 +42,10 @@ class FittedAxes(Transform):
         [stored] = context.tensors_of(prefix, {self.stored: [None, None]}, *needed).values()
         self.takes = stored.size(self.side)
         [mean] = context.tensors_of(prefix, {"mean": [self.takes]}, *needed).values()
-        self.spec, kept, matrix = self.read(context, stored)
+        self.spec, used_axes, matrix = self.read(context, stored)
         self._tensors = {
             f"{prefix}mean": mean.cpu(),
-            f"{prefix}{self.stored}": kept.contiguous().cpu(),
+            f"{prefix}{self.stored}": used_axes.contiguous().cpu(),
         }
         mean = mean.contiguous().to(context.backbone.device)
         matrix = matrix.contiguous().to(context.backbone.device)
@@ -53,11 +53,11 @@ class FittedAxes(Transform):
 
     @abstractmethod
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
-        """Return the spec in full, the numbers that it uses, and M."""
+        """Return the spec in full, those of the stored axes that it uses, and M."""
 
     @classmethod
     def fit(cls, vectors: NDArray[np.floating]) -> dict[str, Tensor]:
-        """Return mu and the other numbers, float32, of the vectors (n, d) of n sentences."""
+        """Return mu and the axes, float32, of the vectors (n, d) of n sentences."""
         n, d = vectors.shape
         if n <= d:
             raise UsageError(
@@ -79,16 +79,16 @@ class FittedAxes(Transform):
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
-        """Return the numbers to store, from all axes (d, d), one a column, by falling variance
-        (d,).
+        """Return the axes to store, from all axes (d, d), a column each, and their variances (d,),
+        the largest first.
         """
         return basis
 
 
 class AllButTheTop(FittedAxes):
-    """y = x - mu - sum_{i <= k} (u_i . (x - mu)) u_i (algorithm 1), axes (k, d).
+    """y = x - mu - sum_{i <= k} (u_i . (x - mu)) u_i (algorithm 1), axes u (k, d).
 
-    Without k, it is the paper's d / 100.
+    The default of k is the paper's d / 100.
     """
 
     name = "all-but-the-top"
@@ -98,10 +98,10 @@ class AllButTheTop(FittedAxes):
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         stored_axes, d = stored.shape
         k = context.spec["count"] or max(1, round(d / 100))
-        most = min(stored_axes, d - 1)
-        if k > most:
+        max_k = min(stored_axes, d - 1)
+        if k > max_k:
             raise UsageError(
-                f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}"
+                f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {max_k}"
             )
         axes = stored[:k]
         projection = torch.eye(d, device=axes.device) - axes.T @ axes
@@ -113,9 +113,9 @@ class AllButTheTop(FittedAxes):
 
 
 class Spectral(FittedAxes):
-    """y = (x - mu) U[:, A:d-B], U (d, d) by falling variance.
+    """y = (x - mu) U[:, A:d-B], the axes U (d, d) by falling variance.
 
-    Without A-B, both are a quarter of d.
+    The default of A and B is a quarter of d.
     """
 
     name = "spectral"
@@ -126,8 +126,8 @@ class Spectral(FittedAxes):
         top, bottom = _ends(context.spec, d)
         spec = f"spectral:{top}-{bottom}"
         if columns not in (d, d - top - bottom):
-            kept = f"the fitted model keeps {columns} of {d} axes: fit it again"
-            raise UsageError(f"transform {spec!r} is not allowed; {kept}")
+            reason = f"the fitted model keeps {columns} of {d} axes: fit it again"
+            raise UsageError(f"transform {spec!r} is not allowed; {reason}")
         axes = stored[:, top : d - bottom] if columns == d else stored
         return spec, axes, axes
 
@@ -136,13 +136,11 @@ _FULL = 0.5  #: the exponent of the paper: unit variance in every direction
 
 
 class Whitening(FittedAxes):
-    """y = (x - mu) W[:, :k], W = U diag(s^-a).
+    """y = (x - mu) W[:, :k], W = U diag(s^-a); Sigma = U diag(s) U^T is the covariance.
 
-    The vectors stay unnormalised (cosine divides by the length).
-
-    Sigma = U diag(s) U^T is the covariance. a = 1/2, the default, is the paper's; 1/4 goes half of
-    the way, 0 only rotates the axes. ``all`` instead of k keeps all columns. Stored are U
-    diag(s^-1/2) (d, k), for any exponent.
+    a = 1/2, the default, is the paper's; 1/4 is half of the way, and 0 only rotates the axes.
+    ``all`` instead of k keeps all columns. U diag(s^-1/2) (d, k) is stored, for any exponent. The
+    vectors are not normalised, since the cosine divides by the length.
     """
 
     is_prefix_truncatable = True
@@ -151,56 +149,56 @@ class Whitening(FittedAxes):
 
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         k = context.spec["columns"]
-        given = context.spec["exponent"]
-        exponent = _FULL if given is None else given
+        exponent = context.spec["exponent"]
+        if exponent is None:
+            exponent = _FULL
         if k is not None and k > stored.size(1):
             raise UsageError(
                 f"transform '{context.spec}' is not allowed; the fitted matrix has"
                 f" {stored.size(1)} columns"
             )
-        kept = stored[:, :k].contiguous()
-        # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 -
-        # a)
-        matrix = kept * torch.linalg.vector_norm(kept, dim=0).pow(2 * exponent - 1)
+        columns = stored[:, :k].contiguous()
+        # a column is u s^-1/2, and u has length 1: the length to the power of 2a - 1 is s^(1/2 - a)
+        matrix = columns * torch.linalg.vector_norm(columns, dim=0).pow(2 * exponent - 1)
         spec = "whitening" if k is None else f"whitening:{k}"
         if exponent != _FULL:
             spec = f"whitening:{k or 'all'}:{decimal_text(exponent)}"
-        return spec, kept, matrix
+        return spec, columns, matrix
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
-        """Leave out directions that hold rounding errors alone: s^-1/2 would blow them up.
+        """Leave out directions with nothing but rounding errors, which s^-1/2 would enlarge.
 
-        LayerNorm leaves such a direction, the mean.
+        After a LayerNorm there is one: the mean of the dimensions is constant.
         """
         varying = variances > variances[0] * NOISE
         whitened: Array = basis[:, varying] / np.sqrt(variances[varying])
         return whitened
 
 
-#: V of each backbone in use: a search needs it many times.
+#: Backbone -> its V: a search needs it many times.
 _OUTPUT_AXES: WeakKeyDictionary[Backbone, Array] = WeakKeyDictionary()
 
 
 class EmbedFilter(Transform):
     """y = x V[:, A:d-B], V the right singular vectors of the output embeddings (v, d).
 
-    Without A-B, half of d stays.
+    The default of A and B is a quarter of d.
     """
 
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         if backbone not in _OUTPUT_AXES:
             matrix = backbone.head.output_embeddings.detach().cpu().double()
-            # ascending; V of the SVD at a fraction of its cost
+            # by ascending eigenvalue; this is V of the SVD, at a fraction of the cost
             _, basis = torch.linalg.eigh(matrix.T @ matrix)
             _OUTPUT_AXES[backbone] = fix_signs(basis.flip(1).numpy())
         axes = _OUTPUT_AXES[backbone]
         self.takes = len(axes)
         top, bottom = _ends(context.spec, self.takes)
         self.spec = f"embed-filter:{top}-{bottom}"
-        kept = axes[:, top : self.takes - bottom].astype(np.float32)
-        columns = torch.from_numpy(kept).to(backbone.device)
+        used_axes = axes[:, top : self.takes - bottom].astype(np.float32)
+        columns = torch.from_numpy(used_axes).to(backbone.device)
         self.stages = [("vector", lambda vectors: vectors @ columns)]
 
 
