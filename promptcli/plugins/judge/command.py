@@ -1,6 +1,7 @@
 """``promptcli judge``: hits are shown without the names of their models, and a key grades each."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +18,9 @@ from promptcli.plugins.judge.judgements import GRADES
 if TYPE_CHECKING:
     from promptcli.plugins.judge.judging import Judging, Standing
 
-_KEYS = {name[0]: grade for name, grade in GRADES.items()}
+_GRADES_BY_KEY = {name[0]: grade for name, grade in GRADES.items()}
 _PROMPT = f"{', '.join(f'{name[0]} {name}' for name in GRADES)}, u undo, s stop: "
-_MOST = 1000  #: higher estimates of missing questions are not shown
+_MAX_ESTIMATE = 1000  # a higher estimate of missing questions is not shown
 
 
 def judge(
@@ -66,28 +67,30 @@ def judge(
     """Judge the hits of several models and rankings with one key each, and see which answers your
     questions better.
 
-    Hits are mixed and shown without names. The same command continues where it stopped, and asks
-    nothing twice. The output folder is a retrieval set for `eval --task retrieval:DIR`.
+    The hits are mixed, and the names of the models are not shown. The same command continues where
+    it stopped; no hit is asked twice. The output folder is a retrieval set for `eval --task
+    retrieval:DIR`.
     """
     from promptcli.plugins.judge.judging import open_judging
     from promptcli.retrieval.sentence_index import SentenceIndex
     from promptcli.storage.files import check_output
 
-    named = {name: options.choice_of(name) for name in models or ()}
     if template is not None:
         check_output(template, force=True, parameter="template")
-    usual = () if models else ("words", "meaning", "both")
-    judging = open_judging(
-        queries, SentenceIndex.open(folder), output, named, ways or usual, k=k, seed=seed
-    )
+    if not ways and not models:
+        ways = ["words", "meaning", "both"]
+    choices = {name: options.choice_of(name) for name in models or ()}
+    index = SentenceIndex.open(folder)
+    judging = open_judging(queries, index, output, choices, ways or (), k=k, seed=seed)
     if template is not None:
         if template.exists():
             judging.judgements.read_template(template, judging.pairs)
             judging.write()
-        if new := judging.judgements.write_template(template, judging.open_pairs):
+        new_rows = judging.judgements.write_template(template, judging.open_pairs)
+        if new_rows:
             console.say(
                 f"write {', '.join(GRADES)} into the first column of {template}"
-                f" ({with_count(new, 'new row')}), and type the same command again"
+                f" ({with_count(new_rows, 'new row')}), and type the same command again"
             )
             return
     elif judging.open_pairs:
@@ -100,49 +103,50 @@ def judge(
 
 def _ask(judging: "Judging") -> None:
     """Show hits, and store the grades, until all are judged or the user stops."""
-    while left := judging.open_pairs:
-        query, text = left[0]
+    while open_pairs := judging.open_pairs:
+        query, text = open_pairs[0]
         pool = judging.pools[query]
-        open_hits = sum(pair[0] == query for pair in left)
-        about = f"question {[*judging.queries].index(query) + 1} of {len(judging.queries)}"
+        open_hits = sum(pair[0] == query for pair in open_pairs)
+        question = f"question {[*judging.queries].index(query) + 1} of {len(judging.queries)}"
         console.err.print()
-        console.say(f"{about}, hit {len(pool) - open_hits + 1} of {len(pool)}: {query}")
-        shown = Text(visible(one_line(" ".join(text.split()))))
-        console.err.print(Padding(shown, (0, 0, 0, 4)), soft_wrap=False)
-        key = _key()
+        console.say(f"{question}, hit {len(pool) - open_hits + 1} of {len(pool)}: {query}")
+        line = Text(visible(one_line(" ".join(text.split()))))
+        console.err.print(Padding(line, (0, 0, 0, 4)), soft_wrap=False)
+        key = _wait_for_key()
         if key == "s":
             break
         if key == "u":
             judging.judgements.undo()
             continue
-        judging.judgements.add((query, text), _KEYS[key])
+        judging.judgements.add((query, text), _GRADES_BY_KEY[key])
         if open_hits == 1:
             judging.write()
-            best, *others = judging.standings()
-            for other in others:
-                console.say(_so_far(best, other, len(judging.judged_queries)))
+            _say_standings(judging)
     judging.write()
 
 
-def _key() -> str:
+def _wait_for_key() -> str:
     console.err.print(_PROMPT, end="")
     while True:
         try:
             key = typer.getchar().lower()
         except EOFError:
             key = "s"
-        if key in (*_KEYS, "u", "s"):
+        if key in (*_GRADES_BY_KEY, "u", "s"):
             console.err.print(key)
             return key
 
 
-def _so_far(best: "Standing", other: "Standing", queries: int) -> str:
-    low, high = (-bound for bound in other.to_best_ci95[::-1])
-    ahead = f"{best.way} is {-other.to_best:.1f} points ahead of {other.way}"
-    if not round(other.to_best, 1):
-        ahead = f"{best.way} and {other.way} are level"
-    verdict = _verdict(other)
-    return f"{with_count(queries, 'question')}: {ahead} ({low:z.1f} to {high:z.1f}), {verdict}"
+def _say_standings(judging: "Judging") -> None:
+    """Say how far the best ranking is ahead of each of the others."""
+    questions = with_count(len(judging.judged_queries), "question")
+    best, *others = judging.standings()
+    for other in others:
+        low, high = (-bound for bound in other.to_best_ci95[::-1])
+        lead = f"{best.way} is {-other.to_best:.1f} points ahead of {other.way}"
+        if not round(other.to_best, 1):
+            lead = f"{best.way} and {other.way} are level"
+        console.say(f"{questions}: {lead} ({low:z.1f} to {high:z.1f}), {_verdict(other)}")
 
 
 def _verdict(standing: "Standing") -> str:
@@ -150,32 +154,31 @@ def _verdict(standing: "Standing") -> str:
         return "no difference so far"
     if not standing.more:
         return "worse"
-    number = f"about {standing.more}" if standing.more <= _MOST else f"over {_MOST:,}"
-    return f"open: {number} more questions"
+    if standing.more > _MAX_ESTIMATE:
+        return f"open: over {_MAX_ESTIMATE:,} more questions"
+    return f"open: about {standing.more} more questions"
 
 
 def _show(judging: "Judging", *, as_json: bool) -> None:
-    """Print the ways, best first."""
+    """Print the rankings, best first."""
     standings = judging.standings()
+    queries = len(judging.judged_queries)
+    open_hits = len(judging.open_pairs)
     if as_json:
-        about = {"queries": len(judging.judged_queries), "left": len(judging.open_pairs)}
-        console.result_json({**about, "ways": list(map(vars, standings))})
+        ways = list(map(asdict, standings))
+        console.result_json({"queries": queries, "left": open_hits, "ways": ways})
         return
     rows = []
-    for number, each in enumerate(standings):
-        cells = [each.way, f"{each.ndcg:.1f}", console.half_interval(each.ci95, 1)]
-        if number:
-            rows.append(
-                [
-                    *cells,
-                    f"{each.to_best:+z.1f}",
-                    console.half_interval(each.to_best_ci95, 1),
-                    _verdict(each),
-                ]
-            )
+    for standing in standings:
+        row = [standing.way, f"{standing.ndcg:.1f}", console.half_interval(standing.ci95, 1)]
+        if rows:
+            row += [f"{standing.to_best:+z.1f}", console.half_interval(standing.to_best_ci95, 1)]
+            row.append(_verdict(standing))
         else:
-            rows.append([*cells, "", "", "best"])
+            row += ["", "", "best"]
+        rows.append(row)
     if rows:
-        console.result_table(("way", f"nDCG@{judging.k}", "", "to the best", "", "verdict"), rows)
-    left = with_count(len(judging.open_pairs), "hit")
-    console.note(f"{with_count(len(judging.judged_queries), 'question')} judged, {left} left")
+        headers = ("way", f"nDCG@{judging.k}", "", "to the best", "", "verdict")
+        console.result_table(headers, rows)
+    counts = f"{with_count(queries, 'question')} judged, {with_count(open_hits, 'hit')} left"
+    console.note(counts)

@@ -1,4 +1,4 @@
-"""Grades of documents for queries, each appended to a file at once."""
+"""Grades of documents for queries; each grade is appended to a file at once."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ from promptcli.errors import CheckFailedError, UsageError, with_count
 from promptcli.notes import note
 from promptcli.storage.files import write_text
 
-#: A person's word for a document -> its grade.
+#: The word by which a person grades a document -> the grade.
 GRADES = {"right": 2, "partly": 1, "wrong": 0}
 _HEADERS = ("grade", "query", "document")
 
@@ -19,7 +19,7 @@ Pair = tuple[str, str]  #: a query and a document, by their texts
 
 
 class Judgements:
-    """Grades by pair, in order; a kill can lose only the file's last line."""
+    """Grades by pair, in the order of grading; a kill can lose only the file's last line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,12 +31,12 @@ class Judgements:
         for number, line in enumerate(complete.splitlines(), 1):
             try:
                 query, text, grade = json.loads(line)
-                self._take((query, text), grade)
+                self._set((query, text), grade)
             except (ValueError, TypeError, KeyError):
                 raise CheckFailedError(f"{path}: line {number} is damaged; delete it") from None
         self._length = len(complete)
 
-    def _take(self, pair: Pair, grade: int | None) -> None:
+    def _set(self, pair: Pair, grade: int | None) -> None:
         self.grades.pop(pair, None)
         if grade is not None:
             self.grades[pair] = grade
@@ -47,64 +47,68 @@ class Judgements:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
         with os.fdopen(descriptor, "wb") as file:
             file.seek(self._length)
-            file.truncate()  # removes a line cut by a kill
+            file.truncate()  # removes a line that a kill cut off
             file.write(line)
             file.flush()
             os.fsync(descriptor)
         self._length += len(line)
-        self._take(pair, grade)
+        self._set(pair, grade)
 
     def undo(self) -> None:
-        """Withdraw the last grade, if any."""
+        """Withdraw the last grade, if there is one."""
         if self.grades:
             self.add(next(reversed(self.grades)), None)
 
     def write_template(self, path: Path, pairs: Iterable[Pair]) -> int:
-        """Write a table of pairs with an empty first column to fill in, or add missing pairs to it;
-        pairs that look the same share a row.
+        """Write a table of pairs with an empty first column to fill in, or add missing pairs to it.
 
-        Return the number of new rows.
+        Pairs whose cells are equal share a row.
+
+        Returns:
+            The number of new rows.
         """
-        headers, content, there = [*_HEADERS], "\t".join(_HEADERS) + "\n", set[Pair]()
+        headers, content = [*_HEADERS], "\t".join(_HEADERS) + "\n"
+        written: set[Pair] = set()
         if path.exists():
-            headers, rows = _rows(path)
-            there = {(row["query"], row["document"]) for row in rows}
+            headers, rows = _read_table(path)
+            written = {(row["query"], row["document"]) for row in rows}
             content = path.read_bytes().decode()
             if not content.endswith("\n"):
                 content += "\n"
-        new = dict.fromkeys(cells for cells in map(_cells, pairs) if cells not in there)
-        for cells in new:
-            row = dict(zip(_HEADERS, ("", *cells), strict=True))
+        missing = dict.fromkeys(cells for cells in map(_to_cells, pairs) if cells not in written)
+        for query, document in missing:
+            row = {"query": query, "document": document}
             content += "\t".join(row.get(header, "") for header in headers) + "\n"
-        if new:
+        if missing:
             write_text(path, content)
-        return len(new)
+        return len(missing)
 
     def read_template(self, path: Path, pairs: Iterable[Pair]) -> None:
-        """Store the grades of a table by ``write_template``; empty grades stay open."""
-        named: dict[Pair, list[Pair]] = {}
+        """Store the grades of a table by ``write_template``; pairs without a grade stay open."""
+        pairs_of_row: dict[Pair, list[Pair]] = {}
         for pair in pairs:
-            named.setdefault(_cells(pair), []).append(pair)
-        others = 0
-        for number, row in enumerate(_rows(path)[1], 2):
-            written = (row["grade"] or "").strip().lower()
-            if not written:
+            pairs_of_row.setdefault(_to_cells(pair), []).append(pair)
+        other_rows = 0
+        for number, row in enumerate(_read_table(path)[1], 2):
+            word = (row["grade"] or "").strip().lower()
+            if not word:
                 continue
-            if written not in GRADES:
+            if word not in GRADES:
                 allowed = ", ".join(GRADES)
-                raise UsageError(f"{path}: row {number}: grade {written!r}; write {allowed}")
-            same = named.get((row["query"], row["document"]), [])
-            if not same:
-                others += 1
-            for pair in same:
-                if self.grades.get(pair) != GRADES[written]:
-                    self.add(pair, GRADES[written])
-        if others:
-            note(f"{path}: {with_count(others, 'row')} of no hit of this comparison left out")
+                raise UsageError(f"{path}: row {number}: grade {word!r}; write {allowed}")
+            row_pairs = pairs_of_row.get((row["query"], row["document"]), [])
+            if not row_pairs:
+                other_rows += 1
+            for pair in row_pairs:
+                if self.grades.get(pair) != GRADES[word]:
+                    self.add(pair, GRADES[word])
+        if other_rows:
+            rows = with_count(other_rows, "row")
+            note(f"{path}: left out {rows} whose document is no hit of this comparison")
 
 
-def _rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return a table's column names, and its rows by these names."""
+def _read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Return a table's headers, and its rows by these headers."""
     csv.field_size_limit(LONGEST_LINE)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -118,12 +122,7 @@ def _rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     return headers, rows
 
 
-def _cells(pair: Pair) -> Pair:
-    """Return a pair as the cells of a table."""
-    query, text = pair
-    return _on_one_line(query), _on_one_line(text)
-
-
-def _on_one_line(cell: str) -> str:
-    """Return a text without tabs and line ends, as a table's cell."""
-    return " ".join(cell.replace('"', "'").split())
+def _to_cells(pair: Pair) -> Pair:
+    """Return a pair as the cells of a table: without tabs, line ends and double quotes."""
+    query, text = (" ".join(text.replace('"', "'").split()) for text in pair)
+    return query, text

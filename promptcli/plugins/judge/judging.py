@@ -1,4 +1,4 @@
-"""``judge``: pooled hits of several models and rankings, their judgements, and the comparison."""
+"""The pooled hits of several models and rankings, their grades, and the comparison by nDCG."""
 
 import json
 import math
@@ -23,8 +23,8 @@ from promptcli.plugins.judge.judgements import Judgements, Pair
 from promptcli.retrieval.sentence_index import RANKINGS, SentenceIndex
 from promptcli.storage.files import write_text
 
-#: Fewest queries that can decide: five agree by chance in 1 of 16 cases.
-FEWEST = 6
+#: Fewer queries cannot decide: five agree by chance in 1 of 16 cases.
+_MIN_QUERIES = 6
 
 RankedDocuments = dict[str, list[str]]  #: query -> documents, best first, each once
 
@@ -33,13 +33,13 @@ RankedDocuments = dict[str, list[str]]  #: query -> documents, best first, each 
 class Standing:
     """The scores of a ranking on the judged queries, and its difference to the best one."""
 
-    way: str
+    way: str  #: name of the ranking
     ndcg: float  #: x 100, mean over queries
     ci95: tuple[float, float]
-    to_best: float = 0.0  #: mean difference to the best way
+    to_best: float = 0.0  #: mean difference to the best ranking
     to_best_ci95: tuple[float, float] = (0.0, 0.0)
-    #: about how many more queries would decide whether it differs from the best, if the difference
-    #: stays: 0 if it is decided; None: it is the best, or there is no difference so far
+    #: estimate of the further queries that would decide whether the ranking differs from the best,
+    #: if the difference stays; 0: it is decided; None: the best ranking, or no difference so far
     more: int | None = None
 
 
@@ -54,7 +54,7 @@ class Judging:
     queries: dict[str, str]  #: text -> id
     documents: dict[str, str]  #: text -> id
     ranked: Mapping[str, RankedDocuments]  #: by ranking
-    pools: Mapping[str, Sequence[str]]  #: query -> documents as they are shown
+    pools: Mapping[str, Sequence[str]]  #: query -> documents, in the order of judging
     judgements: Judgements
     k: int  #: documents per ranking
 
@@ -71,11 +71,11 @@ class Judging:
     @property
     def judged_queries(self) -> list[str]:
         """The queries whose documents are all judged."""
-        left = {query for query, _ in self.open_pairs}
-        return [query for query in self.queries if query not in left]
+        open_queries = {query for query, _ in self.open_pairs}
+        return [query for query in self.queries if query not in open_queries]
 
     def standings(self) -> list[Standing]:
-        """Return the rankings, best first; none before a query is judged."""
+        """Return the standings, best first; none before a query is judged."""
         queries = self.judged_queries
         if not queries:
             return []
@@ -90,41 +90,40 @@ class Judging:
             if mean:
                 # an interval shrinks with the square root of the number of queries
                 needed = len(queries) * ((high - low) / 2 / mean) ** 2
-                more = max(0, math.ceil(needed) - len(queries), FEWEST - len(queries))
+                more = max(0, math.ceil(needed) - len(queries), _MIN_QUERIES - len(queries))
                 if low <= 0 <= high:
                     more = max(more, 1)
-            own = float(values[way].mean()), mean_interval(values[way])
-            standings.append(Standing(way, *own, mean, (low, high), more))
+            ndcg, ci95 = float(values[way].mean()), mean_interval(values[way])
+            standings.append(Standing(way, ndcg, ci95, mean, (low, high), more))
         return standings
 
     def _ndcg(self, way: str, queries: Sequence[str]) -> Doubles:
-        """Return nDCG@k of each query; 0 if it has no good document."""
+        """Return nDCG@k of each query; 0 if no document of the query has a grade above 0."""
         values = np.zeros(len(queries))
         for number, query in enumerate(queries):
-            graded = self._graded(query)
-            places = {text: place for place, text in enumerate(graded)}
-            grades = {places[text]: float(grade) for text, grade in graded.items() if grade}
-            if grades:
+            grades = self._grades_of(query)
+            numbers = {text: index for index, text in enumerate(grades)}
+            positive = {numbers[text]: float(grade) for text, grade in grades.items() if grade}
+            if positive:
                 documents = self.ranked[way][query]
                 ranked = np.full((1, self.k), -1)
-                ranked[0, : len(documents)] = [places[text] for text in documents]
-                values[number] = statistics.ndcg(ranked, [grades], self.k)[0]
+                ranked[0, : len(documents)] = [numbers[text] for text in documents]
+                values[number] = statistics.ndcg(ranked, [positive], self.k)[0]
         return values
 
-    def _graded(self, query: str) -> dict[str, int]:
-        """Return all judged documents of a query, also from earlier comparisons."""
-        graded = self.judgements.grades.items()
-        return {
-            text: grade
-            for (asked, text), grade in graded
-            if asked == query and text in self.documents
-        }
+    def _grades_of(self, query: str) -> dict[str, int]:
+        """Return the grades of a query's documents, also from earlier comparisons."""
+        grades = {}
+        for (graded_query, text), grade in self.judgements.grades.items():
+            if graded_query == query and text in self.documents:
+                grades[text] = grade
+        return grades
 
     def write(self) -> None:
-        """Write the judgements of completed queries."""
+        """Write the grades of the judged queries."""
         lines = ["query-id\tcorpus-id\tscore\n"]
         for query in self.judged_queries:
-            for text, grade in self._graded(query).items():
+            for text, grade in self._grades_of(query).items():
                 lines.append(f"{self.queries[query]}\t{self.documents[text]}\t{grade}\n")
         (self.folder / "qrels").mkdir(exist_ok=True)
         write_text(self.folder / "qrels" / "test.tsv", "".join(lines))
@@ -151,9 +150,20 @@ def open_judging(
         k: Documents per ranking.
         seed: Seed of the order of documents.
     """
-    _check_rankings(index, models, ways)
+    if not index.has_texts():
+        raise UsageError("the index has no texts to judge; build it from texts")
+    for way in ways:
+        if way not in RANKINGS:
+            raise unknown("way", way, RANKINGS)
+        index.resolve_by(way)
+    names = [*models, *ways]
+    if len({*names}) < max(2, len(names)):
+        raise UsageError("give two different models or ways, or more")
     query_ids = _read_queries(queries)
-    documents = _read_documents(index)
+    documents: dict[str, str] = {}
+    for row_id, text in index.named_texts():
+        documents.setdefault(text, _one_line_id(row_id))
+    _check_ids("the index", documents)
     folder.mkdir(parents=True, exist_ok=True)
     ranked = _rank_all(list(query_ids), index, models, ways, k)
     pools = {}
@@ -162,7 +172,7 @@ def open_judging(
         random.Random(f"{seed} {query}").shuffle(pools[query])
     judgements = Judgements(folder / "judgements.jsonl")
     judging = Judging(folder, query_ids, documents, ranked, pools, judgements, k)
-    write_text(folder / ".ignore", "*\n")  # keeps it out of searches in a parent folder
+    write_text(folder / ".ignore", "*\n")  # searches in a parent folder leave the folder out
     for name, texts in (("corpus.jsonl", documents), ("queries.jsonl", query_ids)):
         rows = [json.dumps({"_id": number, "text": text}) for text, number in texts.items()]
         write_text(folder / name, "\n".join(rows) + "\n")
@@ -198,44 +208,23 @@ def _rank_all(
     return ranked
 
 
-def _check_rankings(index: SentenceIndex, models: Mapping[str, Model], ways: Sequence[str]) -> None:
-    if not index.has_texts():
-        raise UsageError("the index has no texts to judge; build it from texts")
-    for way in ways:
-        if way not in RANKINGS:
-            raise unknown("way", way, RANKINGS)
-        index.resolve_by(way)
-    names = [*models, *ways]
-    if len({*names}) < max(2, len(names)):
-        raise UsageError("give two different models or ways, or more")
-
-
-def _read_documents(index: SentenceIndex) -> dict[str, str]:
-    """Return the distinct texts of an index with their ids; equal texts have the first one's."""
-    documents: dict[str, str] = {}
-    for name, text in index.named_texts():
-        documents.setdefault(text, _one_line_id(name))
-    _check_ids("the index", documents)
-    return documents
-
-
 def _read_queries(file: str) -> dict[str, str]:
     """Return the distinct queries of a file with their ids."""
     queries: dict[str, str] = {}
     with open_rows(file, ColumnChoice()) as source:
         for batch in source:
-            for number, text in zip(batch[ID], batch[TEXT], strict=True):
+            for row_id, text in zip(batch[ID], batch[TEXT], strict=True):
                 if text.strip():
-                    queries.setdefault(text.strip(), _one_line_id(number))
+                    queries.setdefault(text.strip(), _one_line_id(row_id))
     if not queries:
         raise UsageError(f"{file} has no query; write one per line")
     _check_ids(file, queries)
     return queries
 
 
-def _one_line_id(name: int | str) -> str:
+def _one_line_id(row_id: int | str) -> str:
     """Return an id as a cell of a table without quotes."""
-    return re.sub(r"[\t\r\n]", " ", str(name))
+    return re.sub(r"[\t\r\n]", " ", str(row_id))
 
 
 def _check_ids(source: str, texts: Mapping[str, str]) -> None:

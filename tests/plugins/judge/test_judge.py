@@ -240,7 +240,7 @@ def test_a_table_is_filled_instead_of_keys(folder, run):
     (folder / "fill.tsv").write_text("\ufeff" + "\n".join([*filled, "wrong\tno\tsuch row"]))
     ran = run(*words, "--template", "fill.tsv", "--json")
     assert ran.code == 0 and (ran.json["queries"], ran.json["left"]) == (2, 1)
-    assert "1 row of no hit of this comparison left out" in ran.err
+    assert "left out 1 row whose document is no hit of this comparison" in ran.err
     assert {way["way"] for way in ran.json["ways"]} == {"words", "meaning"}
     shown = run(*words, "--template", "fill.tsv")
     assert re.search(r"way +nDCG@5 +to the best +verdict\n", shown.out) and "best\n" in shown.out
