@@ -1,6 +1,6 @@
-"""GGUF files (llama.cpp): each is converted once into a stored folder of safetensors.
+"""GGUF files (llama.cpp): a file is converted once, into a folder of safetensors that is kept.
 
-transformers reads the file; quantised weights are dequantised, because PyTorch computes on plain
+transformers reads the file. Quantised weights are dequantised, because PyTorch computes on plain
 weights.
 """
 
@@ -21,19 +21,16 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.transformers_loading import load_tokenizer, opening, transformers
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
-from promptcli.plugins.formats.gguf_header import MOST_LAYERS, Header
+from promptcli.plugins.formats.gguf_header import Header
 from promptcli.settings import home_folder
 from promptcli.storage import files, tensors
 from promptcli.storage.files import write_folder
 
-SUFFIX = ".gguf"
-_DEFINITION = "tokenizer.json"
-_SETTINGS = "tokenizer_config.json"
-#: Weight types that stay unchanged; all others are quantised, and fit into float16.
-_UNQUANTISED = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-#: Written last: a folder without this file is incomplete.
-_MARK = "config.json"
-#: Special tokens: name in tokenizer settings -> name in GGUF files.
+_MAX_LAYERS = 1000
+#: Types of plain weights. Weights of all other types are quantised, and fit into float16.
+_PLAIN_TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+_CONFIG = "config.json"  # written last: a folder without this file is incomplete
+#: Name of a special token in the settings of a tokenizer -> its name in GGUF files.
 _SPECIALS = {
     "bos_token": "bos",
     "eos_token": "eos",
@@ -43,9 +40,7 @@ _SPECIALS = {
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder of a converted GGUF file; it is made on first use, and again if the file
-    has changed.
-    """
+    """Return the folder of a converted GGUF file; it is converted if it is new or has changed."""
     file = Path(name)
     if not file.is_file():
         raise NotFoundError(f"no GGUF file {name!r}; give the path of a GGUF file")
@@ -55,56 +50,58 @@ def folder_of(name: str) -> Path:
 
 @functools.cache
 def _converted_folder(file: Path, size: int, changed: int) -> Path:
-    """Return the folder of a file's content; within a process, size and modification time identify
-    the content.
+    """Return the folder of the converted file. Within a process, ``size`` and ``changed``, the time
+    of modification, identify the content of the file.
     """
-    kept = home_folder() / "cache" / "gguf"
-    # made only from the file, and checked
-    folder = kept / f"{files.sha256(file)[:32]}-whole"
-    if not (folder / _MARK).is_file():
+    cache = home_folder() / "cache" / "gguf"
+    # "whole": nothing but the file is read, and all its weights are checked
+    folder = cache / f"{files.sha256(file)[:32]}-whole"
+    if not (folder / _CONFIG).is_file():
         owner = f"the GGUF file {file.name}"
         with opening(owner):
             header = Header(file)
-            weights = header.main_type
-            dtype = _UNQUANTISED.get(weights, "float16")
+            [(main_type, _)] = header.weight_counts.most_common(1)
+            dtype = _PLAIN_TYPES.get(main_type, "float16")
             model, definition = _read(file, header, dtype)
             config = json.loads(model.config.to_json_string(use_diff=False))
             for field in ("quantization_config", "transformers_version", "_name_or_path"):
                 config.pop(field, None)  # not part of the model
-        # outside the check, because a full disk is not the file's fault
-        kept.mkdir(parents=True, exist_ok=True)
+        # not inside `opening`, because a full disk is not the file's fault
+        cache.mkdir(parents=True, exist_ok=True)
         with write_folder(folder) as temporary:
             specials = {name: header.special_token(number) for name, number in _SPECIALS.items()}
             _write(temporary, model, definition, specials)
             with opening(owner):
                 tokenizer = PieceTokenizer(load_tokenizer(temporary), owner, causal=True)
                 checking.check_vocabulary(owner, temporary, tokenizer, len(header.tokens))
-            (temporary / _MARK).write_text(json.dumps(config, indent=2), encoding="utf-8")
+            (temporary / _CONFIG).write_text(json.dumps(config, indent=2), encoding="utf-8")
         size = sum(path.stat().st_size for path in folder.iterdir())
-        done = "are kept as" if weights in _UNQUANTISED else "are dequantised to"
-        note(f"{file.name}: {weights} weights {done} {dtype}, {size / 2**20:,.1f} MiB in {folder}")
+        verb = "are kept as" if main_type in _PLAIN_TYPES else "are dequantised to"
+        note(
+            f"{file.name}: {main_type} weights {verb} {dtype}, {size / 2**20:,.1f} MiB in {folder}"
+        )
     return folder
 
 
 def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
     """Return the model of a file and the definition of its tokenizer.
 
-    Transformers also reads neighbouring files, so the file is linked into an empty folder.
+    transformers also reads other files in the folder, so the file is linked into an empty folder.
     """
     library = transformers()
-    with tempfile.TemporaryDirectory(prefix="promptcli-") as alone:
-        link = Path(alone, f"model{SUFFIX}")
+    with tempfile.TemporaryDirectory(prefix="promptcli-") as empty_folder:
+        link = Path(empty_folder, "model.gguf")
         try:
             link.symlink_to(file)
         except OSError:  # links may be forbidden on Windows
             os.link(file, link)
         options = {"gguf_file": link.name, "local_files_only": True, "trust_remote_code": False}
-        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar
-            _check_weights(header, library.AutoConfig.from_pretrained(alone, **options))
+        with contextlib.redirect_stderr(io.StringIO()):  # hides a progress bar
+            _check_weights(header, library.AutoConfig.from_pretrained(empty_folder, **options))
             model, report = library.AutoModelForCausalLM.from_pretrained(
-                alone, dtype=dtype, output_loading_info=True, **options
+                empty_folder, dtype=dtype, output_loading_info=True, **options
             )
-            tokenizer = library.AutoTokenizer.from_pretrained(alone, **options)
+            tokenizer = library.AutoTokenizer.from_pretrained(empty_folder, **options)
     checking.check_tensors(header, report)
     checking.check_finite(header, model)
     model.hf_quantizer = None  # transformers does not notice that the weights are now plain
@@ -114,35 +111,36 @@ def _read(file: Path, header: Header, dtype: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _check_weights(header: Header, config: Any) -> None:
-    """Refuse a file with more or fewer weights than its header's model has: the library would fill
-    gaps at random.
+    """Refuse a file that has more or fewer weights than the model that its header describes: the
+    library would fill gaps with random numbers.
     """
-    if config.num_hidden_layers > MOST_LAYERS:
+    if config.num_hidden_layers > _MAX_LAYERS:
         raise header.error(f"has {config.num_hidden_layers:,} layers")
     with torch.device("meta"):  # allocates nothing
         described = transformers().AutoModelForCausalLM.from_config(config)
-    wanted = sum(weights.numel() for weights in described.parameters())
-    if header.weights != wanted:
+    expected = sum(weights.numel() for weights in described.parameters())
+    count = header.weight_counts.total()
+    if count != expected:
         raise header.error(
-            f"holds {header.weights:,} weights, but the {header.architecture} that its header"
-            f" describes has {wanted:,}"
+            f"holds {count:,} weights, but the {header.architecture} that its header describes has"
+            f" {expected:,}"
         )
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    turned = header.value("rope.dimension_count")
-    if turned not in (None, head):
-        raise header.error(f"turns {turned} of the {head} dimensions of a head")
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rotated = header.values.get(f"{header.architecture}.rope.dimension_count")
+    if rotated not in (None, width):
+        raise header.error(f"rotates {rotated} of the {width} dimensions of a head")
 
 
 def _cut_to_size(header: Header, definition: dict[str, Any]) -> dict[str, Any]:
-    """Return a tokenizer without the tokens that the library appended beyond the vocabulary's size:
-    its family has them, but this file does not.
+    """Return the definition of a tokenizer without the tokens that the library appended to the
+    vocabulary: other models of the family have these tokens, but the file does not.
     """
     size = len(header.tokens)
     added = definition["added_tokens"]
-    foreign = [token["content"] for token in added if token["id"] >= size]
-    around = json.dumps(definition["post_processor"])
-    for text in foreign:
-        if json.dumps(text) in around:
+    appended = [token["content"] for token in added if token["id"] >= size]
+    post_processor = json.dumps(definition["post_processor"])
+    for text in appended:
+        if json.dumps(text) in post_processor:
             raise UsageError(
                 f"{header} has no {errors.shorten(text)}, which its tokenizer puts around texts"
             )
@@ -150,7 +148,7 @@ def _cut_to_size(header: Header, definition: dict[str, Any]) -> dict[str, Any]:
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         vocabulary = {text: number for text, number in vocabulary.items() if number < size}
-    if model.get("unk_token") in foreign:
+    if model.get("unk_token") in appended:
         model = {**model, "unk_token": None}
     return {
         **definition,
@@ -162,13 +160,13 @@ def _cut_to_size(header: Header, definition: dict[str, Any]) -> dict[str, Any]:
 def _write(
     folder: Path, model: Any, definition: dict[str, Any], specials: dict[str, str | None]
 ) -> None:
-    """Write a model and its tokenizer to a folder, without the configuration."""
+    """Write a model and its tokenizer to a folder, without ``config.json``."""
     with tensors.disk_errors(folder):
         model.save_pretrained(folder)
-    (folder / _MARK).unlink()
+    (folder / _CONFIG).unlink()
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{name: text for name, text in specials.items() if text},
     }
-    (folder / _DEFINITION).write_text(json.dumps(definition), encoding="utf-8")
-    (folder / _SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(json.dumps(definition), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")

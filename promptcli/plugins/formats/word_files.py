@@ -1,5 +1,5 @@
-"""Word vectors as text, ``glove:FILE``: word2vec's format, with a header, or GloVe's, without;
-either may be .gz.
+"""Word vectors as text, ``glove:FILE``, in word2vec's format, which has a header, or in GloVe's
+without a header. The file may be compressed (.gz).
 """
 
 import math
@@ -16,7 +16,6 @@ from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.storage import files
 
-_FAMILY = "glove"
 _BLANKS = " \t\r\n"  # a word may contain other white space, such as U+00A0
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 
@@ -35,35 +34,36 @@ def read_words(name: str) -> WordTable:
         f" {vectors.nbytes / 2**20:,.1f} MiB in memory"
     )
     tokenizer = WordTokenizer(row_of)
-    provenance = Provenance(name, _FAMILY, None, files.sha256(path), tokenizer.sha256)
+    provenance = Provenance(name, "glove", None, files.sha256(path), tokenizer.sha256)
     return WordTable(tokenizer, vectors, provenance, path.parent)
 
 
 def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     """Return the row of each word, from 1, and the vectors (v + 1, d) float32; row 0 is zero.
 
-    Two whole numbers in the first line are word2vec's header (words, width). A word is everything
-    before the last d numbers: GloVe's largest file has words with spaces inside.
+    Two whole numbers in the first line are word2vec's header: the number of words, and the width d.
+    A word is everything before the last d numbers, because GloVe's largest file has words with
+    spaces. If a word occurs twice, its first vector counts.
     """
     row_of: dict[str, int] = {}
     numbers = array("f")
     width = rows = 0
-    said: int | None = None  # number of words in the header
+    expected_rows: int | None = None  # by the header
     for number, line in enumerate(read_lines(path), start=1):
         place = f"{path}: line {number}"
         line = line.strip(_BLANKS)
         if number == 1:
             header = re.fullmatch("([0-9]{1,18}) 0*([1-9][0-9]{0,17})", line)
             if header:
-                said = int(header[1])
+                expected_rows = int(header[1])
                 width = int(header[2])
                 continue
         word, *fields = line.rsplit(" ", width or -1)
         count = len(fields)
-        # numbers in words, if the first line, which sets the width, has lost some
-        inside = word.split(" ")[1:]
-        if all(map(_NUMBER.fullmatch, inside)):
-            count += len(inside)
+        # if the first line, which sets the width, lacks numbers, later words seem to contain some
+        numbers_in_word = word.split(" ")[1:]
+        if all(map(_NUMBER.fullmatch, numbers_in_word)):
+            count += len(numbers_in_word)
         width = width or count
         if count != width or width < 1:
             raise UsageError(f"{place}: {count} numbers after a word, expected {width or 'some'}")
@@ -74,16 +74,19 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
         numbers.extend(_numbers(fields, place))
     if not rows:
         raise UsageError(
-            f"{path} holds no word vectors; give a text file with a word and its numbers a line"
+            f"{path} holds no word vectors; give a text file with a word and its numbers on each"
+            " line"
         )
-    if said not in (None, rows):
+    if expected_rows not in (None, rows):
         raise UsageError(
-            f"{path}: its first line says {said:,} words, but it holds {rows:,}; is it whole?"
+            f"{path}: its first line says {expected_rows:,} words, but it holds {rows:,}; is it"
+            " complete?"
         )
     return row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width)
 
 
 def _numbers(fields: list[str], place: str) -> list[float]:
+    """Return the numbers of a line; ``place``: the file and the line, for messages."""
     try:
         values = [float(field) for field in fields]
     except ValueError as error:
@@ -92,6 +95,6 @@ def _numbers(fields: list[str], place: str) -> list[float]:
         ) from None
     if not all(map(math.isfinite, values)):
         raise UsageError(
-            f"{place}: a number that is not finite; leave the line out or make the file again"
+            f"{place}: a number that is not finite; remove the line, or make the file again"
         )
     return values

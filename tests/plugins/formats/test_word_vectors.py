@@ -90,7 +90,7 @@ def test_words_with_blanks_inside_and_words_that_stand_twice(tmp_path):
         (b"the 1 2\ncat 1 x\n", "line 2: could not convert string to float: 'x'"),
         (b"the 1 2\ncat 1 nan\n", "line 2: a number that is not finite"),
         (b"the 1 2\n\n", "line 2: 0 numbers after a word, expected 2"),
-        (b"3 2\none 1 2\ntwo 3 4\n", "its first line says 3 words, but it holds 2; is it whole"),
+        (b"3 2\none 1 2\ntwo 3 4\n", "its first line says 3 words, but it holds 2; is it complete"),
         (b"9" * 5000 + b" 3\none 1 2 3\n", "line 2: 3 numbers after a word, expected 1"),
         (b"the 1 " + b"9" * 5000 + b"\n", "line 1: a number that is not finite"),
         (b"", "holds no word vectors"),
