@@ -1,7 +1,4 @@
-"""mteb's evaluator applied to an encoder: its tasks, formulas and result files.
-
-No other file imports mteb.
-"""
+"""Tasks of mteb, which mteb itself runs on an encoder. No other file imports mteb."""
 
 import functools
 import re
@@ -30,16 +27,16 @@ from promptcli.notes import note, warn
 
 @dataclass(frozen=True, kw_only=True)
 class MtebScore(Score):
-    """A main score of mteb x 100."""
+    """The main score x 100 of a task of mteb."""
 
-    model: str = field(metadata={"json": "mteb_model"})  #: mteb's name for the model
-    revision: str  #: the model's: 40 characters of its fingerprint, and promptcli's version
+    model: str = field(metadata={"json": "mteb_model"})  #: mteb's name of the model
+    revision: str  #: of the model: 40 characters of its fingerprint, and promptcli's version
     mteb: str  #: version of mteb
     file: str  #: mteb's result file
 
 
-#: mteb's name of a task -> our name, if the pairs of a SentEval folder are the same.
-_LOCAL = {
+#: mteb's name of a task -> our name, if a SentEval folder has the same pairs.
+_SENTEVAL_NAMES = {
     **{f"STS{year}": f"STS{year}" for year in range(12, 17)},
     "STSBenchmark": "STS-B",
     "SICK-R": "SICK-R",
@@ -48,16 +45,16 @@ _LOCAL = {
 
 @dataclass(frozen=True)
 class MtebTask(OtherTask):
-    """A task of mteb, run by mteb itself, which requests the vectors."""
+    """A task of mteb, which asks the encoder for vectors itself."""
 
-    pairs: STSTask | None = None  #: replace mteb's data
+    pairs: STSTask | None = None  #: used instead of mteb's data set
 
     @classmethod
     def of(cls, name: TaskName, parts: Parts, folder: Path | None) -> "MtebTask":
-        """Return mteb's task of that name, with the pairs of a SentEval folder if it has them."""
-        if folder is None or name.split not in _LOCAL:
+        """Return mteb's task of a name, with the pairs of a SentEval folder if it has them."""
+        if folder is None or name.split not in _SENTEVAL_NAMES:
             return cls(name.split)
-        pairs = load_graded_tasks(folder, [_LOCAL[name.split]], "mteb").tasks
+        pairs = load_graded_tasks(folder, [_SENTEVAL_NAMES[name.split]], "mteb").tasks
         return cls(name.split, pairs[0] if pairs else None)
 
     def scores(self, embedded: Sequence[TaskVectors], settings: EvalSettings) -> list[MtebScore]:
@@ -76,15 +73,15 @@ class MtebTask(OtherTask):
 class MtebEncoder:
     """An encoder with mteb's interface.
 
-    Its name and content hash keep results apart in mteb's cache folder.
+    Its name and its revision, a content hash, are the folder of its results.
     """
 
     def __init__(self, encoder: TorchEncoder, fingerprint: str, label: Label) -> None:
         self._encoder = encoder
         self.similarity = encoder.similarity
-        parts = [Path(label.model).name, label.recipe]
+        names = [Path(label.model).name, label.recipe]
         self.name = "promptcli/" + "-".join(
-            re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts
+            re.sub(r"[^\w.-]+", "-", name).strip("-") for name in names
         )
         self.revision = f"{fingerprint[:40]}-{promptcli.__version__}"
         self._prompted = functools.cache(self._prompt_for)
@@ -97,8 +94,9 @@ class MtebEncoder:
         prompt_type: Any = None,
         **_: Any,
     ) -> np.ndarray:
-        """Return the vectors (n, d) of batches of n texts, with the prompt for task, type or role
-        as in mteb.
+        """Return the vectors (n, d) of the n texts of some batches.
+
+        As in mteb, the prompt may depend on the task, on its type, and on the role of the texts.
         """
         task = (getattr(task_metadata, "name", ""), getattr(task_metadata, "type", ""))
         encoder = self._prompted(*task, str(getattr(prompt_type, "value", prompt_type) or ""))
@@ -111,9 +109,7 @@ class MtebEncoder:
         )
 
     def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
-        """Return the cosine of each vector of ``first`` (n, d) with the one of ``second`` in the
-        same row, (n,).
-        """
+        """Return the cosines (n,) of the rows of ``first`` (n, d) with those of ``second``."""
         return torch.from_numpy(cosine(np.asarray(first), np.asarray(second)))
 
     @property
@@ -126,35 +122,36 @@ class MtebEncoder:
 def mteb_score(
     encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[str, Any]
 ) -> MtebScore:
-    """Run a task of mteb on an encoder and write its result file,
-    ``FOLDER/results/MODEL/REVISION/TASK.json``.
+    """Run a task of mteb on an encoder; mteb writes ``FOLDER/results/MODEL/REVISION/TASK.json``.
 
-    The task's pairs, if any, replace mteb's data set; their hash is then the data set's revision.
+    If the task has its own pairs, their hash is the revision of the data set.
     """
     require("mteb", extra="mteb")
     import mteb
 
     name = task.name
     try:
-        peer = mteb.get_task(name)
+        mteb_task = mteb.get_task(name)
     except KeyError as error:
         raise UsageError(
             f"mteb has no task {name!r}: {str(error.args[0]).removeprefix('KeyError: ')}"
         ) from None
     if task.pairs is not None:
         dataset = {"path": "local", "revision": task.pairs.sha256()[:40]}
-        peer.metadata = peer.metadata.model_copy(update={"dataset": dataset})
+        mteb_task.metadata = mteb_task.metadata.model_copy(update={"dataset": dataset})
         pairs = task.pairs.pairs()
-        peer.dataset = as_hub_set(pairs.first, pairs.second, pairs.gold.tolist(), split="test")
-        peer.data_loaded = True
+        mteb_task.dataset = as_hub_set(pairs.first, pairs.second, pairs.gold.tolist(), split="test")
+        mteb_task.data_loaded = True
         note(f"{name}: pairs of {task.pairs.label}, {task.pairs.text}; mteb's own text is raw")
     else:
-        warn(f"fetching data set {peer.metadata.dataset['path']}, unless it is in mteb's cache")
+        warn(
+            f"fetching data set {mteb_task.metadata.dataset['path']}, unless it is in mteb's cache"
+        )
     cache = mteb.ResultCache(folder)
     try:
         results = mteb.evaluate(
             encoder,
-            peer,
+            mteb_task,
             cache=cache,
             overwrite_strategy="always",
             co2_tracker=False,
@@ -162,7 +159,7 @@ def mteb_score(
         )
     except PromptcliError:
         raise
-    except Exception as error:  # data sets, their formats and mteb raise their own classes
+    except Exception as error:  # of mteb, of a data set or of its format
         reason = one_line(f"{type(error).__name__}: {error}", 200)
         raise NotFoundError(
             f"mteb's task {name} did not run: {reason}; your own pairs come from data_dir"
@@ -172,7 +169,7 @@ def mteb_score(
     return MtebScore(
         **names,
         task=f"mteb:{name}",
-        metric=peer.metadata.main_score,
+        metric=mteb_task.metadata.main_score,
         value=100 * float(result.get_score()),
         model=encoder.name,
         revision=encoder.revision,

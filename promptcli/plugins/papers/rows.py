@@ -1,4 +1,4 @@
-"""Rows of this plug-in: commands, transfer tasks, and mteb's tasks."""
+"""The entries of this plug-in: its commands, and the tasks of mteb."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ def mteb(name: str) -> "TaskRow":
     """Return the row of ``mteb:NAME``."""
     from promptcli.data.task_table import TaskRow
 
-    def make(*arguments: Any) -> Any:
+    def make(*arguments: Any) -> Any:  # mteb is imported only when a task is made
         from promptcli.plugins.papers.mteb_tasks import MtebTask
 
         return MtebTask.of(*arguments)

@@ -23,6 +23,7 @@ from promptcli.notes import note
 
 if TYPE_CHECKING:
     from promptcli.evaluation.evaluator import EvalSettings, TaskVectors
+    from promptcli.plugins.papers.classifier import ClassifierTraining
 
 #: The tasks of the papers' tables, in their order.
 NAMES = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
@@ -30,26 +31,27 @@ NAMES = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyScore(ExampleScore):
-    """Accuracy x 100 of a linear classifier on an encoder's frozen vectors."""
+    """The accuracy x 100 of linear classifiers on an encoder's frozen vectors."""
 
     averaged_over: ClassVar[tuple[str, ...]] = NAMES
 
     metric: str = "accuracy"
     dev: float  #: accuracy on the examples that chose the weight decay
-    #: chosen weight decays, one per outer fold
+    #: the chosen weight decays, one for each outer fold
     decays: list[float] = field(metadata={"json": "weight_decays"})
-    examples: dict[str, int]  #: number of examples per split
-    seconds: float  #: spent on the classifiers
+    examples: dict[str, int]  #: number of examples by split
+    seconds: float  #: time that the classifiers took
     setting: dict[str, Any] = field(repr=False)  #: of the classifiers: folds, optimizer, seed
-    caption: str = field(repr=False)  #: the tables' line about the classifiers
+    caption: str = field(repr=False)  #: describes the classifiers below a table
 
 
 @dataclass(frozen=True)
 class TransferTask(OtherTask):
-    """A classification task, by split: ``all``, or ``train``, ``test`` and, for SST-2, ``dev``.
+    """A classification task.
 
-    A row has a sentence, the other one of a pair or None, and a class number from 0. Rows are in
-    the order in which SentEval draws its folds.
+    Its splits are ``all``; or ``train``, ``test`` and, for SST-2, ``dev``. A row has a sentence,
+    the second sentence of a pair or None, and the number of a class. Rows are in the order in which
+    SentEval draws its folds.
     """
 
     splits: Parts
@@ -64,8 +66,8 @@ class TransferTask(OtherTask):
 
     def sentences(self) -> Iterator[str]:
         for rows in self.splits.values():
-            for side in _sides(rows):
-                yield from side
+            yield from (first for first, _, _ in rows)
+            yield from (second for _, second, _ in rows if second is not None)
 
     def sha256(self) -> str:
         """Return the hex SHA-256 over the splits' names, sentences and labels."""
@@ -77,104 +79,104 @@ class TransferTask(OtherTask):
 
     def check(self, settings: "EvalSettings") -> None:
         """Refuse labels on which no classifier can be trained, and note empty sentences."""
-        from promptcli.plugins.papers.classifier import check_labels, training_of
+        from promptcli.plugins.papers.classifier import check_labels
 
         errors.require("sklearn", extra="transfer")
         empty = sum(not sentence for sentence in self.sentences())
         if empty:
             note(f"{self.name}: {empty} empty sentences are also classified, as in SentEval")
         labels = {split: labels_of(rows) for split, rows in self.splits.items()}
-        check_labels(self.name, labels, training_of(settings))
+        check_labels(self.name, labels, _training(settings))
 
     def settings(self, settings: "EvalSettings") -> dict[str, Any]:
-        from promptcli.plugins.papers.classifier import training_of
-
-        return vars(training_of(settings))
+        return vars(_training(settings))
 
     def scores(
         self, embedded: "Sequence[TaskVectors]", settings: "EvalSettings"
     ) -> list[AccuracyScore]:
-        return [self._score(encoded, settings) for encoded in embedded]
+        from promptcli.plugins.papers.classifier import classify
 
-    def _score(self, encoded: "TaskVectors", settings: "EvalSettings") -> AccuracyScore:
-        from promptcli.plugins.papers.classifier import classify, training_of
+        training = _training(settings)
+        scores = []
+        for encoded in embedded:
+            start = time.perf_counter()
+            check_finite(encoded.vectors, list(encoded.row_of))
+            splits = {}
+            for split, rows in self.splits.items():
+                splits[split] = (features(encoded, rows), labels_of(rows))
+            device = "cpu" if encoded.encoder is None else str(encoded.encoder.device)
+            outcome = classify(splits, training, device=device, task=self.name)
+            low, high = statistics.mean_interval(outcome.right)
+            score = AccuracyScore(
+                **encoded.names,
+                task=self.name,
+                value=outcome.test,
+                dev=outcome.dev,
+                decays=outcome.decays,
+                examples={split: len(rows) for split, rows in self.splits.items()},
+                data_sha256=self.sha256(),
+                seconds=time.perf_counter() - start,
+                setting={name: getattr(training, name) for name in ("folds", "optimizer", "seed")},
+                caption=training.caption(),
+                ci95=(100 * low, 100 * high),
+                by_example=outcome.right,
+            )
+            scores.append(score)
+        return scores
 
-        training = training_of(settings)
-        start = time.perf_counter()
-        check_finite(encoded.vectors, list(encoded.row_of))
-        splits = {}
-        for split, rows in self.splits.items():
-            splits[split] = (features(encoded, rows), labels_of(rows))
-        device = "cpu" if encoded.encoder is None else str(encoded.encoder.device)
-        outcome = classify(splits, training, device=device, task=self.name)
-        low, high = statistics.mean_interval(outcome.right)
-        return AccuracyScore(
-            **encoded.names,
-            task=self.name,
-            value=outcome.test,
-            dev=outcome.dev,
-            decays=outcome.decays,
-            examples={split: len(rows) for split, rows in self.splits.items()},
-            data_sha256=self.sha256(),
-            seconds=time.perf_counter() - start,
-            setting={name: getattr(training, name) for name in ("folds", "optimizer", "seed")},
-            caption=training.caption(),
-            ci95=(100 * low, 100 * high),
-            by_example=outcome.right,
-        )
 
+def _training(settings: "EvalSettings") -> "ClassifierTraining":
+    from promptcli.plugins.papers.classifier import FAST, FULL
 
-def _sides(rows: Sequence[GoldRow]) -> list[list[str]]:
-    """Return the first sentences, and for pairs the second ones."""
-    first, second, _ = zip(*rows, strict=True)
-    return [list(first)] if second[0] is None else [list(first), list(second)]
+    return FAST if settings.fast else FULL
 
 
 def labels_of(rows: Sequence[GoldRow]) -> NDArray[np.int64]:
-    """Return the class numbers (n,) of labelled rows."""
+    """Return the class numbers of rows, (n,)."""
     return np.array([label for _, _, label in rows], np.int64)
 
 
 def features(encoded: "TaskVectors", rows: Sequence[GoldRow]) -> NDArray[Any]:
     """Return the classifier's input: vectors of sentences (n, d), or features of pairs (n, 2d)."""
-    sides = [encoded.of(side) for side in _sides(rows)]
-    return sides[0] if len(sides) == 1 else pair_features(*sides)
+    first = encoded.of([sentence for sentence, _, _ in rows])
+    seconds = [sentence for _, sentence, _ in rows if sentence is not None]
+    return pair_features(first, encoded.of(seconds)) if seconds else first
 
 
 def pair_features(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
-    """Return (n, 2d): |u - v| next to u * v, for vectors u and v (n, d) (SentEval, mrpc.py)."""
+    """Return |u - v| next to u * v, (n, 2d), for vectors u and v (n, d) (SentEval, mrpc.py)."""
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
 def read_polarity(path: Path) -> Iterator[GoldRow]:
-    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, one sentence per line.
+    """Read a class of MR, CR, SUBJ or MPQA: one sentence a line, in Latin-1.
 
     Empty lines are also examples.
     """
     lines = lines_of(path, "latin-1")
-    label = int(path.name in _FIRST_CLASS)
-    if not lines[-1]:  # after the last line feed
+    label = int(path.name in _CLASS_1_FILES)
+    if not lines[-1]:  # what follows the last line feed
         lines.pop()
     for line in lines:
         yield treebank(visible_bytes(line)), None, label
 
 
-#: Files of class 1; SentEval puts SUBJ's objective sentences there.
-_FIRST_CLASS = {"rt-polarity.pos", "custrev.pos", "subj.objective", "mpqa.pos"}
-_QUESTIONS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+#: The files of class 1; SentEval puts SUBJ's objective sentences there.
+_CLASS_1_FILES = {"rt-polarity.pos", "custrev.pos", "subj.objective", "mpqa.pos"}
+_QUESTION_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
 
 def read_questions(path: Path) -> Iterator[GoldRow]:
-    """Read TREC: Latin-1, ``COARSE:fine question``; quotes are removed."""
+    """Read TREC: ``COARSE:fine question`` in Latin-1; quotes are removed."""
     for number, [line, *_] in table_rows(path, 1, encoding="latin-1"):
-        kind, _, question = line.replace("`", "").replace("'", "").strip().partition(" ")
-        coarse, colon, _ = kind.partition(":")
-        if not colon or coarse not in _QUESTIONS:
+        classes, _, question = line.replace("`", "").replace("'", "").strip().partition(" ")
+        coarse, colon, _ = classes.partition(":")
+        if not colon or coarse not in _QUESTION_CLASSES:
             raise UsageError(
                 f"{path}:{number}: expected `CLASS:kind question`, CLASS one of"
-                f" {', '.join(_QUESTIONS)}"
+                f" {', '.join(_QUESTION_CLASSES)}"
             )
-        yield words_of(question), None, _QUESTIONS.index(coarse)
+        yield words_of(question), None, _QUESTION_CLASSES.index(coarse)
 
 
 def read_sentiment(path: Path) -> Iterator[GoldRow]:
@@ -184,9 +186,9 @@ def read_sentiment(path: Path) -> Iterator[GoldRow]:
 
 
 def read_paraphrases(path: Path) -> Iterator[GoldRow]:
-    """Read MRPC: a header, then label, two numbers and two sentences with tabs between them.
+    """Read MRPC: a header, then rows of a label, two numbers and two sentences, separated by tabs.
 
-    Quotes are text.
+    Quotes belong to the text.
     """
     for number, fields in table_rows(path, 5, start=2):
         yield words_of(fields[3]), words_of(fields[4]), _label(fields[0], path, number)
@@ -198,32 +200,31 @@ def _label(text: str, path: Path, number: int) -> int:
     return int(text)
 
 
-def _show_byte(byte: int) -> str:
+def _visible_byte(byte: int) -> str:
+    if chr(byte) in "\t\n":
+        return chr(byte)
     low = byte & 0x7F
     if low == 0x7F:
         shown = "^?"
     else:
         shown = chr(low) if low >= 0x20 else "^" + chr(low + 0x40)
-    if byte >= 0x80:
-        return f"M-{shown}"
-    return chr(byte) if chr(byte) in "\t\n" else shown
+    return f"M-{shown}" if byte >= 0x80 else shown
 
 
-_VISIBLE = {byte: _show_byte(byte) for byte in range(256)}
+_VISIBLE_BYTES = {byte: _visible_byte(byte) for byte in range(256)}
 
 
 def visible_bytes(text: str) -> str:
     """Write Latin-1 text in printable ASCII as `cat -v` does: ``é`` becomes ``M-i``.
 
-    Tabs and line feeds stay.
+    Tabs and line feeds are unchanged.
     """
-    return text.translate(_VISIBLE)
+    return text.translate(_VISIBLE_BYTES)
 
 
-#: A double quote opens at the start, and after a space or an opening bracket; every other one
-#: closes.
+#: A double quote opens at the start, and after a space or an opening bracket; all others close.
 _OPENING = re.compile(r'(^|[ (\[{<])"')
-#: The last full stop is split off: one inside may belong to an abbreviation.
+#: Only the last full stop is a word; others may belong to an abbreviation.
 _LAST_STOP = re.compile(r"""(?<=[^.])\.([\])}>"']*)[ \t]*$""")
 _MARKS = re.compile(r"\.\.\.|--|[,;:@#$%&?!\[\](){}<>]")
 _CLOSING = re.compile(r"(?<=[^'])'(?= )")
@@ -240,19 +241,20 @@ _TWO_WORDS = (
     ("'[Tt]", "was"),
     ("[Ww]an", "na"),
 )
-_MERGED = [re.compile(f" ({first})({second})(?= )") for first, second in _TWO_WORDS]
+_MERGED_WORDS = [re.compile(f" ({first})({second})(?= )") for first, second in _TWO_WORDS]
 
 
 def treebank(line: str) -> str:
-    """Split a line into the words of the Penn Treebank, joined by spaces: ``it's "fair"`` is ``it
-    's `` fair ''``.
+    """Split a line into the words of the Penn Treebank, and join these by spaces.
+
+    Example: ``it's "fair"`` becomes ``it 's `` fair ''``.
     """
     line = _OPENING.sub(r"\1 `` ", line)
     line = _LAST_STOP.sub(r" .\1 ", line)
     line = _MARKS.sub(r" \g<0> ", line)
     line = _CLOSING.sub(" '", " " + line.replace('"', " '' ") + " ")
     line = _CLITICS.sub(r" \g<0>", line)
-    for merged in _MERGED:
+    for merged in _MERGED_WORDS:
         line = merged.sub(r" \1 \2", line)
     return " ".join(line.split())
 
