@@ -90,7 +90,7 @@ def reproduce(
     from promptcli.plugins.papers.documents import tables_with_backbones
     from promptcli.plugins.papers.pictures import can_draw
 
-    choice = _choice(backbone)
+    choice = backbone if isinstance(backbone, Choice) else Choice(backbone)
     if head is not None:
         head = head_of(head, choice.model or choice.backbone)
     pairs = tables_with_backbones(tables, choice.model, choice.backbone, paper=paper, train=train)
@@ -139,13 +139,13 @@ def _measure(
 
 
 def overviews(
-    backbone: str | Choice | None = None,
+    choice: Choice,
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
     data_dir: str | Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Return every table's requirements and the number of its values that can be measured without
-    the network.
+    """Return every table's requirements and the number of its values that can be measured on a
+    backbone without the network.
 
     The result is JSON-ready.
     """
@@ -157,7 +157,6 @@ def overviews(
     from promptcli.plugins.papers.documents import overview
     from promptcli.plugins.papers.pictures import can_draw
 
-    choice = _choice(backbone)
     with notes.without_network():
         context = MeasurementContext(
             choice.model or choice.backbone,
@@ -167,9 +166,3 @@ def overviews(
             pictures=Path() if can_draw() else None,
         )
         return [overview(table, context) for table in published_tables().values()]
-
-
-def _choice(backbone: str | Choice | None) -> Choice:
-    if isinstance(backbone, Choice):
-        return backbone
-    return Choice(backbone)
