@@ -1,7 +1,7 @@
-"""The end of a command by SIGTERM or Ctrl-C, also inside a library that does not pass them on.
+"""The end of a command by SIGTERM or Ctrl-C.
 
-An interrupted C++ library may raise its own error instead. In a distributed run a process may wait
-half an hour for the others inside torch, where Python handles no signal.
+An interrupted C++ library may raise its own error. In a distributed run, a process may wait for the
+others half an hour inside torch, where Python handles no signal.
 """
 
 import contextlib
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-PATIENCE = 10.0  #: seconds from SIGTERM or Ctrl-C to the end of the process
-_WATCHED = (signal.SIGTERM, signal.SIGINT)
+PATIENCE_S = 10.0  #: from SIGTERM or Ctrl-C to the end of the process
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Terminated(KeyboardInterrupt):
@@ -22,10 +22,11 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def interruptible(ends_process: bool) -> Iterator[list[KeyboardInterrupt]]:
-    """Raise ``Terminated`` at SIGTERM, KeyboardInterrupt at Ctrl-C; yield the list of those raised.
+    """Raise ``Terminated`` at SIGTERM, KeyboardInterrupt at Ctrl-C; yield the list of the raised
+    errors.
 
-    Ctrl-C stays ignored if it already is, as in a shell's background job. If the process ends with
-    the block, both are ignored from then on: the command is done, and its exit code is final.
+    Ctrl-C stays ignored if it was, as in a shell's background job. If the process ends with the
+    block, both signals are ignored from then on: the exit code is final.
     """
     raised = list[KeyboardInterrupt]()
 
@@ -33,21 +34,19 @@ def interruptible(ends_process: bool) -> Iterator[list[KeyboardInterrupt]]:
         raised.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
         raise raised[-1]
 
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
+    handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
+        handlers[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
     try:
         yield raised
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, signal.SIG_IGN if ends_process else handler)
 
 
 @contextlib.contextmanager
 def ended_by_signals(wanted: bool) -> Iterator[None]:
-    """End the process ``PATIENCE`` seconds after a signal if the block, which the signal
-    interrupts, has not ended.
-    """
+    """End the process ``PATIENCE_S`` seconds after a signal if the block has not ended by then."""
     if not wanted:
         yield
         return
@@ -57,7 +56,7 @@ def ended_by_signals(wanted: bool) -> Iterator[None]:
 
     def watch() -> None:
         while received := os.read(reader, 1):
-            if received[0] in _WATCHED and not ended.wait(PATIENCE):
+            if received[0] in _SIGNALS and not ended.wait(PATIENCE_S):
                 os.write(
                     2,
                     b"promptcli: interrupted while it waited for other processes; `--resume`"
@@ -65,15 +64,15 @@ def ended_by_signals(wanted: bool) -> Iterator[None]:
                 )
                 os._exit(128 + received[0])
 
-    # written to even while a library blocks
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    watching = threading.Thread(target=watch, daemon=True)
-    watching.start()
+    # Python writes a signal to it even while a library blocks the main thread
+    previous_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         ended.set()
-        signal.set_wakeup_fd(before)
-        os.close(writer)  # which wakes the watch
-        watching.join()
+        signal.set_wakeup_fd(previous_writer)
+        os.close(writer)  # wakes the thread
+        thread.join()
         os.close(reader)

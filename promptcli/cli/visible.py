@@ -1,18 +1,18 @@
-"""Control characters in foreign names, columns, texts and values become visible signs.
+"""Control characters of other people's names, columns, texts and values, made visible.
 
-Each sign replaces one character, so that styles and columns keep their places.
+One sign replaces each character, so that styles and columns keep their places.
 """
 
 import re
 
-_NOT_SHOWN = "\N{REPLACEMENT CHARACTER}"
-#: Marks and overrides of the direction of writing, which reorder the letters of a line.
+#: Marks and overrides of the writing direction, which reorder the letters of a line.
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _SEPARATORS = (0x2028, 0x2029)  #: of lines and paragraphs
-#: ESC becomes the picture of its name, and so do BEL, CR, LF and DEL; a tab stays.
+#: ESC, BEL, CR, LF and DEL become pictures of their names; a tab stays.
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) != "\t"}
 _SIGNS[0x7F] = "\N{SYMBOL FOR DELETE}"
-_SIGNS |= dict.fromkeys((*range(0x80, 0xA0), *_DIRECTIONS, *_SEPARATORS), _NOT_SHOWN)
+_OTHERS = (*range(0x80, 0xA0), *_DIRECTIONS, *_SEPARATORS)
+_SIGNS |= dict.fromkeys(_OTHERS, "\N{REPLACEMENT CHARACTER}")
 #: Control characters that JSON does not have to escape.
 _IN_JSON = re.compile("[\x7f-\x9f]")
 

@@ -1,1 +1,1 @@
-"""Whole files and folders on disk: written under a temporary name, then renamed."""
+"""Files and folders on disk: complete or absent, locked when written, checked when read."""

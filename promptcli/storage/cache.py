@@ -1,6 +1,4 @@
-"""Results stored on disk under a key of everything that determines them; a damaged file counts as
-absent.
-"""
+"""Results that are stored on disk, under a key of everything that determines them."""
 
 import contextlib
 import functools
@@ -17,37 +15,38 @@ import promptcli
 from promptcli.notes import note
 from promptcli.storage.files import delete
 
-_BUSY = 60.0  # seconds to wait for another process
+_LOCK_TIMEOUT_S = 60.0
 
 
 class Cache:
     """JSON values in a folder, as rows of one SQLite file.
 
     A key is JSON-ready and names everything that determines the result; the versions of this
-    package and of the libraries are added. If the file cannot be written, nothing is stored, and
-    one note says so. A ``fresh`` cache returns only values that it stored itself.
+    package and of the libraries are added. A damaged file counts as absent. If the file cannot be
+    written, nothing is stored, and one note says so. A ``fresh`` cache returns only values that it
+    stored itself.
     """
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self.folder = folder
-        self._values = folder / "values.sqlite"
-        self._is_kept = True
+        self._file = folder / "values.sqlite"
+        self._is_writable = True
         self._fresh = fresh
         self._renewed: set[str] = set()
 
     def is_hidden(self, name: str) -> bool:
-        """Return whether what is stored under a name may be of an earlier run, which a fresh cache
-        hides.
+        """Return whether a fresh cache hides the value under a name, as it may be of an earlier
+        run.
         """
         return self._fresh and name not in self._renewed
 
     def renew(self, name: str) -> None:
-        """Show what is stored under a name from now on."""
+        """Stop hiding the value under a name."""
         self._renewed.add(name)
 
     def get(self, key: Mapping[str, Any]) -> Any:
         """Return the value of a key, or None."""
-        if self._values.exists() and not self.is_hidden(digest(key)):
+        if self._file.exists() and not self.is_hidden(digest(key)):
             with contextlib.suppress(sqlite3.Error, ValueError):
                 for (value,) in self._execute("SELECT value FROM kept WHERE key = ?", digest(key)):
                     return json.loads(value)
@@ -56,7 +55,7 @@ class Cache:
     def put(self, key: Mapping[str, Any], value: Any) -> None:
         """Store a JSON-ready value."""
         self.renew(digest(key))
-        if not self._is_kept:
+        if not self._is_writable:
             return
         insert = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
         row = (digest(key), json.dumps(value, ensure_ascii=False))
@@ -64,15 +63,15 @@ class Cache:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._execute(insert, *row)
         except (OSError, sqlite3.OperationalError) as error:  # read-only, or a full disk
-            self._is_kept = False
+            self._is_writable = False
             note(f"{self.folder} cannot be written ({error}): computed values are not kept")
         except sqlite3.DatabaseError:  # the file is damaged
-            delete(self._values)
+            delete(self._file)
             self._execute(insert, *row)
 
     def _execute(self, statement: str, *values: str) -> list[Any]:
-        with contextlib.closing(sqlite3.connect(self._values, _BUSY)) as database, database:
-            # a file damaged by a power cut is recreated
+        with contextlib.closing(sqlite3.connect(self._file, _LOCK_TIMEOUT_S)) as database, database:
+            # no wait for the disk: a file damaged by a power cut is made again
             database.execute("PRAGMA synchronous = OFF")
             database.execute("CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value TEXT)")
             return database.execute(statement, values).fetchall()

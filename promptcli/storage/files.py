@@ -1,8 +1,8 @@
-"""Files and folders that are complete or absent, and the list of a folder's files.
+"""Files and folders that are complete or absent, and the list of the files in a folder.
 
-They are written under a temporary name, synced and renamed. Unfinished data are in a hidden folder
-next to the target, locked by the writer and readable only by its owner. An unlocked one was left by
-a killed process. Finished data take the mode of the file that they replace, else the umask's.
+Data are written in a temporary folder, synced and renamed. The temporary folder is hidden, next to
+the target, readable only by its owner, and locked by the writer; one without a lock was left by a
+killed process. Finished data take the mode of the file that they replace, else that of the umask.
 """
 
 import contextlib
@@ -23,42 +23,36 @@ from typing import TypeVar
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten
 from promptcli.storage.locks import hold, is_at, try_lock
 
-Found = TypeVar("Found")
+Content = TypeVar("Content")
 
-#: bytes of an output's name: its manifest's and temporary files' longer names have at most 255
+#: bytes of an output's name; its manifest and temporary files have longer names, of at most 255
 LONGEST_NAME = 200
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
-#: The folder inside a temporary folder that holds the data being replaced, under their own name.
+#: Folder inside a temporary folder; it holds the data that are replaced, under their own name.
 _REPLACED = "replaced"
 _ALL_REPLACED = f".*.tmp/{_REPLACED}"
 
 
 @contextlib.contextmanager
 def temporary_folder(target: Path | None = None) -> Iterator[Path]:
-    """Yield an empty folder next to ``target``, or in the system's temporary place; it is deleted
-    at the end unless renamed.
+    """Yield an empty folder next to ``target``, or in the system's temporary folder.
+
+    It is locked, and deleted at the end unless it was renamed.
     """
     target = target or Path(tempfile.gettempdir(), "promptcli")
     remove_leftovers(target.parent, target.name)
-    with contextlib.ExitStack() as ended:
-        yield _new_folder(target, ended)
-
-
-def _new_folder(target: Path, ended: contextlib.ExitStack) -> Path:
-    """Make a folder next to ``target`` and lock it.
-
-    Closing ``ended`` deletes and unlocks the folder.
-    """
-    while True:
-        path = target.with_name(f".{_shorten(target.name)}.{secrets.token_hex(4)}.tmp")
-        ended.callback(_discard, path)
-        path.mkdir(mode=0o700)
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(path, os.O_RDONLY)
-            ended.callback(os.close, descriptor)
-            if try_lock(descriptor) is not False and is_at(descriptor, path):
-                return path
-        # before the lock, another process removed it as a leftover
+    with contextlib.ExitStack() as stack:
+        while True:
+            path = target.with_name(f".{_shorten(target.name)}.{secrets.token_hex(4)}.tmp")
+            stack.callback(_discard, path)
+            path.mkdir(mode=0o700)
+            # until it is locked, another process may remove it as a leftover
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(path, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                if try_lock(descriptor) is not False and is_at(descriptor, path):
+                    break
+        yield path
 
 
 @contextlib.contextmanager
@@ -75,32 +69,26 @@ def atomic_path(target: Path, *, replace: bool = True) -> Iterator[Path]:
         if replace:
             os.replace(path, target)
         else:
-            _place(path, target)
+            try:
+                os.link(path, target)  # fails if another process has taken the name
+            except OSError:  # or the disk has no links
+                if target.exists():
+                    raise UsageError(
+                        f"{target} appeared in the meantime; choose another name, or force=True"
+                        " replaces it"
+                    ) from None
+                os.replace(path, target)
         sync(target.parent)
 
 
 def keep_mode(old: Path, new: Path) -> None:
-    """Give a new file or folder the permissions of the old one, if any, so that private data stay
-    private.
-    """
+    """Give a new file or folder the permissions of the old one: private data stay private."""
     with contextlib.suppress(FileNotFoundError):
         new.chmod(stat.S_IMODE(new.stat().st_mode) & ~0o777 | old.stat().st_mode & 0o777)
 
 
-def _place(path: Path, target: Path) -> None:
-    """Rename a file to an unused name, safely beside other processes."""
-    try:
-        os.link(path, target)
-    except OSError:  # the name is taken, or the disk has no links
-        if target.exists():
-            raise UsageError(
-                f"{target} appeared in the meantime; choose another name, or force=True replaces it"
-            ) from None
-        os.replace(path, target)
-
-
 def write_text(target: Path, text: str) -> None:
-    """Write a text file atomically; bytes of file names that are not UTF-8 become ``?``."""
+    """Write a text file atomically; a byte of a file name that is not UTF-8 becomes ``?``."""
     with atomic_path(target) as path:
         path.write_text(text, encoding="utf-8", errors="replace")
 
@@ -109,8 +97,8 @@ def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
     """Refuse an output file that cannot be written, before any work is done.
 
     Raises:
-        UsageError: ``parameter`` names the file in the message.
-        NotFoundError: The output's folder does not exist.
+        UsageError: The file exists, or has a name that is not allowed. ``parameter`` named it.
+        NotFoundError: The folder of the output does not exist.
     """
     check_name(path, parameter=parameter)
     if path.exists() and not path.is_file():
@@ -130,24 +118,24 @@ def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
 
 
 def check_name(path: Path, *, parameter: str = "output") -> None:
-    """Refuse an output with too long a name, one below a file, and a symbolic link to itself."""
+    """Refuse an output with a name that is too long, below a file, or a link to itself."""
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise UsageError(
             f"the name {path.name[:40]}... has more than {LONGEST_NAME} bytes; shorten it",
             parameter=parameter,
         )
-    above = next((folder for folder in path.parents if os.path.exists(folder)), path.parent)
-    if os.path.isfile(above):
+    parent = next((folder for folder in path.parents if os.path.exists(folder)), path.parent)
+    if os.path.isfile(parent):
         raise UsageError(
-            f"{path}: {above} is a file; give a place in a folder", parameter=parameter
+            f"{path}: {parent} is a file; give a place in a folder", parameter=parameter
         )
     real_path(path)
 
 
 def is_writable(folder: Path) -> bool:
     """Return whether files can be written to a folder, which may not exist yet."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return os.access(there, os.W_OK | os.X_OK)
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return os.access(existing, os.W_OK | os.X_OK)
 
 
 def real_path(path: Path) -> Path:
@@ -165,10 +153,10 @@ def sha256(path: Path) -> str:
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Delete the temporary folders of killed processes, for ``name`` or all; restore the data being
-    replaced.
+    """Delete the temporary folders of killed processes, of the target ``name`` or all; restore the
+    data that they were replacing.
     """
-    with contextlib.suppress(OSError):  # the folder may not be listed
+    with contextlib.suppress(OSError):  # this user may not list the folder
         for path in folder.iterdir():
             match = _TEMPORARY.fullmatch(path.name)
             if match and (name is None or _shorten(name) == match[1]):
@@ -176,8 +164,8 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 
 def _remove_leftover(path: Path) -> None:
-    """Delete a temporary folder that no process has locked."""
-    with contextlib.suppress(OSError):  # it is gone, or another user's
+    """Delete a temporary folder unless a process has locked it."""
+    with contextlib.suppress(OSError):  # it is gone, or belongs to another user
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if try_lock(descriptor):
@@ -187,7 +175,7 @@ def _remove_leftover(path: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Delete a temporary folder; restore the replaced data if their place is still free."""
+    """Delete a temporary folder; put replaced data back if their place is still free."""
     for old in (path / _REPLACED).glob("*"):
         place = path.with_name(old.name)
         if not place.exists():
@@ -200,9 +188,9 @@ def _shorten(name: str) -> str:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a folder with its content, or a link but not its target.
+    """Delete a file, a folder with its content, or a link without its target.
 
-    A missing path is allowed. Ctrl-C is delayed until the end.
+    The path may be missing. Ctrl-C is delayed until the end.
     """
     try:
         if path.is_dir() and not path.is_symlink():
@@ -215,7 +203,7 @@ def delete(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder; its name disappears at once, not file by file."""
+    """Delete a folder; it disappears at once, before its files are deleted."""
     with temporary_folder(folder) as path:
         os.rename(folder, path / "removed")
 
@@ -239,12 +227,11 @@ class StoredFile:
 
 @contextlib.contextmanager
 def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """Yield an empty folder that replaces ``target`` if the block succeeds; else ``target`` is
-    unchanged.
+    """Yield an empty folder that replaces ``target`` if the block succeeds.
 
-    The block writes the manifest last, with ``list_files``; ``link_file`` carries over unchanged
-    files. ``check`` may, at the last moment, refuse data that other processes put there in the
-    meantime.
+    The block writes the manifest last, with ``list_files``; ``link_file`` takes over unchanged
+    files. ``check`` runs at the last moment: it may refuse to replace what other processes have
+    written in the meantime.
     """
     restore(target)
     with temporary_folder(target) as outer:
@@ -252,8 +239,8 @@ def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> I
         path.mkdir()
         yield path
         keep_mode(target, path)
-        for written in (*path.rglob("*"), path):
-            sync(written)
+        for new_path in (*path.rglob("*"), path):
+            sync(new_path)
         with hold(target.parent):
             check()
             if target.is_symlink() or target.exists():
@@ -268,14 +255,14 @@ def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> I
 def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
     """Yield a folder that becomes the output ``target``.
 
-    ``force`` replaces a folder that contains the file ``marker``.
+    ``force`` replaces a folder only if it contains the file ``marker``.
     """
 
     def check() -> None:
-        ours = (target / marker).is_file()
-        if target.exists() and not (force and ours):
-            why = ", or force=True replaces it" if ours else f" (it holds no {marker})"
-            raise UsageError(f"{target} exists; choose another name{why}", parameter="output")
+        has_marker = (target / marker).is_file()
+        if target.exists() and not (force and has_marker):
+            hint = ", or force=True replaces it" if has_marker else f" (it holds no {marker})"
+            raise UsageError(f"{target} exists; choose another name{hint}", parameter="output")
 
     restore(target)
     check_name(target)
@@ -288,29 +275,28 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
         yield path
 
 
-def read_folder(folder: Path, read: Callable[[Path], Found]) -> Found:
-    """Return the result of ``read`` on a folder.
+def read_folder(folder: Path, read: Callable[[Path], Content]) -> Content:
+    """Return the result of ``read`` on a folder; if it was replaced meanwhile, it is read again.
 
-    If the folder is replaced during the read, it is read again. Readers take no lock: anyone who
-    may open a folder could hold it for ever.
+    Readers take no lock: anyone who may open a folder could hold its lock for ever.
     """
     while True:
         restore(folder)
         before = _identity(folder)
         problem = None
         try:
-            found = read(folder)
+            content = read(folder)
         except Exception as error:
             problem = error
         restore(folder)
         if _identity(folder) == before:
             if problem is not None:
                 raise problem
-            return found
+            return content
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return a folder's unique identity; None if it does not exist."""
+    """Return what no other folder has: inode and time of change; None if it does not exist."""
     try:
         status = folder.stat()
     except OSError:
@@ -330,8 +316,8 @@ def restore(target: Path) -> None:
 
 
 def folders_with(marker: str, folder: Path) -> set[str]:
-    """Return the names of the subfolders with a file ``marker``, including those being replaced."""
-    # in this order, a folder replaced meanwhile is seen in one of its two places
+    """Return the names of the subfolders with a file ``marker``, also of one being replaced."""
+    # in this order, a folder that moves meanwhile is seen in one of its two places
     places = itertools.chain(folder.iterdir(), folder.glob(f"{_ALL_REPLACED}/*"), folder.iterdir())
     return {path.name for path in places if (path / marker).is_file()}
 
@@ -350,8 +336,8 @@ def list_files(folder: Path, *, hashed: bool = False) -> dict[str, StoredFile]:
 def check_files(
     folder: Path, files: Mapping[str, StoredFile], *, hint: str, hashed: bool = False
 ) -> None:
-    """Raise CheckFailedError unless a folder's files match its manifest by size, and with
-    ``hashed`` by hash.
+    """Raise CheckFailedError unless the files of a folder have the sizes of its manifest, and with
+    ``hashed`` also the hashes.
     """
     for name, file in files.items():
         path = inside(folder, name)
@@ -368,9 +354,8 @@ def check_files(
 
 
 def link_file(file: Path, target: Path) -> None:
-    """Give a stored file, which is never rewritten, a second name.
-
-    It is copied if the disk has no links.
+    """Give a stored file, which is never rewritten, a second name, or copy it if the disk has no
+    links.
     """
     try:
         os.link(file, target)
@@ -381,7 +366,7 @@ def link_file(file: Path, target: Path) -> None:
 def inside(folder: Path, name: str) -> Path | None:
     """Return the path of a name in a folder.
 
-    None if the path leads out of the folder (absolute, by ``..`` or by a link), or if no file can
+    It is None if it leads out of the folder (absolute, by ``..`` or by a link), or if no file can
     have that name.
     """
     if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
@@ -397,7 +382,7 @@ def inside(folder: Path, name: str) -> Path | None:
 def is_below(path: Path, folder: Path) -> bool:
     """Return whether a path, with links followed, is a folder or inside it.
 
-    The hub's cache keeps the files of its folders in ``snapshots`` next to them, in ``blobs``.
+    In the hub's cache, the files of a folder in ``snapshots`` are links to files in ``blobs``.
     """
     real = os.path.realpath(path)
     root = os.path.realpath(folder)

@@ -14,22 +14,22 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def delay_interrupts() -> Iterator[None]:
     """Delay Ctrl-C and SIGTERM until the end of the block, if Python handles them.
 
-    Only the main thread is affected: signals do not interrupt others.
+    In another thread it does nothing: signals interrupt only the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
+    received: list[tuple[int, FrameType | None]] = []
     handlers: dict[int, Any] = {}
-    for watched in _SIGNALS:
-        handler = signal.getsignal(watched)
+    for delayed in _SIGNALS:
+        handler = signal.getsignal(delayed)
         if callable(handler):
-            handlers[watched] = handler
-            signal.signal(watched, lambda number, frame: came.append((number, frame)))
+            handlers[delayed] = handler
+            signal.signal(delayed, lambda number, frame: received.append((number, frame)))
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number, frame in came[:1]:
+        for number, frame in received[:1]:
             handlers[number](number, frame)

@@ -15,17 +15,17 @@ from pathlib import Path
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 
-#: Longest wait in seconds for another's lock: any program that may open a file can lock it.
-PATIENCE = 60.0
-_SAID_AFTER = 5.0  # seconds of waiting before the note
-_AGAIN = 0.01  # seconds between two tries
+#: Longest wait for a lock: any program that may open a file can lock it.
+PATIENCE_S = 60.0
+_NOTE_AFTER_S = 5.0  # of waiting
+_RETRY_S = 0.01
 _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Lock an open file or folder.
+    """Lock an open file or folder, and return True.
 
-    Return False if another process holds its lock, None if the file system has no locks.
+    Return False if another process holds the lock, and None if the file system has no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,23 +43,23 @@ def hold(path: Path) -> Iterator[None]:
     """Hold the lock of an existing file or folder.
 
     Raises:
-        PromptcliError: Another process holds it for longer than ``PATIENCE`` seconds.
+        PromptcliError: Another process holds it for longer than ``PATIENCE_S`` seconds.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         began = time.monotonic()
-        is_said = False
+        is_noted = False
         while try_lock(descriptor) is False:
             waited = time.monotonic() - began
-            if waited > PATIENCE:
+            if waited > PATIENCE_S:
                 raise PromptcliError(
-                    f"another process has held the lock on {path} for {PATIENCE:.0f} s; end it, or"
-                    " try later"
+                    f"another process has held the lock on {path} for {PATIENCE_S:.0f} s; end it,"
+                    " or try later"
                 )
-            if waited > _SAID_AFTER and not is_said:
+            if waited > _NOTE_AFTER_S and not is_noted:
                 note(f"waiting for {path}, which another process has locked")
-                is_said = True
-            time.sleep(_AGAIN)
+                is_noted = True
+            time.sleep(_RETRY_S)
         yield
     finally:
         os.close(descriptor)
@@ -82,14 +82,14 @@ def is_in_use(file: Path) -> bool:
 
 @contextlib.contextmanager
 def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
-    """Hold the lock file ``lock``.
+    """Hold the lock file ``lock`` in the block.
 
-    Afterwards it is deleted, with its folder if empty, and parent folders that were made for it.
+    Afterwards the file is deleted, and so are its folder and the parents made for it, if empty.
 
     Raises:
         UsageError: Another process holds it; the message names that process.
     """
-    made = [folder for folder in lock.parent.parents if not folder.exists()]
+    new_parents = [folder for folder in lock.parent.parents if not folder.exists()]
     lock.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -107,14 +107,14 @@ def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
     finally:
         os.close(descriptor)
         with contextlib.suppress(OSError):  # not empty
-            for folder in (lock.parent, *made):
+            for folder in (lock.parent, *new_parents):
                 folder.rmdir()
-    with claim(lock, what, remedy):  # the holder has just ended and removed the file
+    with claim(lock, what, remedy):  # another process has just ended and removed the file
         yield
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Return whether an open file or folder still has a name."""
+    """Return whether an open file or folder is still the one at a path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """The folder of a resumable run: its settings, state and log.
 
 The state is one safetensors file: weights, the optimiser's moments and the position. The settings
-and the step number determine batches, masks and dropout, so no generator's state is stored.
+and the step number determine batches, masks and dropout, so no state of a generator is stored.
 """
 
 import contextlib
@@ -32,30 +32,33 @@ _HASH = re.compile("[0-9a-f]{64}")
 def check_same(
     stored: Mapping[str, Any], identity: Mapping[str, Any], what: str, elsewhere: str
 ) -> None:
-    """Refuse an identity that differs from the stored one; hashes are not printed.
+    """Refuse an identity that differs from the stored one; the message shows no hashes.
 
-    In the message ``what`` names the owner of the stored identity, and ``elsewhere`` the other
-    remedies.
+    Args:
+        stored: JSON-ready.
+        identity: JSON-ready.
+        what: Beginning of the message, which names the owner of the stored identity.
+        elsewhere: End of the message, with the other remedies.
     """
-    wanted: dict[str, Any] = json.loads(to_json(identity))
-    for field in {**wanted, **stored}:
-        before = stored.get(field)
-        now = wanted.get(field)
-        if before == now:
+    new: dict[str, Any] = json.loads(to_json(identity))
+    for field in {**new, **stored}:
+        old_value = stored.get(field)
+        new_value = new.get(field)
+        if old_value == new_value:
             continue
         name = field.replace("_", "-")
-        differs = f"{name} {shorten(before)}, not {shorten(now)}"
-        if _HASH.search(f"{before} {now}"):
-            differs = f"other content ({name})"
-        raise UsageError(f"{what} {differs}; use the same value, {elsewhere}")
+        difference = f"{name} {shorten(old_value)}, not {shorten(new_value)}"
+        if _HASH.search(f"{old_value} {new_value}"):
+            difference = f"other content ({name})"
+        raise UsageError(f"{what} {difference}; use the same value, {elsewhere}")
 
 
 @dataclass(frozen=True)
 class _RunDocument:
     """The content of ``run.json``."""
 
-    identity: dict[str, Any]  #: what must be the same when the run is resumed
-    settings: dict[str, Any]  #: so that a resumed run need not name them
+    identity: dict[str, Any]  #: must be the same when the run is resumed
+    settings: dict[str, Any]  #: a resumed run reads them here
 
 
 class RunFolder:
@@ -94,22 +97,21 @@ class RunFolder:
         force: bool = False,
         settings: Mapping[str, Any] = {},
     ) -> None:
-        """Begin a run, or check that it can be resumed with this JSON-ready identity; ``force``
-        begins it again.
+        """Begin a run, or check that it can be resumed with this JSON-ready identity.
 
-        In messages ``name`` is the folder's name, and ``elsewhere`` the other remedies, e.g. ``or
-        another `output` ``.
+        ``force`` begins it again. In messages, ``name`` is the folder's name, and ``elsewhere`` the
+        other remedies, e.g. ``or another `output` ``.
         """
         if force and not resume:
             self.discard()
         if not self.has_begun:
-            self.discard()  # left by a run that was killed while it began
+            self.discard()  # a run that was killed while it began may have left files
             self.folder.mkdir(parents=True)
             try:
                 document = {"identity": identity, "settings": settings}
                 with if_stopped("nothing was begun"):
                     write_text(self._document, to_json(document, indent=1))
-            except BaseException:  # a full disk: the run has not begun
+            except BaseException:  # e.g. a full disk: the run has not begun
                 self.discard()
                 raise
             return
@@ -127,11 +129,11 @@ class RunFolder:
 class Position:
     """The progress of a run."""
 
-    step: int = 0  #: Steps done.
-    seen: int = 0  #: Tokens seen in pre-training, examples in contrastive training.
-    seconds: float = 0.0  #: Time spent in steps, before and after resuming.
-    scored_at: int = 0  #: ``seen`` at the last development score.
-    losses: tuple[float, ...] = ()  #: Losses of the steps since that score.
+    step: int = 0  #: number of completed steps
+    seen: int = 0  #: number of tokens in pre-training, of examples in contrastive training
+    seconds: float = 0.0  #: spent in steps, before and after resuming
+    scored_at: int = 0  #: ``seen`` at the last development score
+    losses: tuple[float, ...] = ()  #: of the steps since that score
 
 
 def save_state(
@@ -140,7 +142,7 @@ def save_state(
     optimizer: torch.optim.Optimizer,
     position: Position,
 ) -> None:
-    """Write the state atomically."""
+    """Write the state of a run atomically."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         tensors[f"weight.{name}"] = parameter
@@ -154,7 +156,7 @@ def save_state(
 def load_state(
     path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> Position:
-    """Load the state into parameters and optimiser; return the position."""
+    """Load the state of a run into parameters and optimiser; return the position."""
     start_again = f"delete {path.parent} and start again"
     check_seal(path, hint=start_again, error=UsageError)
     is_fused = optimizer.param_groups[0].get("fused")
@@ -171,15 +173,15 @@ def load_state(
             if f"exp_avg.{name}" not in stored:
                 continue
             for kind in _STATE:
-                # a fused optimiser counts its steps on the parameter's device, others on the CPU
-                is_here = kind == "step" and not is_fused
+                # only a fused optimiser counts its steps on the parameter's device
+                device = "cpu" if kind == "step" and not is_fused else parameter.device
                 value = file.get_tensor(f"{kind}.{name}")
-                optimizer.state[parameter][kind] = value.to("cpu" if is_here else parameter.device)
+                optimizer.state[parameter][kind] = value.to(device)
     return position
 
 
 def read_log(path: Path, kind: type[Report], until: float = math.inf) -> list[Report]:
-    """Return the reports of a log, up to a step; a line cut short by a kill is left out."""
+    """Return the reports of a log up to a step; a line that a kill has cut is left out."""
     with reading(path, hint=f"delete {path.parent} and start again", error=UsageError):
         return [convert(json.loads(line), kind) for line in _lines(path, until)]
 

@@ -1,7 +1,7 @@
-"""Tensors in a safetensors file; a full or failing disk is an OSError.
+"""Tensors in a safetensors file.
 
-Files are read by numpy and converted to torch on demand, so code that needs only numbers does not
-load torch.
+Files are read by numpy and converted to torch on demand: code that needs only numbers does not load
+torch. A full or failing disk is an OSError.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from promptcli.errors import CheckFailedError, PromptcliError, one_line
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: safetensors' names of the number types that numpy has.
-_OF_NUMPY = frozenset("F64 F32 F16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL".split())
+#: Number types of safetensors that numpy has.
+_NUMPY_TYPES = frozenset("F64 F32 F16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL".split())
 
 
 class StoredTensors(Mapping[str, "Tensor"]):
-    """The tensors of a file by name, each created from the file's numbers on first access."""
+    """The tensors of a file by name; each is made from its array on first access."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         self.arrays = arrays
@@ -48,7 +48,7 @@ class StoredTensors(Mapping[str, "Tensor"]):
 
 
 def arrays_of(tensors: "Mapping[str, Tensor]") -> Mapping[str, np.ndarray]:
-    """Return the arrays of tensors by name; tensors of a file do not load torch."""
+    """Return tensors as arrays, by name; torch is not loaded for tensors of a file."""
     if isinstance(tensors, StoredTensors):
         return tensors.arrays
     return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
@@ -75,7 +75,7 @@ def save_tensors(
     mode = path.stat().st_mode
     with disk_errors(path):
         save_file(plain, path, metadata=None if metadata is None else dict(metadata))
-    # safetensors makes its files readable only by the owner and ignores the umask
+    # safetensors ignores the umask and makes its files readable only by their owner
     path.chmod(stat.S_IMODE(mode))
 
 
@@ -116,7 +116,7 @@ def load_tensors(
 
 
 def open_tensors(path: Path, *, hint: str) -> StoredTensors:
-    """Return the tensors of a file without loading torch; refuse non-finite numbers."""
+    """Return the tensors of a file without loading torch; refuse infinite numbers and NaN."""
     with reading(path, hint=hint):
         arrays = load_arrays(path)
         for name, array in arrays.items():
@@ -126,14 +126,14 @@ def open_tensors(path: Path, *, hint: str) -> StoredTensors:
 
 
 def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by name, or only some.
+    """Return the arrays of a file by name, all or some of them.
 
     Number types that numpy lacks (bfloat16) become float32.
     """
     with safe_open(path, framework="numpy") as file:
         names = names or list(file.keys())
         types = {file.get_slice(name).get_dtype() for name in names}
-        if types <= _OF_NUMPY:
+        if types <= _NUMPY_TYPES:
             return {name: file.get_tensor(name) for name in names}
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in names}
@@ -159,13 +159,10 @@ def reading(
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn safetensors' exception into the underlying OSError, with its number and ``path``."""
+    """Turn safetensors' exception into the OSError behind it, with its number and ``path``."""
     try:
         yield
     except SafetensorError as error:
         match = re.search(r"(?:code:|os error) (\d+)", str(error))
-        if match:
-            number = int(match[1])
-        else:
-            number = errno.EIO
+        number = int(match[1]) if match else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from None

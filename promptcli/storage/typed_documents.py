@@ -1,4 +1,4 @@
-"""Stored JSON and TOML documents, read as a dataclass; a malformed one raises a one-line error."""
+"""JSON and TOML documents, read as a dataclass; a malformed document is an error in one line."""
 
 import codecs
 import dataclasses
@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 from promptcli.errors import CheckFailedError, PromptcliError, did_you_mean, shorten
 
-_DEEPEST = 64  # levels of nesting; our documents have fewer than ten
-_TOO_DEEP = f"it is nested deeper than {_DEEPEST} levels"
-_CHARACTERS_SHOWN = 80  # characters of the longest reason in a message
+_MAX_LEVELS = 64  # of nesting; our documents have fewer than ten
+_TOO_DEEP = f"it is nested deeper than {_MAX_LEVELS} levels"
 
 Document = TypeVar("Document")
 
@@ -25,11 +24,10 @@ def read_document(
     hint: str,
     error: type[PromptcliError] = CheckFailedError,
 ) -> Document:
-    """Read a document, TOML if the file's name ends in .toml, else JSON, as a dataclass or a type:
-    ``dict[str, str]``.
+    """Read a document as a dataclass or another type, such as ``dict[str, str]``.
 
-    ``hint`` ends the message: the remedy for a malformed file. ``error`` is ``UsageError`` for the
-    user's files.
+    It is TOML if the name of the file ends in .toml, else JSON. ``hint`` ends the message about a
+    malformed file and names the remedy. ``error`` is ``UsageError`` for the user's files.
     """
     try:
         if path.exists() and not path.is_file():
@@ -44,8 +42,10 @@ def read_document(
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Return the value of JSON text with finite numbers and 64-bit integers; else raise ValueError
-    with one short line.
+    """Return the value of a JSON text; its numbers are finite, its integers have 64 bits.
+
+    Raises:
+        ValueError: With one short line.
     """
     import msgspec
 
@@ -53,7 +53,7 @@ def parse_json(content: bytes | str) -> Any:
 
 
 def parse_toml(content: bytes | str) -> Any:
-    """Return the value of TOML text; see ``parse_json``."""
+    """Return the value of a TOML text; see ``parse_json``."""
     return _parse(content, lambda data: tomllib.loads(data.decode("utf-8")), "TOML")
 
 
@@ -67,16 +67,13 @@ def _parse(content: bytes | str, decode: Callable[[bytes], Any], language: str) 
         raise ValueError(f"not UTF-8 at byte {problem.start}") from None  # type: ignore[attr-defined]
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    except (
-        msgspec.DecodeError,
-        ValueError,
-    ) as problem:  # tomllib's, also for a huge integer
-        raise ValueError(f"not {language}: {str(problem)[:_CHARACTERS_SHOWN]}") from None
+    except (msgspec.DecodeError, ValueError) as problem:  # ValueError is tomllib's
+        raise ValueError(f"not {language}: {str(problem)[:80]}") from None
     _check_value(value)
     return value
 
 
-def _check_value(value: Any, levels: int = _DEEPEST) -> None:
+def _check_value(value: Any, levels: int = _MAX_LEVELS) -> None:
     """Refuse deep nesting, and JSON numbers that do not fit Python's or the disk's types."""
     if not levels:
         raise ValueError(_TOO_DEEP)
@@ -90,18 +87,20 @@ def _check_value(value: Any, levels: int = _DEEPEST) -> None:
 
 
 def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Document:
-    """Convert plain values to a dataclass or another type; else raise ValueError that names the
-    wrong field.
+    """Convert plain values to a dataclass or another type; ``closed`` refuses unknown keys.
+
+    Raises:
+        ValueError: It names the wrong field.
     """
     import msgspec
 
     if closed and dataclasses.is_dataclass(kind) and isinstance(values, dict):
-        known = [field.name for field in dataclasses.fields(kind) if field.init]
+        names = [field.name for field in dataclasses.fields(kind) if field.init]
         for key in values:
-            if key not in known:
+            if key not in names:
                 raise ValueError(
-                    f"unknown key {shorten(key)}; valid: {', '.join(known)}"
-                    f"{did_you_mean(key, known)}"
+                    f"unknown key {shorten(key)}; valid: {', '.join(names)}"
+                    f"{did_you_mean(key, names)}"
                 )
     try:
         return msgspec.convert(values, kind)
@@ -112,7 +111,7 @@ def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Docum
 def to_json(document: Any, *, indent: int | None = 2) -> str:
     """Return a dataclass or JSON-ready values as the text of a file.
 
-    Bytes of names that are not UTF-8 become ``?``.
+    A byte of a file name that is not UTF-8 becomes ``?``.
     """
     values = dataclasses.asdict(document) if dataclasses.is_dataclass(document) else document  # type: ignore[arg-type]
     text = json.dumps(values, ensure_ascii=False, allow_nan=False, indent=indent)

@@ -260,7 +260,7 @@ def _hold(path, held, ended):
 
 
 def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "PATIENCE", 0.05)
+    monkeypatch.setattr(locks, "PATIENCE_S", 0.05)
     context = processes.context()
     held, ended = context.Event(), context.Event()
     (tmp_path / "lock").touch()

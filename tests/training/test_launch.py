@@ -74,7 +74,7 @@ def test_a_process_whose_others_have_ended_says_so():
 
 
 def _impatient():
-    stopping.PATIENCE = 0.1
+    stopping.PATIENCE_S = 0.1
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
