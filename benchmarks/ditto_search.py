@@ -34,7 +34,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.evaluation.statistics import cosine
 from promptcli.recipe import Recipe
-from promptcli.select.head_search import SEARCHED, head_cosines, search_heads
+from promptcli.select.head_search import SEARCHED_STATES, head_cosines, search_heads
 
 
 def contestants(
@@ -66,8 +66,8 @@ def contestants(
         return found
 
     def one_pass() -> dict[str, np.ndarray]:
-        found = head_cosines(plain, pairs.first, pairs.second, SEARCHED)
-        rows = dict(zip(names, found.heads[SEARCHED.index("first-last")], strict=True))
+        found = head_cosines(plain, pairs.first, pairs.second, SEARCHED_STATES)
+        rows = dict(zip(names, found.heads[SEARCHED_STATES.index("first-last")], strict=True))
         return {name: rows[name] for name in tried}
 
     runs = {

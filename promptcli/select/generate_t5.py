@@ -21,9 +21,9 @@ from promptcli.errors import UsageError
 from promptcli.notes import Advance, stage
 from promptcli.recipe import MASK, SLOT
 
-_LONGEST_OUTPUT = 20  # tokens that T5 generates, start and sentinels included (LM-BFF)
-_MOST_PAIRS = 200
-_LONGEST_INPUT = 256  # tokens of a T5 input (LM-BFF)
+_MAX_OUTPUT_TOKENS = 20  # tokens that T5 generates, start and sentinels included (LM-BFF)
+_MAX_PAIRS = 200
+_MAX_INPUT_TOKENS = 256  # tokens of a T5 input (LM-BFF)
 
 
 class Definition(NamedTuple):
@@ -66,20 +66,21 @@ def choose_definitions(
     list.
     """
     rows = tokens.encode([f" {pair.word}" for pair in definitions])
-    fitting = []
+    usable_pairs = []
     for pair, ids in zip(definitions, rows, strict=True):
         if len(ids) != 1:
             continue
-        spelled = tokens.text(ids[0]).lstrip("Ġ▁").lower()
-        if spelled == pair.word.lower():  # an unknown word's token does not spell the word
-            fitting.append(pair)
-    if not fitting:
+        spelling = tokens.text(ids[0]).lstrip("Ġ▁").lower()
+        if spelling == pair.word.lower():  # an unknown word's token does not spell the word
+            usable_pairs.append(pair)
+    if not usable_pairs:
         raise UsageError(
             f"none of the {len(definitions)} words is a single token of the backbone; give other"
             " pairs"
         )
-    count = min(_MOST_PAIRS, len(fitting))
-    return [fitting[number * len(fitting) // count] for number in range(count)]
+    total = len(usable_pairs)
+    count = min(_MAX_PAIRS, total)
+    return [usable_pairs[number * total // count] for number in range(count)]
 
 
 def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) -> list[str]:
@@ -90,20 +91,20 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
     ``beam`` hypotheses.
     """
     by_form: list[list[str]] = []
-    with stage("generate", len(FORMS) * (_LONGEST_OUTPUT - 2)) as advance:
+    with stage("generate", len(FORMS) * (_MAX_OUTPUT_TOKENS - 2)) as advance:
         for sentence_first in FORMS:
             examples = t5.read([_input(t5, sentence_first, pair) for pair in definitions])
             finished = _search(t5, examples, beam, advance)
             texts = dict.fromkeys(_template(t5, sentence_first, item) for item in finished)
             # T5 itself may have generated a slot
-            formed = [text for text in texts if text.count(SLOT) == text.count(MASK) == 1]
-            by_form.append(list(filter(str.isprintable, formed))[: beam // len(FORMS)])
+            templates = [text for text in texts if text.count(SLOT) == text.count(MASK) == 1]
+            by_form.append(list(filter(str.isprintable, templates))[: beam // len(FORMS)])
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*by_form))
     templates = list(dict.fromkeys(filter(None, in_turn)))
     if not templates:
         raise UsageError(
-            f"the T5 finished no template within {_LONGEST_OUTPUT} tokens with beam {beam}; set a"
-            " larger beam"
+            f"the T5 finished no template within {_MAX_OUTPUT_TOKENS} tokens with beam {beam}; set"
+            " a larger beam"
         )
     return templates
 
@@ -115,8 +116,8 @@ def _input(t5: T5, sentence_first: bool, pair: Definition) -> list[int]:
     sentence = t5.encode(pair.meaning[0].upper() + pair.meaning[1:])
     gaps = [t5.sentinels[0], *t5.encode(f" {pair.word}"), t5.sentinels[1]]
     if sentence_first:
-        return [*sentence, *gaps, t5.end][-_LONGEST_INPUT:]
-    return [*t5.encode("."), *gaps, *sentence][:_LONGEST_INPUT]  # only T5 reads the leading "."
+        return [*sentence, *gaps, t5.end][-_MAX_INPUT_TOKENS:]
+    return [*t5.encode("."), *gaps, *sentence][:_MAX_INPUT_TOKENS]  # only T5 reads the leading "."
 
 
 def _search(
@@ -134,17 +135,17 @@ def _search(
     after_a_period = torch.tensor(words, dtype=torch.long)
     after_a_word = torch.tensor(sorted([*words, *periods]), dtype=torch.long)
     hypotheses = [_Hypothesis((t5.sentinels[0],))]
-    for step in range(_LONGEST_OUTPUT - 2):
+    for step in range(_MAX_OUTPUT_TOKENS - 2):
         extended = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
         for hypothesis in hypotheses:
             if hypothesis.finished:
                 continue
             ids = after_a_period if hypothesis.tokens[-1] in periods else after_a_word
             closing = (t5.sentinels[len(hypothesis.ends) + 1], t5.end)
-            allowed = torch.cat([ids, torch.tensor(closing)])
+            candidates = torch.cat([ids, torch.tensor(closing)])
             scores = t5.next_logits(examples, hypothesis.tokens).mean(0).log_softmax(-1).cpu()
-            best, places = scores[allowed].topk(min(beam, len(allowed)))
-            for score, token in zip(best.tolist(), allowed[places].tolist(), strict=True):
+            best, places = scores[candidates].topk(min(beam, len(candidates)))
+            for score, token in zip(best.tolist(), candidates[places].tolist(), strict=True):
                 ends = hypothesis.ends
                 if token in closing:
                     ends = (*ends, len(hypothesis.tokens))
@@ -153,7 +154,7 @@ def _search(
         hypotheses = sorted(extended, key=lambda hypothesis: -hypothesis.score)[:beam]
         advance(1)
         if all(hypothesis.finished for hypothesis in hypotheses):
-            advance(_LONGEST_OUTPUT - 3 - step)
+            advance(_MAX_OUTPUT_TOKENS - 3 - step)
             break
     return [hypothesis for hypothesis in hypotheses if hypothesis.finished]
 

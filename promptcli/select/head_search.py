@@ -42,7 +42,7 @@ from promptcli.select.tfidf_correlation import (
 )
 from promptcli.settings import BUILT_IN
 
-SEARCHED = ("static", "last", "first-last")  #: states to try a head on (Ditto, table 2)
+SEARCHED_STATES = ("static", "last", "first-last")  #: states to try a head on (Ditto, table 2)
 #: Pairs whose tokens are multiplied at a time. It bounds memory and changes no figure.
 _PAIRS_AT_ONCE = 64
 #: Decimals of a cosine, far finer than float32 states resolve; pairs of equal inputs thus tie.
@@ -71,7 +71,7 @@ class HeadWeights:
     #: That attention and the batch -> the weights of the tokens, (n, L*h, t), on any scale.
     weights: Callable[[Tensor, Batch], Tensor]
     suffix: str = ""  #: follows the head in the pooling's name
-    part: str = "diagonal"  #: part of the attention matrix, in words
+    source: str = "diagonal"  #: the values of the attention matrix that it reads, in words
 
 
 def _rows_of(hidden: HiddenStates, layers: int) -> Tensor:
@@ -95,7 +95,7 @@ HEAD_WEIGHTS = {
         _rows_of,
         lambda attention, batch: kept_or_all(tokens_above(attention, batch, ALPHA), batch).float(),
         suffix=f";{ALPHA:g}",
-        part="row at the slot",
+        source="row at the slot",
     ),
 }
 
@@ -148,9 +148,9 @@ def search_heads(
         raise UsageError(f"must be at least 1, got {top}", parameter="top")
     head_weights = look_up("weights", weights, HEAD_WEIGHTS)
     for kind in states:
-        if kind not in SEARCHED:
-            raise unknown("states", kind, SEARCHED)
-    states = [kind for kind in SEARCHED if kind in states]
+        if kind not in SEARCHED_STATES:
+            raise unknown("states", kind, SEARCHED_STATES)
+    states = [kind for kind in SEARCHED_STATES if kind in states]
     task, encoder = open_search(model, on, name, force=force, data_dir=data_dir)
     if isinstance(corpus, str | Path):
         with tasks_from(data_dir):
@@ -170,23 +170,25 @@ def search_heads(
         f"{states[of_states]}/{weights}:{layer + 1}-{head + 1}{head_weights.suffix}"
         for of_states, layer, head in np.ndindex(shape)
     ]
-    of_all = cosines.heads.reshape(len(poolings), len(pairs))
-    values = 100 * correlations(of_all, pairs.gold, np.ones((len(pairs), 1)))[:, 0]
+    by_pooling = cosines.heads.reshape(len(poolings), len(pairs))
+    values = 100 * correlations(by_pooling, pairs.gold, np.ones((len(pairs), 1)))[:, 0]
     best = np.argsort(-values, kind="stable")[:top].tolist()
     n_heads = backbone.n_layers * backbone.n_heads
     tfidf = _tfidf(encoder, cosines, [place % n_heads for place in best], idf)
-    ranked = []
-    scored = rank([poolings[place] for place in best], of_all[best], pairs.gold)
-    for place, item, correlation in zip(best, scored, tfidf, strict=True):
-        gain = item.value - averages[place // n_heads].value
-        ranked.append(dataclasses.replace(item, gain=gain, tfidf=correlation))
+    ranking = []
+    rows = rank([poolings[place] for place in best], by_pooling[best], pairs.gold)
+    for place, row, correlation in zip(best, rows, tfidf, strict=True):
+        gain = row.value - averages[place // n_heads].value
+        ranking.append(dataclasses.replace(row, gain=gain, tfidf=correlation))
     compared = f"{n_heads} heads"
     if len(states) > 1:
         compared = f"{len(values)} pairs of a head ({n_heads}) and states ({len(states)})"
     search = Search(
-        encoder=TorchEncoder(recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()),
+        encoder=TorchEncoder(
+            recipe.replace(pooling=ranking[0].choice), backbone, encoder.tensors()
+        ),
         task=task,
-        ranked=ranked,
+        ranked=ranking,
         compared=compared,
         settings={"weights": weights, "states": states, "idf": len(corpus)},
         baseline=dict(zip(states, averages, strict=True)),
@@ -248,24 +250,24 @@ def head_cosines(
     with stage("ditto-search", len(rows)) as advance, torch.inference_mode():
         for planned in plan_batches(rows.lengths):
             # the last batch may repeat its rows
-            chosen = np.fromiter(dict.fromkeys(planned.tolist()), np.int64)
-            batch = one_prompt.batch(rows.take(chosen))
+            batch_rows = np.fromiter(dict.fromkeys(planned.tolist()), np.int64)
+            batch = one_prompt.batch(rows.take(batch_rows))
             hidden = backbone.run(batch, needs)
-            read = [read_states(reading, hidden) for reading in readings]
-            of_batch = _encode(batch, hidden, read, head_weights, backbone)
-            for row, (sentence, values) in zip(chosen.tolist(), of_batch, strict=True):
+            batch_states = [read_states(reading, hidden) for reading in readings]
+            of_batch = _encode(batch, hidden, batch_states, head_weights, backbone)
+            for row, (sentence, values) in zip(batch_rows.tolist(), of_batch, strict=True):
                 encoded[row] = sentence
                 attention[row] = values
-            is_encoded[chosen] = True
+            is_encoded[batch_rows] = True
             is_ready = is_encoded[pairs[:, pending]].all(axis=0)
             ready, pending = pending[is_ready], pending[~is_ready]
             for start in range(0, len(ready), _PAIRS_AT_ONCE):
-                lot = ready[start : start + _PAIRS_AT_ONCE]
-                one, other = ([encoded[row] for row in side] for side in pairs[:, lot].tolist())
-                cosines[:, :, lot] = _cosines(one, other).permute(1, 2, 0).cpu().numpy()
+                block = ready[start : start + _PAIRS_AT_ONCE]
+                sides = [[encoded[row] for row in side] for side in pairs[:, block].tolist()]
+                cosines[:, :, block] = _cosines(*sides).permute(1, 2, 0).cpu().numpy()
             waiting = set(pairs[:, pending].ravel().tolist())
             encoded = {row: sentence for row, sentence in encoded.items() if row in waiting}
-            advance(len(chosen))
+            advance(len(batch_rows))
     cosines = np.round(cosines, _DECIMALS)
     return HeadCosines(cosines[:, :-1], cosines[:, -1], rows, attention)
 
@@ -275,7 +277,7 @@ class _Encoded:
     """A sentence of t tokens, kept until its last pair is compared."""
 
     #: (t, r) float32 weights of its tokens, the heads' and 1, and (t, width) states of each kind
-    parts: tuple[Tensor, ...]
+    tensors: tuple[Tensor, ...]
     squares: Tensor  #: (s, r) float64, squared lengths of its vectors
 
 
@@ -291,37 +293,38 @@ def _encode(
     attention = head_weights.attention(hidden, backbone.n_layers).masked_fill(~is_real, 0.0)
     weights = head_weights.weights(attention, batch)
     weights = torch.cat([weights, is_real.to(weights.dtype)], dim=1)  # 0 on padding
-    parts = [weights.transpose(1, 2), *states]
+    tensors = [weights.transpose(1, 2), *states]
     # the products need float64, which some devices lack
     if backbone.device.type != "cuda":
-        parts = [part.cpu() for part in parts]
-    exact = [part.double() for part in parts]
+        tensors = [tensor.cpu() for tensor in tensors]
+    exact = [tensor.double() for tensor in tensors]
     squares = _products(exact, exact)
     values = attention.transpose(1, 2).cpu().numpy()
     for place, t in enumerate(batch.host_lengths()):
-        own = tuple(part[place, :t].clone() for part in parts)  # a view would keep the whole batch
-        yield _Encoded(own, squares[place]), values[place, :t].copy()
+        # a view would keep the complete batch in memory
+        of_sentence = tuple(tensor[place, :t].clone() for tensor in tensors)
+        yield _Encoded(of_sentence, squares[place]), values[place, :t].copy()
 
 
 def _cosines(first: list[_Encoded], second: list[_Encoded]) -> Tensor:
     """Return the cosines of n pairs by each of s states and r weights, (n, s, r) float64."""
     sides = []
     for side in (first, second):
-        of_kinds = zip(*(sentence.parts for sentence in side), strict=True)
-        sides.append([pad_sequence(list(part), batch_first=True).double() for part in of_kinds])
+        kinds = zip(*(sentence.tensors for sentence in side), strict=True)
+        sides.append([pad_sequence(list(kind), batch_first=True).double() for kind in kinds])
     squares = [torch.stack([sentence.squares for sentence in side]) for side in (first, second)]
     lengths = (squares[0] * squares[1]).sqrt()
     return torch.where(lengths > 0, _products(*sides) / lengths, 0.0).nan_to_num()
 
 
-def _products(one: list[Tensor], other: list[Tensor]) -> Tensor:
+def _products(first: list[Tensor], second: list[Tensor]) -> Tensor:
     """Return sum_ij a_i (x_i . y_j) b_j, (n, s, r), from the weights (n, t, r) and s kinds of
     states (n, t, width) of both sides.
     """
-    a, *states = one
-    b, *other_states = other
+    a, *first_states = first
+    b, *second_states = second
     products = []
-    for x, y in zip(states, other_states, strict=True):
+    for x, y in zip(first_states, second_states, strict=True):
         token_products = x @ y.transpose(1, 2)
         products.append(((a.transpose(1, 2) @ token_products) * b.transpose(1, 2)).sum(-1))
     return torch.stack(products, dim=1)

@@ -15,8 +15,8 @@ from promptcli.models.loading import Model
 from promptcli.select.search import Ranked, Search, cross_validate, open_search
 from promptcli.settings import BUILT_IN
 
-_LAYERS_TRIED = 8  # spread over the first half of the model
-_FACTORS_TRIED = (0.25, 0.5, 0.75, 1.0, 2.0, 3.0)  # C of a contrastive prompt
+_LAYER_COUNT = 8  # layers of a contrastive prompt to try, spread over the first half of the model
+_FACTORS = (0.25, 0.5, 0.75, 1.0, 2.0, 3.0)  # C of a contrastive prompt
 
 
 def search_layers(
@@ -65,33 +65,33 @@ def search_layers(
     own = encoder.recipe
     prompt = encoder.prompt
     poolings = _poolings(encoder, weights)
-    scored: list[tuple[TorchEncoder, SpearmanScore]] = []
+    scores: list[tuple[TorchEncoder, SpearmanScore]] = []
 
-    def score(prompts: Iterable[str]) -> TorchEncoder:
+    def score_prompts(prompts: Iterable[str]) -> TorchEncoder:
         """Score every pooling under each prompt, one pass for a prompt; return the best encoder so
         far.
         """
         for spec in prompts:
             recipes = [own.replace(prompt=spec, pooling=pooling) for pooling in poolings]
             encoders = [TorchEncoder(recipe, backbone, encoder.tensors()) for recipe in recipes]
-            scored.extend(zip(encoders, score_encoders(encoders, [task]), strict=True))
-        return max(scored, key=lambda pair: pair[1].value)[0]  # on ties the earlier
+            scores.extend(zip(encoders, score_encoders(encoders, [task]), strict=True))
+        return max(scores, key=lambda pair: pair[1].value)[0]  # on ties the earlier
 
-    best = score([own.prompt])
+    best = score_prompts([own.prompt])
     if isinstance(prompt, Contrastive):  # the layer first, then C there
-        half = np.linspace(0, backbone.n_layers // 2, _LAYERS_TRIED).round().astype(int)
+        half = np.linspace(0, backbone.n_layers // 2, _LAYER_COUNT).round().astype(int)
         layers = [layer for layer in dict.fromkeys(half.tolist()) if layer != prompt.layer]
-        best = score(prompt.with_subtraction(layer, prompt.factor) for layer in layers)
+        best = score_prompts(prompt.with_subtraction(layer, prompt.factor) for layer in layers)
         assert isinstance(best.prompt, Contrastive)
         layer = best.prompt.layer
-        factors = [factor for factor in _FACTORS_TRIED if factor != prompt.factor]
-        best = score(prompt.with_subtraction(layer, factor) for factor in factors)
-    own_value = scored[0][1].value
+        factors = [factor for factor in _FACTORS if factor != prompt.factor]
+        best = score_prompts(prompt.with_subtraction(layer, factor) for factor in factors)
+    own_value = scores[0][1].value
     rows = [
-        Ranked(_choice(chosen), figures.value, figures.ci95, gain=figures.value - own_value)
-        for chosen, figures in scored
+        Ranked(_choice(choice), score.value, score.ci95, gain=score.value - own_value)
+        for choice, score in scores
     ]
-    cosines = np.stack([figures.cosines for _, figures in scored])
+    cosines = np.stack([score.cosines for _, score in scores])
     search = Search(
         encoder=best,
         task=task,
@@ -126,7 +126,7 @@ def _poolings(encoder: TorchEncoder, weights: Sequence[str]) -> list[str]:
         states += [f"{own}:1-{last}" for last in range(1, layers)]
     if own == "values":  # the values of each layer have their own basis
         states += [f"{own}:{layer}-{layer}" for layer in range(2, layers)]
-    tried = [
-        f"{kind}/{spec}" for spec in weights or [encoder.pooling.weights.spec] for kind in states
-    ]
-    return list(dict.fromkeys([encoder.recipe.pooling, *tried]))
+    poolings = [encoder.recipe.pooling]
+    for spec in weights or [encoder.pooling.weights.spec]:
+        poolings += [f"{kind}/{spec}" for kind in states]
+    return list(dict.fromkeys(poolings))

@@ -202,19 +202,19 @@ def cross_validate(
     for column in half.T:
         column[generator.permutation(len(gold))[: len(gold) // 2]] = 1
     halves = np.hstack([half, 1 - half])
-    others = np.hstack([1 - half, half])
-    choice = np.arange(2 * HALVINGS)
+    other_halves = np.hstack([1 - half, half])
+    samples = np.arange(2 * HALVINGS)
     values = correlations(flat, gold, halves)
-    chosen = values.argmax(axis=0)
-    held_out = np.roll(values, HALVINGS, axis=1)[chosen, choice]
-    average = correlations(plain, gold, others)[chosen // heads.shape[1], choice]
+    choices = values.argmax(axis=0)
+    held_out = np.roll(values, HALVINGS, axis=1)[choices, samples]
+    average = correlations(plain, gold, other_halves)[choices // heads.shape[1], samples]
     overall = correlations(flat, gold, np.ones((len(gold), 1)))[:, 0].argmax()
     return CrossValidation(
         choices=2 * HALVINGS,
-        chosen=100 * float(values[chosen, choice].mean()),
+        chosen=100 * float(values[choices, samples].mean()),
         held_out=100 * float(held_out.mean()),
         gain=100 * float((held_out - average).mean()),
-        agreement=float((chosen == overall).mean()),
+        agreement=float((choices == overall).mean()),
     )
 
 

@@ -49,19 +49,19 @@ DEMONSTRATIONS = RECIPES["prompteol"].replace(period=True)
 #: Mode -> the recipe of its templates.
 PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATIONS}
 HEADINGS = {"free": "Free search", "demonstrations": "Search for a demonstration"}  #: of a race
-DRAWN = 600  #: templates drawn from the packaged grammar by default
+GRAMMAR_LIMIT = 600  #: templates drawn from the packaged grammar by default
 AVERAGES = ("last-avg", "first-last-avg")  #: baselines
-FINALISTS = 10  #: fewest templates in the final, on all pairs
+MIN_FINALISTS = 10  #: fewest templates in the final, on all pairs
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
 #: Sentences per pass for a subset of the pairs. Small batches sorted by length are hardly padded.
 #: Under the full token budget, the 150 or so sentences of a rung would be one or two batches, a
 #: third of them padding (STS-B dev).
 _SMALL_BATCH = 32
 #: How fast a race narrows. It costs about 12% of scoring every candidate on every pair.
-_FIRST = 1 / 20  # share of the pairs in the first rung
-_FEWEST_PAIRS = 48  # fewest pairs of the first rung: with fewer a correlation is too uncertain
-_GROWTH = 2.0  # growth in pairs from one rung to the next
-_CUT = 2.5  # reduction in candidates from one rung to the next
+_FIRST_SHARE = 1 / 20  # share of the pairs in the first rung
+_MIN_PAIRS = 48  # fewest pairs of the first rung: with fewer a correlation is too uncertain
+_PAIR_GROWTH = 2.0  # factor of the pairs from one rung to the next
+_CANDIDATE_CUT = 2.5  # divisor of the candidates from one rung to the next
 
 
 class TemplateScorer:
@@ -142,11 +142,11 @@ class Rung(NamedTuple):
 def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
     """Return the rungs before the final; none if there are few candidates or pairs."""
     rungs = []
-    scored = float(max(_FEWEST_PAIRS, pairs * _FIRST))
-    while candidates > finalists and round(scored) < pairs:
-        rungs.append(Rung(candidates, round(scored)))
-        candidates = max(finalists, math.ceil(candidates / _CUT))
-        scored *= _GROWTH
+    rung_pairs = float(max(_MIN_PAIRS, pairs * _FIRST_SHARE))
+    while candidates > finalists and round(rung_pairs) < pairs:
+        rungs.append(Rung(candidates, round(rung_pairs)))
+        candidates = max(finalists, math.ceil(candidates / _CANDIDATE_CUT))
+        rung_pairs *= _PAIR_GROWTH
     return rungs
 
 
@@ -185,23 +185,23 @@ def race(
     rungs = plan_rungs(len(remaining), scorer.size, finalists)
     final = Rung(finalists, scorer.size)
     cosines: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in remaining}
-    scored = 0  # pairs of the earlier rungs
+    earlier_pairs = 0  # pairs of the earlier rungs
     with stage("race", None) as advance:
         for rung, following in itertools.pairwise([*rungs, final]):
-            added = order[scored : rung.pairs]
+            new_pairs = order[earlier_pairs : rung.pairs]
             gold = scorer.gold[order[: rung.pairs]]
             values: dict[str, float] = {}
             for template in remaining:
-                new = scorer.cosines(template, added)
-                cosines[template] = np.concatenate([cosines[template], new])
+                new_cosines = scorer.cosines(template, new_pairs)
+                cosines[template] = np.concatenate([cosines[template], new_cosines])
                 values[template] = statistics.spearman(cosines[template], gold)
-                advance(len(added))
+                advance(len(new_pairs))
             # on ties in the order of their texts
-            ranked = sorted(values, key=lambda template: (-values[template], template))
-            remaining = ranked[: following.candidates]
-            scored = rung.pairs
-        finalists_scored = scorer.score(remaining, "final", advance)
-    return sorted(finalists_scored, key=lambda item: (-item.value, item.choice)), rungs
+            ranking = sorted(values, key=lambda template: (-values[template], template))
+            remaining = ranking[: following.candidates]
+            earlier_pairs = rung.pairs
+        final_rows = scorer.score(remaining, "final", advance)
+    return sorted(final_rows, key=lambda row: (-row.value, row.choice)), rungs
 
 
 def published_scores(backbone: str, task: str) -> Mapping[str, float]:
@@ -238,12 +238,12 @@ def grammar_templates() -> list[str]:
 
 
 def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] = ()) -> list[str]:
-    """Return at most ``limit`` templates: all in ``always``, then others drawn with a seed."""
-    others = [text for text in templates if text not in set(always)]
-    room = max(0, limit - len(always))
-    if len(others) > room:
-        others = random.Random(seed).sample(others, room)
-    return [*always, *others]
+    """Return at most ``limit`` templates: those in ``always``, then some drawn with a seed."""
+    optional = [text for text in templates if text not in set(always)]
+    count = max(0, limit - len(always))
+    if len(optional) > count:
+        optional = random.Random(seed).sample(optional, count)
+    return [*always, *optional]
 
 
 def read_candidates(path: Path) -> list[str]:
@@ -371,28 +371,33 @@ def search_templates(
             else:
                 always = published_templates()
                 grammar = grammar_templates()
-                templates = _draw_for_race(grammar, "of the grammar", limit or DRAWN, seed, always)
-            finalists, rungs = race(templates, scorer, seed=seed, finalists=max(FINALISTS, top))
+                count = limit or GRAMMAR_LIMIT
+                templates = _draw_for_race(grammar, "of the grammar", count, seed, always)
+            finalists, rungs = race(templates, scorer, seed=seed, finalists=max(MIN_FINALISTS, top))
             stages = {HEADINGS[mode]: finalists}
-            compared = _describe_race(rungs, len(finalists), scorer.size)
+            steps = [
+                f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in rungs
+            ]
+            steps.append(f"{with_count(len(finalists), 'finalist')} on all {scorer.size:,} pairs")
+            compared = "; ".join(steps)
         # on ties the one that was tried first
-        ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)
-        best = scorer.encoder(ranked[0].choice)
+        ranking = sorted(itertools.chain(*stages.values()), key=lambda row: -row.value)
+        best = scorer.encoder(ranking[0].choice)
         averages = [
             TorchEncoder(RECIPES[name].replace(backbone=backbone.name), backbone, {})
             for name in AVERAGES
         ]
-        score, *others = score_encoders([best, *averages], [task])
+        score, *average_scores = score_encoders([best, *averages], [task])
     search = Search(
         encoder=best,
         task=task,
-        ranked=ranked if mode == "greedy" else ranked[:top],
+        ranked=ranking if mode == "greedy" else ranking[:top],
         compared=compared,
         settings={"mode": mode, "seed": seed},
         stages=stages,
         baseline={
-            plain: Ranked(plain, other.value, other.ci95)
-            for plain, other in zip(AVERAGES, others, strict=True)
+            average: Ranked(average, average_score.value, average_score.ci95)
+            for average, average_score in zip(AVERAGES, average_scores, strict=True)
         },
         score=score,
     )
@@ -414,22 +419,17 @@ def search_greedily(
 
     count = len(space["relations"]) + len(space["prefixes"])
     with stage("search", count * size) as advance:
-        tried = [template(space["start"], relation) for relation in space["relations"]]
-        relations = score(tried, "relation", advance)
-        values = [scored.value for scored in relations]
+        templates = [template(space["start"], relation) for relation in space["relations"]]
+        relations = score(templates, "relation", advance)
+        values = [row.value for row in relations]
         best = space["relations"][values.index(max(values))]
-        tried = [template(prefix, best) for prefix in space["prefixes"]]
-        prefixes = score(tried, "prefix", advance)
+        templates = [template(prefix, best) for prefix in space["prefixes"]]
+        prefixes = score(templates, "prefix", advance)
     stages = {
         "Searching for relationship tokens": relations,
         "Searching for prefix tokens": prefixes,
     }
     return stages, f"{count} templates were scored, each on all pairs"
-
-
-def _describe_race(rungs: Sequence[Rung], finalists: int, pairs: int) -> str:
-    steps = [f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in rungs]
-    return "; ".join([*steps, f"{with_count(finalists, 'finalist')} on all {pairs:,} pairs"])
 
 
 def _generate_by_t5(

@@ -154,7 +154,9 @@ def enumerated(t5, examples, longest):
 
 
 def test_a_wide_beam_finds_what_enumeration_finds(monkeypatch):
-    monkeypatch.setattr(generate_t5, "_LONGEST_OUTPUT", 6)  # start, first sentinel, and four tokens
+    monkeypatch.setattr(
+        generate_t5, "_MAX_OUTPUT_TOKENS", 6
+    )  # start, first sentinel, and four tokens
     table = TableT5()
     found = generate_t5._search(table, [0, 1], 100_000, lambda done: None)
     expected = enumerated(table, [0, 1], 5)
@@ -165,7 +167,7 @@ def test_a_wide_beam_finds_what_enumeration_finds(monkeypatch):
 
 
 def test_t5_writes_templates_of_one_text_and_one_mask(t5, monkeypatch):
-    monkeypatch.setattr(generate_t5, "_LONGEST_OUTPUT", 5)
+    monkeypatch.setattr(generate_t5, "_MAX_OUTPUT_TOKENS", 5)
     done = []
     with showing_stages(lambda name, steps: nullcontext(lambda step: done.append(step / steps))):
         found = generate_t5.generate_templates(t5, PAIRS, beam=500)
@@ -182,7 +184,7 @@ def test_t5_writes_templates_of_one_text_and_one_mask(t5, monkeypatch):
 
 
 def test_t5_refuses_what_makes_no_template(t5, monkeypatch):
-    monkeypatch.setattr(generate_t5, "_LONGEST_OUTPUT", 3)  # room for one token
+    monkeypatch.setattr(generate_t5, "_MAX_OUTPUT_TOKENS", 3)  # room for one token
     for pairs, beam, message in ((PAIRS, 100, "within 3 tokens"),):
         with refusal(message):
             generate_t5.generate_templates(t5, pairs, beam=beam)
@@ -219,7 +221,7 @@ def test_definitions_are_those_of_words_of_a_single_token(tmp_path, tiny_backbon
     tokens = tiny_backbone("bert").tokenizer
     pairs = [Definition(word, "x") for word in ("un", "i", "zebra", "the", "a")]
     assert [pair.word for pair in choose_definitions(pairs, tokens)] == ["un", "i", "the", "a"]
-    monkeypatch.setattr(generate_t5, "_MOST_PAIRS", 2)
+    monkeypatch.setattr(generate_t5, "_MAX_PAIRS", 2)
     assert [pair.word for pair in choose_definitions(pairs, tokens)] == ["un", "the"]
     with refusal("single token"):
         choose_definitions(pairs[2:3], tokens)

@@ -16,7 +16,7 @@ from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.evaluation.evaluator import distinct_sentences, score_encoders
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.select import head_search, search
-from promptcli.select.head_search import SEARCHED, head_cosines
+from promptcli.select.head_search import SEARCHED_STATES, head_cosines
 from promptcli.select.layer_search import search_layers
 from promptcli.select.search import cross_validate
 from promptcli.select.tfidf_correlation import correlate, tfidf_weights
@@ -48,14 +48,14 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
     found = search_heads(backbone, TASK, SENTENCES, top=3)
     pairs = TASK.pairs()
     cosines = head_cosines(
-        build_encoder(Recipe(), backbone=backbone), pairs.first, pairs.second, SEARCHED
+        build_encoder(Recipe(), backbone=backbone), pairs.first, pairs.second, SEARCHED_STATES
     )
     names = [
         f"{layer}-{head}" for layer in range(1, backbone.n_layers + 1) for head in (1, 2, 3, 4)
     ]
     specs = [
         f"{states}/{weights}"
-        for states in SEARCHED
+        for states in SEARCHED_STATES
         for weights in ("avg", *(f"ditto:{name}" for name in names))
     ]
     scores = iter(
@@ -64,7 +64,7 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
         )
     )
     by_value = {}
-    for number, states in enumerate(SEARCHED):
+    for number, states in enumerate(SEARCHED_STATES):
         plain = next(scores)
         # 1e-6 in Spearman
         assert plain.value == pytest.approx(found.baseline[states].value, abs=1e-4)
@@ -90,14 +90,14 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
 def test_batches_do_not_matter_and_every_sentence_is_encoded_once(tiny_backbone, monkeypatch):
     encoder = build_encoder(Recipe(), backbone=tiny_backbone("bert"))
     pairs = TASK.pairs()
-    whole = head_cosines(encoder, pairs.first, pairs.second, SEARCHED)
+    whole = head_cosines(encoder, pairs.first, pairs.second, SEARCHED_STATES)
     sizes, made = [], type(encoder).batch
     monkeypatch.setattr(head_search, "plan_batches", lambda lengths: plan_batches(lengths, 32))
     monkeypatch.setattr(head_search, "_PAIRS_AT_ONCE", 5)
     monkeypatch.setattr(
         type(encoder), "batch", lambda self, rows: sizes.append(len(rows)) or made(self, rows)
     )
-    small = head_cosines(encoder, pairs.first, pairs.second, SEARCHED)
+    small = head_cosines(encoder, pairs.first, pairs.second, SEARCHED_STATES)
     assert len(sizes) > 3 and sum(sizes) == len(distinct_sentences([TASK]))
     assert gap(small.heads, whole.heads) < 1e-6
 
@@ -106,7 +106,7 @@ def test_equal_inputs_tie_at_one(tiny_backbone):
     encoder = build_encoder(Recipe(), backbone=tiny_backbone("bert"))
     first = ["the dog barks", "The  Dog barks", "I", ""]
     second = ["the dog barks", "the dog barks", "I", ""]
-    found = head_cosines(encoder, first, second, SEARCHED)
+    found = head_cosines(encoder, first, second, SEARCHED_STATES)
     assert (found.heads == 1).all() and (found.plain == 1).all()
 
 
@@ -349,13 +349,13 @@ def test_every_slot_row_equals_its_recipe(family, tiny_backbone):
         f"{layer}-{head}" for layer in range(1, backbone.n_layers + 1) for head in (1, 2, 3, 4)
     ]
     recipes = []
-    for states in SEARCHED:
+    for states in SEARCHED_STATES:
         for head in heads:
             recipes.append(Recipe(prompt=prompt, pooling=f"{states}/slot-attention:{head};1"))
     scores = score_encoders(
         [build_encoder(recipe, backbone=backbone) for recipe in recipes], [TASK]
     )
-    maps = np.concatenate([found.maps[states].ravel() for states in SEARCHED])
+    maps = np.concatenate([found.maps[states].ravel() for states in SEARCHED_STATES])
     assert [score.value for score in scores] == pytest.approx(maps.tolist(), abs=1e-4)
 
 

@@ -242,8 +242,8 @@ def _print_heads(search: "Search", corpus: str) -> None:
     weights = search.settings["weights"]
     show(
         f"best {len(search.ranked)} of {search.compared}; gain over the plain average of"
-        f" the same states; correlation of the head's {HEAD_WEIGHTS[weights].part} with TF-IDF over"
-        f" tokens (idf counted on {corpus})"
+        f" the same states; correlation of the head's {HEAD_WEIGHTS[weights].source} with TF-IDF"
+        f" over tokens (idf counted on {corpus})"
     )
     _print_poolings(search)
     states = str(parse_pooling(search.best.choice).states)
