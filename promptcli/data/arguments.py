@@ -9,14 +9,14 @@ from typing import Any
 from promptcli.errors import UsageError
 
 
-def check_list(rows: Any, what: str, kind: str = "text") -> list[Any]:
-    """Return rows as a list; messages call the list ``what`` and a row ``kind``."""
-    frame = hasattr(rows, "columns") and hasattr(rows, "iloc")
-    scalar = not isinstance(rows, Iterable) or getattr(rows, "ndim", 1) == 0
-    if frame or scalar or isinstance(rows, str | bytes | Mapping | Set):
-        hint = "one of its columns" if frame else "a list, in order"
-        raise UsageError(f"{what} are {type(rows).__name__}, not {kind} in a list; give {hint}")
-    return list(rows)
+def check_list(items: Any, noun: str, kind: str = "text") -> list[Any]:
+    """Return items as a list; in messages ``noun`` names all of them, and ``kind`` their type."""
+    is_frame = hasattr(items, "columns") and hasattr(items, "iloc")
+    is_scalar = not isinstance(items, Iterable) or getattr(items, "ndim", 1) == 0
+    if is_frame or is_scalar or isinstance(items, str | bytes | Mapping | Set):
+        hint = "one of its columns" if is_frame else "a list, in order"
+        raise UsageError(f"{noun} are {type(items).__name__}, not {kind} in a list; give {hint}")
+    return list(items)
 
 
 def check_texts(sentences: str | Sequence[str]) -> list[str]:
@@ -56,7 +56,7 @@ def check_folder(folder: Any) -> Path:
 
 
 def check_ids(ids: Any) -> Sequence[Any]:
-    """Return ids as 64-bit integers and texts; a range is unchanged."""
+    """Return ids as a list of 64-bit integers and texts; a range is returned unchanged."""
     if isinstance(ids, range):
         return ids
     names = check_list(ids, "ids", "numbers or text")
@@ -77,7 +77,7 @@ def check_ids(ids: Any) -> Sequence[Any]:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be written as UTF-8: it holds no half of a surrogate pair."""
+    """Return whether a text can be written as UTF-8; half a surrogate pair cannot."""
     if text.isascii():
         return True
     try:
@@ -88,8 +88,8 @@ def is_unicode(text: str) -> bool:
 
 
 def are_sentences(texts: Sequence[str]) -> bool:
-    """Return whether words of the command line are sentences, not files: each has spaces and no
-    file has its name.
+    """Return whether all words of the command line are sentences: each has spaces, and no file has
+    its name.
     """
     return all(
         " " in word.strip() and "\n" not in word and not os.path.exists(word) for word in texts

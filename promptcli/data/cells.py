@@ -1,5 +1,5 @@
-"""The values of cells: texts and ids in the columns of a layout; numbers, dates, truth values or
-texts in the others.
+"""The values of cells: texts and ids in the columns of a layout; numbers, dates, truth values and
+texts in the other columns.
 """
 
 import datetime
@@ -19,13 +19,14 @@ from promptcli.errors import shorten
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?")
-#: Cells whose point may separate thousands or decimals.
+#: A number whose point may separate thousands or decimals.
 _DOUBTFUL = re.compile(r"-?[1-9]\d{0,2}\.\d{3}")
-_NONE = ("", "nan", "none", "null")
+#: Cells of an absent hard negative.
+_ABSENT = ("", "nan", "none", "null")
 
 
 def finite_number(text: str) -> float | None:
-    """Return a text as a finite number; None if it is not one."""
+    """Return a text as a finite number; None for any other text."""
     try:
         number = float(text)
     except ValueError:
@@ -79,12 +80,14 @@ class CellReader:
         return text_of("score", cell)
 
     def kinds(self, cells: Iterable[Any]) -> set[str]:
-        """Return the kinds of the cells that are not empty, from which ``type_of`` tells the type
-        of their column.
+        """Return the kinds of the cells that are not empty; ``type_of`` derives the type of their
+        column.
 
-        Kinds are whole, decimal, thousands (a number whose point may separate thousands), truth,
-        date and text.
+        The kinds are whole, decimal, thousands (a number whose point may separate thousands),
+        truth, date and text.
         """
+        if self._are_texts:
+            cells = set(cells)  # the cells of many columns repeat
         filled = (cell for cell in map(_stripped, cells) if cell is not None)
         return {self._meaning(cell)[0] for cell in filled}
 
@@ -108,7 +111,17 @@ class CellReader:
 
     def _meaning_of_text(self, cell: str) -> tuple[str, Any]:
         if self._are_texts and self._number.fullmatch(cell):
-            return self._number_in(cell)
+            plain = self._plain(cell)
+            if _WHOLE.fullmatch(plain):
+                return "whole", int(plain)
+            number = float(plain)
+            if not math.isfinite(number):
+                return "text", cell
+            if self._point:
+                return "decimal", number
+            if _DOUBTFUL.fullmatch(cell):
+                return "thousands", number
+            return ("decimal" if "." in cell else "whole"), number
         if self._are_texts and cell.lower() in ("true", "false"):
             return "truth", cell.lower() == "true"
         if isinstance(cell, IsoDate):
@@ -118,23 +131,9 @@ class CellReader:
                 return "date", _iso(datetime.datetime.strptime(cell, self._format))
             if _ISO.fullmatch(cell):
                 return "date", _iso(datetime.datetime.fromisoformat(cell))
-        except ValueError:  # the 31st of February
+        except ValueError:  # such as the 31st of February
             pass
         return "text", cell_text(cell)
-
-    def _number_in(self, text: str) -> tuple[str, Any]:
-        """Return the kind and the value of a text written as a number."""
-        plain = self._plain(text)
-        if _WHOLE.fullmatch(plain):
-            return "whole", int(plain)
-        number = float(plain)
-        if not math.isfinite(number):
-            return "text", text
-        if self._point:
-            return "decimal", number
-        if _DOUBTFUL.fullmatch(text):
-            return "thousands", number
-        return ("decimal" if "." in text else "whole"), number
 
     def value(self, kind: str, cell: Any) -> Any:
         """Return a cell as a number, a truth value or a text, by the type of its column.
@@ -159,8 +158,8 @@ class CellReader:
 def type_of(kinds: set[str]) -> str:
     """Return the type of a column by the kinds of its cells: number, truth, date or text.
 
-    Cells that do not agree are text. So are numbers whose point may separate thousands, unless
-    another number of the column has a clear decimal point.
+    A column of different types is text. A column of numbers is text, too, if their points may
+    separate thousands and no number has a clear decimal point.
     """
     if kinds and kinds <= {"whole", "decimal", "thousands"}:
         return "number" if "decimal" in kinds or "thousands" not in kinds else "text"
@@ -175,7 +174,7 @@ def _stripped(cell: Any) -> Any:
 
 
 def cell_text(cell: Any) -> str:
-    """Return a cell as text; lists, objects, true and false as JSON writes them."""
+    """Return a cell as text; lists, objects and truth values are JSON."""
     if isinstance(cell, bool | list | dict):
         text = json.dumps(cell, ensure_ascii=False, default=str)
     else:
@@ -184,7 +183,7 @@ def cell_text(cell: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a cell is null or NaN, which counts as empty."""
+    """Return whether a cell is null or NaN; such a cell counts as empty."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -199,20 +198,20 @@ _ALLOWED: dict[str, tuple[Any, str]] = {
 def text_of(role: str, value: Any, *, blank: bool = False) -> str:
     """Return a cell of a layout's column as text; a cell of a wrong type raises ``ValueError``.
 
-    With ``blank`` a missing sentence is blank. A missing hard negative is always blank, also if it
-    is written as NaN by pandas.
+    With ``blank`` a missing sentence is blank. A missing hard negative is always blank; pandas
+    writes it as NaN.
     """
     if role != TEXT and is_optional(role):
-        if value is MISSING or str(value).strip().lower() in _NONE:
+        if value is MISSING or str(value).strip().lower() in _ABSENT:
             return ""
     if type(value) is not str:
         if blank and role == TEXT and is_missing(value):
             return ""
-        types, said = _ALLOWED.get(role, _SENTENCE)
+        types, description = _ALLOWED.get(role, _SENTENCE)
         fits = isinstance(value, types) and not isinstance(value, bool)
         if not fits or (isinstance(value, float) and not math.isfinite(value)):
             shown = "missing" if value is MISSING else shorten(value)
-            raise ValueError(f"is {shown}; {said}")
+            raise ValueError(f"is {shown}; {description}")
         value = str(value)
     if "\0" in value:
         raise ValueError("holds a NUL character")

@@ -1,4 +1,4 @@
-"""The format of a text table, unless its file declares it. Option names are DuckDB's."""
+"""The options that describe a table whose file does not; their names are DuckDB's."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,20 @@ from promptcli.errors import UsageError, unknown
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """The options given for a table; an empty value was not given."""
+    """The options of a table; an empty value means that the option was not given."""
 
     delim: str = ""  #: between two cells
-    quote: str = '"'  #: around a cell; none: quotes are text
-    header: str = ""  #: ``true`` or ``false``: whether the first line has the names
-    skip: int = 0  #: lines above the names
-    encoding: str = ""  #: UTF-8
-    decimal_separator: str = ""  #: ``.`` or ``,``; the other one may separate thousands
-    dateformat: str = ""  #: of dates that are not written as 2024-12-31: ``%d.%m.%Y``
+    quote: str = '"'  #: around a cell; empty: quotes are text
+    header: str = ""  #: ``true`` or ``false``: whether the first line has the names of the columns
+    skip: int = 0  #: number of lines above the names
+    encoding: str = ""  #: default: UTF-8
+    decimal_separator: str = ""  #: ``.`` or ``,``; the other sign may separate thousands
+    dateformat: str = ""  #: of dates other than 2024-12-31, e.g. ``%d.%m.%Y``
     sheets: str = ""  #: ``all``: every sheet of a workbook
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> "CsvOptions":
-        """Return the options that a mapping holds.
+        """Return the options of a mapping.
 
         Raises:
             UsageError: An unknown name, or a value that is not allowed.
@@ -52,7 +52,7 @@ class CsvOptions:
 
 
 def stored_options(given: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Return valid options in the form of a record; None without options."""
+    """Return options as texts, for a record; None without options. Invalid options are refused."""
     CsvOptions.of(given)
     return {name: str(value) for name, value in given.items()} if given else None
 

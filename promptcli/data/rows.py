@@ -48,7 +48,7 @@ from promptcli.data.tables import (
 )
 from promptcli.errors import UsageError
 
-#: Most rows of a batch; it has fewer if they are long.
+#: Rows of a batch; a batch of long rows has fewer.
 BATCH = 4096
 #: Extensions of tables; any other file is a text.
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -75,7 +75,7 @@ class Rows:
     first_texts: Sequence[str] = ()  #: the texts of the first batch
     #: other columns of the batches -> number, date (ISO text), truth or text
     types: Mapping[str, str] = field(default_factory=dict)
-    is_text: bool = False  #: whether they are the lines of a text rather than rows of a table
+    is_text: bool = False  #: whether the rows are the lines of a text, not the rows of a table
 
     def __iter__(self) -> Iterator[RowBatch]:
         return self.batches
@@ -111,11 +111,11 @@ def open_rows(
             a stream, which is a table or JSON if a column is named, else a text.
         fields: The columns to read.
         csv: How a table is written (``CsvOptions``).
-        skip_bad: Whether unreadable rows are left out, with a note of how many and why; unreadable
-            lines of a text become blank. None: refused, and the message does not offer
-            ``skip_bad``.
-        start: The number of the first row that is read, from 0.
-        again: Whether the file was read before; unreadable rows are then left out silently.
+        skip_bad: Whether unreadable rows are left out, with a note that says how many and why; an
+            unreadable line of a text becomes blank. None: they are refused, and the message does
+            not offer ``skip_bad``.
+        start: The number of the first row to read, from 0.
+        again: Whether the file was read before; unreadable rows are then left out without a note.
         may_be_empty: Whether a file without rows is allowed.
 
     Raises:
@@ -143,7 +143,13 @@ def open_rows(
             rows = rows_of(table, text.name, fields, options, bad, start)
             size = table.size
         else:
-            _check_columns_of_text(fields, text.name)
+            columns = ",".join(fields.names())
+            if columns or SENTENCES not in fields.layouts:
+                columns = columns or " or ".join(", ".join(layout) for layout in fields.layouts)
+                raise UsageError(
+                    f"{text.name} is plain text and has no columns; give a table with the columns"
+                    f" {columns} (.csv, .tsv or .jsonl), or name none"
+                )
             batches = _batches_of_text(text, options.encoding, bad, start)
             rows = Rows(path, {TEXT: ""}, batches)
         first = next(rows.batches, {})
@@ -194,17 +200,6 @@ def _count(path: str) -> int | None:
     return lines + (last != b"\n")
 
 
-def _check_columns_of_text(fields: ColumnChoice, name: str) -> None:
-    """Refuse columns and layouts that a text cannot have."""
-    named = ",".join(fields.names())
-    if named or SENTENCES not in fields.layouts:
-        wanted = named or " or ".join(", ".join(layout) for layout in fields.layouts)
-        raise UsageError(
-            f"{name} is plain text and has no columns; give a table with the columns {wanted}"
-            " (.csv, .tsv or .jsonl), or name none"
-        )
-
-
 def _batches_of_text(text: OpenText, encoding: str, bad: BadRows, start: int) -> Iterator[RowBatch]:
     """Yield the lines of a text from the row ``start`` on; an unreadable line is a blank row."""
     lines = enumerate(map(without_end, text.lines(encoding, bad)))
@@ -225,19 +220,19 @@ class _Column:
     read: Callable[[Any], Any]  #: returns the value of a cell, or raises ``ValueError``
 
     def values(self, cells: Mapping[str, Sequence[Any]], wrong: dict[int, str]) -> list[Any]:
-        """Return its values in some rows, from the cells of the file's columns.
+        """Return the values of the column in some rows, from the cells of the file's columns.
 
         An unreadable value is blank, and its reason goes to ``wrong`` under its position.
         """
-        parts = list[list[Any]]()
+        columns = list[list[Any]]()
         for name in self.names:
             try:
-                parts.append(list(map(self.read, cells[name])))  # faster than one after the other
+                columns.append(list(map(self.read, cells[name])))  # faster than a loop
             except ValueError:
-                parts.append(self._readable(name, cells[name], wrong))
-        if len(parts) == 1:
-            return parts[0]
-        return [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
+                columns.append(self._readable(name, cells[name], wrong))
+        if len(columns) == 1:
+            return columns[0]
+        return [" ".join(filter(None, row)) for row in zip(*columns, strict=True)]
 
     def _readable(self, name: str, cells: Sequence[Any], wrong: dict[int, str]) -> list[Any]:
         values = list[Any]()
@@ -258,10 +253,7 @@ def rows_of(
     bad: BadRows = REFUSED,
     start: int = 0,
 ) -> Rows:
-    """Return the chosen columns of a table, from the row with the number ``start`` on.
-
-    ``name`` is for messages.
-    """
+    """Return the chosen columns of a table from the row ``start`` on; ``name`` is for messages."""
     if not table.header:
         bad.tell(name, "left out")
         return Rows(name, {}, iter(()))
@@ -279,10 +271,10 @@ def rows_of(
         columns[role] = _Column(names, read)
     types = dict[str, str]()
     if fields.cells:
-        # joined columns are also kept beside the text
-        taken = {*chosen.values(), *({TEXT} if "," in chosen.get(TEXT, "") else ())}
-        others = [column for column in table.header if column not in taken]
-        for column, kind in _types(table, others, cells).items():
+        # columns that are joined to the text are also kept separately
+        used = {*chosen.values(), *({TEXT} if "," in chosen.get(TEXT, "") else ())}
+        further = [column for column in table.header if column not in used]
+        for column, kind in _types(table, further, cells).items():
             key = name_in_batch(column, chosen)
             types[key] = kind
             columns[key] = _Column([column], functools.partial(cells.value, kind))
@@ -311,19 +303,19 @@ def name_in_batch(column: str, columns: ColumnNames) -> str:
 def _batches(
     table: RowTable, name: str, columns: Mapping[str, _Column], bad: BadRows, start: int
 ) -> Iterator[RowBatch]:
-    """Yield columns of a table, from the row with the number ``start`` on."""
-    wanted = list(dict.fromkeys(itertools.chain(*(column.names for column in columns.values()))))
-    places = [table.header.index(column) for column in wanted]
+    """Yield columns of a table, from the row ``start`` on."""
+    names = list(dict.fromkeys(itertools.chain(*(column.names for column in columns.values()))))
+    places = [table.header.index(column) for column in names]
     left_out = 0  # rows of the table with an unreadable cell
 
     def numbered_rows() -> Iterator[tuple[tuple[int, int], list[Any]]]:
         for number, (line, row) in enumerate(table.rows(places), table.first):
-            # rows that the table could not read count, too
+            # the number also counts rows that the table could not read
             yield (number + bad.count - left_out, line), row
 
     rows_from = itertools.dropwhile(lambda row: row[0][0] < start, numbered_rows())
     for numbers, block in _blocks(rows_from):
-        cells = dict(zip(wanted, zip(*block, strict=True), strict=True))
+        cells = dict(zip(names, zip(*block, strict=True), strict=True))
         wrong = dict[int, str]()
         batch: RowBatch = {key: column.values(cells, wrong) for key, column in columns.items()}
         rows, lines = zip(*numbers, strict=True)
@@ -364,9 +356,9 @@ def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator
 
 
 def sentences_of(rows: Rows) -> Iterator[tuple[int | str, str]]:
-    """Yield the ids and texts of sentences, also of every side of pairs and triplets.
+    """Yield the ids and texts of sentences, and of every side of pairs and triplets.
 
-    The ids of sides are ``ROW:COLUMN``; rows are counted from 0.
+    The id of a side is ``ROW:COLUMN``, with the number of its row from 0.
     """
     if TEXT in rows.columns:
         for batch in rows:
