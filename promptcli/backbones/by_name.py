@@ -1,11 +1,10 @@
-"""From a name to a backbone: a shipped one, a local folder, a hub id, or a file.
+"""Load a backbone by its name: a shipped one, a local folder, a hub id, or a file.
 
-Weights are read only from safetensors, and remote code is never run.
+Weights are read from safetensors only, and remote code is never run.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,15 +50,15 @@ from promptcli.storage.files import sha256
 
 #: safetensors' name of a dtype -> torch's.
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-#: Texts with as many words of many scripts; a vocabulary that cannot distinguish them has no words.
-VOCABULARY_PROBES = (
+#: Two texts with words of many scripts, which every vocabulary should distinguish.
+_PROBES = (
     "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
     "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
 )
 
 
 class WordVectors(Backbone):
-    """A matrix of word vectors; no layers, no attention, no head. It is always in float32."""
+    """A matrix of word vectors in float32, without layers and head."""
 
     words_only = True
     causal = False
@@ -97,8 +96,8 @@ def load_backbone(
     it), a GGUF file, ``glove:FILE``.
 
     The folder of a peft adapter is loaded as its base with the adapter merged. ``dtype`` defaults
-    to float32, for causal models to the dtype of their files if the device computes in it. With
-    ``allow_word_vectors`` word vectors are accepted.
+    to float32, for causal models to the dtype of their files if the device computes in it. Word
+    vectors are refused without ``allow_word_vectors``.
     """
     if words_only(name):
         if not allow_word_vectors:
@@ -119,46 +118,60 @@ def load_backbone(
         raise folder.error(
             f"is an adapter of {base!r}, an adapter itself; merge that one (peft: merge_and_unload)"
         )
-    _add_adapter(backbone, folder)
+    merge_lora(folder, backbone.model, read_adapter(folder, backbone.model.base_model_prefix))
+    hashes = [backbone.provenance.weights_sha256]
+    hashes += [sha256(folder.path / file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
+    backbone.merged = True
+    backbone.provenance = replace(
+        backbone.provenance,
+        backbone=folder.name,
+        revision=folder.revision,
+        weights_sha256=hashlib.sha256("".join(hashes).encode()).hexdigest(),
+    )
     return backbone
 
 
 def _open(folder: ModelFolder, device: str, dtype: torch.dtype | None) -> Backbone:
-    """Open and check the folder of a language model."""
-    name_of_family = folder.family
-    family = FAMILIES[name_of_family]
+    """Open and check the folder of a language model; a shipped one needs no checks."""
+    family = FAMILIES[folder.family]
     dtypes = check_model(folder)
     names = frozenset(dtypes)
-    tokens = own_tokenizer(folder.path)
     if folder.is_shipped:
-        pieces = shipped_tokenizer(folder.path)
+        tokenizer = shipped_tokenizer(folder.path)
+        digest = shipped_digest(folder.path)
     else:
-        pieces = PieceTokenizer(load_tokenizer(tokens), str(folder), causal=family.causal)
+        loaded = load_tokenizer(own_tokenizer(folder.path))
+        tokenizer = PieceTokenizer(loaded, str(folder), causal=family.causal)
+        digest = weights_digest(folder.path)
     if family.causal and dtype is None:
-        dtype = _stored_dtype(dtypes, device)
+        # the dtype of most tensors
+        [(commonest, _)] = Counter(dtypes.values()).most_common(1)
+        stored = _DTYPES.get(commonest, torch.float32)
+        dtype = stored if computes(stored, device) else None
     dtype = dtype or torch.float32
-    plain = read_bert_config(name_of_family, folder.config)
-    if plain is not None:
-        model, info = load_bert(plain, family, folder.weight_files(), names)
+    config = read_bert_config(folder.family, folder.config)
+    if config is not None:
+        model, report = load_bert(config, family, folder.weight_files(), names)
     else:
         options: dict[str, Any] = {"dtype": dtype if family.causal else torch.float32}
         if family.hook:
             options["attn_implementation"] = attention_hook.register_attention()
         if family.pooler:
-            ends = ("pooler.dense.weight", "pooler.weight")
-            options["add_pooling_layer"] = any(name.endswith(ends) for name in names)
-        model, info = load_model(transformers().AutoModel, folder.path, **options)
-    if family.causal:  # it is large, so it is checked on the device where it runs
+            pooler = ("pooler.dense.weight", "pooler.weight")
+            options["add_pooling_layer"] = any(name.endswith(pooler) for name in names)
+        model, report = load_model(transformers().AutoModel, folder.path, **options)
+    if family.causal:  # it is large, and checked faster on its device
         model.to(device)
     if not folder.is_shipped:
-        check_loaded(folder, model, info)
-        check_vocabulary(folder, tokens, pieces, len(model.get_input_embeddings().weight))
-    digest = shipped_digest(folder.path) if folder.is_shipped else weights_digest(folder.path)
+        rows = len(model.get_input_embeddings().weight)
+        check_loaded(folder, model, report)
+        check_vocabulary(folder, own_tokenizer(folder.path), tokenizer, rows)
     install_fast_products(model.eval())
+    origin = Provenance(folder.name, folder.family, folder.revision, digest, tokenizer.sha256)
     backbone = Backbone(
         model=model,
-        tokenizer=pieces,
-        provenance=Provenance(folder.name, name_of_family, folder.revision, digest, pieces.sha256),
+        tokenizer=tokenizer,
+        provenance=origin,
         folder=folder.path,
         tensor_names=names,
     )
@@ -170,41 +183,20 @@ def _open(folder: ModelFolder, device: str, dtype: torch.dtype | None) -> Backbo
     return backbone
 
 
-def _add_adapter(backbone: Backbone, folder: ModelFolder) -> None:
-    """Merge the adapter of a folder into the weights of its base."""
-    merge_lora(folder, backbone.model, read_adapter(folder, backbone.model.base_model_prefix))
-    hashes = [sha256(folder.path / file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
-    both = "".join([backbone.provenance.weights_sha256, *hashes])
-    backbone.merged = True
-    backbone.provenance = replace(
-        backbone.provenance,
-        backbone=folder.name,
-        revision=folder.revision,
-        weights_sha256=hashlib.sha256(both.encode()).hexdigest(),
-    )
-
-
-def _stored_dtype(dtypes: Mapping[str, str], device: str) -> torch.dtype:
-    """Return the dtype of most tensors if the device computes in it, else float32."""
-    [(commonest, _)] = Counter(dtypes.values()).most_common(1)
-    stored = _DTYPES.get(commonest, torch.float32)
-    return stored if computes(stored, device) else torch.float32
-
-
 def _check_vectors(folder: ModelFolder, backbone: Backbone) -> None:
     """Encode two different tokens; refuse a backbone whose vectors do not distinguish them."""
     tokenizer = backbone.tokenizer
-    first, second = tokenizer.encode(VOCABULARY_PROBES)
-    pair = []
-    for text, other in ((first, second), (second, first)):
-        shared = {*other, *tokenizer.specials}
-        pair += [token for token in text if token not in shared][:1]
-    if len(pair) < 2:
+    first, second = tokenizer.encode(_PROBES)
+    specials = tokenizer.specials
+    of_first = [token for token in first if token not in {*second, *specials}]
+    of_second = [token for token in second if token not in {*first, *specials}]
+    if not of_first or not of_second:
         raise folder.error(
             "has no word of any script in its vocabulary: different texts look the same to it"
         )
     ids = torch.tensor(
-        [[*tokenizer.start, token, *tokenizer.end] for token in pair], device=backbone.device
+        [[*tokenizer.start, token, *tokenizer.end] for token in (of_first[0], of_second[0])],
+        device=backbone.device,
     )
     batch = Batch(ids, torch.full((2,), ids.size(1), device=backbone.device))
     last = backbone.n_layers

@@ -1,11 +1,9 @@
-"""A backbone's tokenizer for splicing: pieces of text to ids, without specials, each piece
-independently.
+"""A backbone's tokenizer for splicing: it turns pieces of text into ids, without special tokens.
 
-The space before a piece determines byte-level and SentencePiece ids, so the tokenizer never adds it
-here: the caller writes it.
+The space before a piece determines byte-level and SentencePiece ids. The tokenizer never adds that
+space here; the caller writes it.
 """
 
-import contextlib
 import hashlib
 import json
 import re
@@ -34,8 +32,8 @@ _SPECIALS = {
 
 
 def read_wordpiece(folder: Path) -> SimpleNamespace:
-    """Return the attributes that ``PieceTokenizer`` reads, for the shipped BERT, without
-    transformers.
+    """Return the attributes that ``PieceTokenizer`` reads from a tokenizer of transformers, for the
+    shipped BERT; transformers is not imported.
     """
     tokenizer = BertWordPieceTokenizer.from_file(str(folder / "vocab.txt"))._tokenizer
     ids = {name: tokenizer.token_to_id(text) for name, text in _SPECIALS.items()}
@@ -53,39 +51,23 @@ def read_wordpiece(folder: Path) -> SimpleNamespace:
     )
 
 
-_AT_A_TIME = 1024  # pieces: the tokenizer's objects are many times the size of the ids
-_CACHED_CHARACTERS = 1 << 20  #: characters of the words in the cache; beyond, it is emptied
-_END = "\n"  # separates pieces joined to one text
+_PIECES_AT_ONCE = 1024  # the tokenizer's objects take many times the memory of the ids
+_MAX_CACHED_CHARACTERS = 1 << 20  # of the words in the cache, which is then emptied
+_WORDS_PER_TEXT = 32
+_END = "\n"  # separates pieces that are joined to one text
 _END_ID = -1  # replaces ``_END`` among ids
-_MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
-#: A word whose pieces are counted. In the scripts from Devanagari to Burmese, vowels are not
+_MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that is rare in text
+#: A word whose tokens are counted. In the scripts from Devanagari to Burmese, vowels are not
 #: letters.
-_A_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0900-\u109f])*")
-_PIECES_OF_UNKNOWN = 3  #: an unknown token counts as three
-
-
-@contextlib.contextmanager
-def tokenizing() -> Iterator[None]:
-    """Turn a panic of the library, which is not an ``Exception``, into one line.
-
-    For example, a pattern may never end.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        reason = one_line(error, 100)
-        raise PromptcliError(
-            f"the tokenizer of the model fails at a text ({reason}); leave the text out"
-        ) from None
+_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0900-\u109f])*")
+_TOKENS_PER_UNKNOWN = 3  # an unknown token counts as three
 
 
 class PieceTokenizer:
-    """Text pieces to token ids; ``owner`` is kind and name, for messages.
+    """Turns pieces of text into token ids; ``owner`` names the tokenizer in messages.
 
-    An input is enclosed in [CLS] and [SEP]; if ``causal``, [BOS] in front of it stays and [EOS]
-    after it does not.
+    An input is enclosed in [CLS] and [SEP]. A ``causal`` model's input has [BOS] in front and no
+    [EOS].
     """
 
     causal = False
@@ -93,20 +75,20 @@ class PieceTokenizer:
     start: tuple[int, ...] = ()
     end: tuple[int, ...] = ()
     pad = 0
-    unk: int | None = None  #: None if it has none (byte-level vocabularies need none)
-    mask: int | None = None  #: None if it has none
+    unk: int | None = None  #: id of the unknown token; byte-level vocabularies have none
+    mask: int | None = None
     mask_text: str | None = None
-    mask_takes_blank = False  #: the mask takes the space before it
-    cuts_left = False  #: an input that is too long loses its first tokens
-    #: The tokenizer itself would put a space before the first word of an input, and before the
-    #: first word after a special token.
+    mask_takes_blank = False  #: whether the mask takes the space before it
+    cuts_left = False  #: whether an input that is too long loses its first tokens
+    #: Whether the tokenizer itself puts a space before the first word of an input.
     start_blank = False
+    #: Whether the tokenizer itself puts a space before the first word after a special token.
     segment_blank = False
-    #: Every punctuation mark is a separate token, so that pieces never join.
+    #: Whether every punctuation mark is a separate token, so that pieces never join.
     splits_punctuation = True
-    #: Byte-level BPE: a word's leading space is part of its token (``Ġ``).
+    #: Whether a word's leading space is part of its token (``Ġ``), as in byte-level BPE.
     byte_level = False
-    splits_at_blanks = True  #: a word between spaces has the same ids everywhere
+    splits_at_blanks = True  #: whether a word between spaces has the same ids everywhere
 
     def __init__(self, tokenizer: Any, owner: str, *, causal: bool = False) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -120,9 +102,9 @@ class PieceTokenizer:
             self.start, _ = added_around(tokenizer)
         else:
             self.start, self.end = _cls_and_sep(tokenizer, owner)
-        spare = ("pad_token_id", "sep_token_id", "eos_token_id", "bos_token_id")
-        tokens = (getattr(tokenizer, name) for name in spare)
-        self.pad = next((token for token in tokens if token is not None), 0)
+        for name in ("bos_token_id", "eos_token_id", "sep_token_id", "pad_token_id"):
+            if getattr(tokenizer, name) is not None:  # the last one that exists serves as padding
+                self.pad = getattr(tokenizer, name)
         self.unk = tokenizer.unk_token_id
         if not causal:
             self.mask = tokenizer.mask_token_id
@@ -131,29 +113,6 @@ class PieceTokenizer:
         definition = json.loads(backend.to_str())
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         self._read_added(definition["added_tokens"])
-        self._read_blanks(definition)
-        self._ids_of_word: dict[str, bytes] = {}
-        self._cached_characters = 0  # of the words in ``_ids_of_word``
-        self._tokenizer = _make_tokenizer(definition, backend.model)
-
-    def _read_added(self, tokens: list[dict[str, Any]]) -> None:
-        """Read the tokens that are found in a text before it is split."""
-        self._added = {token["content"] for token in tokens}
-        self.mask_takes_blank = any(
-            token["lstrip"] for token in tokens if token["content"] == self.mask_text
-        )
-        #: the tokens that are found anywhere in a text and take nothing that follows, longest first
-        typed = [
-            token["content"] for token in tokens if not (token["single_word"] or token["rstrip"])
-        ]
-        added = "|".join(map(re.escape, sorted(typed, key=len, reverse=True))) or "(?!)"
-        self._added_token = re.compile(added)
-        #: The places after which the tokenizer would add a space: not at the end, before a space or
-        #: before an added token.
-        self._blank_after_added = re.compile(rf"(?:{added})(?!{added}|\s|\Z)")
-
-    def _read_blanks(self, definition: dict[str, Any]) -> None:
-        """Rewrite a definition so that it adds no space, and record how it treated spaces."""
         schemes = remove_blanks(definition)
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
         self.segment_blank = bool(schemes & {"always", "byte-level"})
@@ -161,21 +120,42 @@ class PieceTokenizer:
         self.splits_punctuation = "BertPreTokenizer" in splitting
         self.byte_level = "ByteLevel" in splitting
         self.splits_at_blanks = splits_at_blanks(definition)
+        self._ids_of_word: dict[str, bytes] = {}
+        self._cached_characters = 0  # of the words in ``_ids_of_word``
+        self._tokenizer = _make_tokenizer(definition, backend.model)
+
+    def _read_added(self, tokens: list[dict[str, Any]]) -> None:
+        """Read the tokens that the tokenizer finds in a text before it splits it."""
+        self._added = {token["content"] for token in tokens}
+        self.mask_takes_blank = any(
+            token["lstrip"] for token in tokens if token["content"] == self.mask_text
+        )
+        # found anywhere in a text, without the space that follows; longest first
+        anywhere = [
+            token["content"] for token in tokens if not (token["single_word"] or token["rstrip"])
+        ]
+        longest_first = sorted(anywhere, key=len, reverse=True)
+        pattern = "|".join(map(re.escape, longest_first)) or "(?!)"
+        self._added_token = re.compile(pattern)
+        #: the places where the tokenizer would add a space: after an added token, but not at the
+        #: end, before a space or before another added token
+        self._blank_after_added = re.compile(rf"(?:{pattern})(?!{pattern}|\s|\Z)")
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
-        """Return the ids of every piece of text, without special tokens, in bulk."""
+        """Return the ids of every piece of text, without special tokens."""
         return list(self.encode_ragged(pieces))
 
     def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
-        """Return ``encode`` in one array."""
+        """Return the result of ``encode`` in one array."""
         encode = self._by_words if self.splits_at_blanks else self._whole
-        encoded = []
-        for start in range(0, len(pieces), _AT_A_TIME):
-            encoded.append(encode(list(pieces[start : start + _AT_A_TIME])))
-        return RaggedIds.joined(encoded)
+        blocks = [
+            encode(list(pieces[start : start + _PIECES_AT_ONCE]))
+            for start in range(0, len(pieces), _PIECES_AT_ONCE)
+        ]
+        return RaggedIds.joined(blocks)
 
     def takes_blank(self, text: str) -> bool:
-        """Return whether the tokenizer itself would put a space in front of a text: not before a
+        """Return whether a tokenizer with ``start_blank`` puts a space before a text: not before a
         space or an added token.
         """
         return bool(text) and text[0] != " " and not self._added_token.match(text)
@@ -184,60 +164,70 @@ class PieceTokenizer:
         if self.segment_blank:
             pieces = [self._blank_after_added.sub(r"\g<0> ", piece) for piece in pieces]
         try:
-            with tokenizing():
-                encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
-        except TypeError:  # the library refuses half of a surrogate pair in this way
+            encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
+        except TypeError:  # a text has half of a surrogate pair
             raise UsageError("a text is not text: not all of it is UTF-8") from None
+        except BaseException as error:
+            # the library panics, e.g. at a pattern that never ends; a panic is not an Exception
+            if type(error).__name__ != "PanicException":
+                raise
+            raise PromptcliError(
+                f"the tokenizer of the model fails at a text ({one_line(error, 100)}); leave the"
+                " text out"
+            ) from None
         return RaggedIds.of(encoding.ids for encoding in encodings)
 
     def _by_words(self, pieces: list[str]) -> RaggedIds:
-        """Tokenise each word once: text repeats its words, and looking one up is many times
+        """Tokenise each distinct word once: text repeats its words, and a look-up is many times
         faster.
 
-        Words end at spaces, and at ASCII punctuation unless a mark joins it or it may spell an
-        added token such as ``[MASK]``.
+        Words end at spaces. They also end at ASCII punctuation, unless a combining mark joins it or
+        it may belong to an added token such as ``[MASK]``.
         """
         text = f" {_END} ".join([*(piece.replace(_END, " ") for piece in pieces), ""])
         if is_normalized("NFC", text) and not any(map(text.__contains__, self._added)):
             for mark in filter(text.__contains__, string.punctuation):
                 text = text.replace(mark, f" {mark} ")
         words = text.split(" ")
-        if self._cached_characters > _CACHED_CHARACTERS:
+        if self._cached_characters > _MAX_CACHED_CHARACTERS:
             self._ids_of_word, self._cached_characters = {}, 0
-        known = self._ids_of_word  # another thread may replace it
-        if new := list(set(words).difference(known)):
-            known.update(zip(new, self._ids_of_words(new), strict=True))
-            [known[_END]] = RaggedIds.of([[_END_ID]]).packed()
-            self._cached_characters += sum(map(len, new))
-        ids = np.frombuffer(b"".join(map(known.__getitem__, words)), np.intc)
+        ids_of_word = self._ids_of_word  # another thread may replace the attribute
+        new_words = list(set(words).difference(ids_of_word))
+        if new_words:
+            ids_of_word.update(zip(new_words, self._ids_of_words(new_words), strict=True))
+            [ids_of_word[_END]] = RaggedIds.of([[_END_ID]]).packed()
+            self._cached_characters += sum(map(len, new_words))
+        ids = np.frombuffer(b"".join(map(ids_of_word.__getitem__, words)), np.intc)
         return RaggedIds.ended_by(_END_ID, ids)
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:
-        """Return the ids of each word, many in one text with a mark between them: a text costs more
-        than its words.
+        """Return the ids of each word. Many words are one text, with a mark after each, because a
+        call for a text costs more than its words.
         """
-        text = "".join(words)
-        mark = next((mark for mark in _MARKS if self.knows(mark) and mark not in text), None)
+        joined = "".join(words)
+        marks = (mark for mark in _MARKS if self.knows(mark) and mark not in joined)
+        mark = next(marks, None)
         if mark is None:
             return self._whole(words).packed()
-        groups = [words[start : start + 32] for start in range(0, len(words), 32)]
-        rows = self._whole([f" {mark} ".join([*group, ""]) for group in groups])
-        packed = RaggedIds.ended_by(self.id(mark), rows.ids).packed()
-        if len(packed) != len(words):  # a word holds the mark as another character, such as ｜
+        texts = []
+        for start in range(0, len(words), _WORDS_PER_TEXT):
+            texts.append(f" {mark} ".join([*words[start : start + _WORDS_PER_TEXT], ""]))
+        packed = RaggedIds.ended_by(self.id(mark), self._whole(texts).ids).packed()
+        if len(packed) != len(words):  # a word has the mark as another character, such as ｜
             return self._whole(words).packed()
         return packed
 
     def pieces_per_word(self, texts: Sequence[str]) -> float:
         """Return how many tokens a word has on average; an unknown token counts as three."""
-        words = 0
-        pieces = 0
+        word_count = 0
+        token_count = 0
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         for text, encoding in zip(texts, encodings, strict=True):
-            words += len(_A_WORD.findall(text))
+            word_count += len(_WORD.findall(text))
             for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
                 if any(map(str.isalpha, text[start:end])):
-                    pieces += _PIECES_OF_UNKNOWN if token == self.unk else 1
-        return pieces / max(words, 1)
+                    token_count += _TOKENS_PER_UNKNOWN if token == self.unk else 1
+        return token_count / max(word_count, 1)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_ids_of_word": {}, "_cached_characters": 0}
@@ -252,7 +242,7 @@ class PieceTokenizer:
         return max(self._tokenizer.get_vocab().values(), default=-1)
 
     def items(self) -> dict[int, str]:
-        """Return the whole vocabulary, added tokens included, by id."""
+        """Return the text of every id, added tokens included."""
         ids = self._tokenizer.get_vocab(with_added_tokens=True)
         return {token: text for text, token in sorted(ids.items(), key=lambda item: item[1])}
 
@@ -263,7 +253,7 @@ class PieceTokenizer:
         return {token for token in tokens if token is not None}
 
     def knows(self, token: str) -> bool:
-        """Return whether the vocabulary itself has a token, not only the list of added tokens."""
+        """Return whether the vocabulary has a token; added tokens do not count."""
         return self._tokenizer.model.token_to_id(token) is not None
 
     def id(self, token: str) -> int | None:
@@ -272,14 +262,14 @@ class PieceTokenizer:
 
 
 def _make_tokenizer(definition: dict[str, Any], model: Any) -> Tokenizer:
-    """Return the tokenizer of a definition with an existing model: reading the vocabulary again is
-    slowest.
+    """Return the tokenizer of a definition with an existing model, because reading the vocabulary
+    again is slow.
     """
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}
-    # added tokens keep their ids by this model
-    model_of_added = {"type": "WordLevel", "vocab": added, "unk_token": ""}
-    left_out = dict.fromkeys(("post_processor", "truncation", "padding"))
-    text = json.dumps({**definition, **left_out, "model": model_of_added})
+    # with this model in its place, the added tokens keep their ids
+    placeholder = {"type": "WordLevel", "vocab": added, "unk_token": ""}
+    unset = dict.fromkeys(("post_processor", "truncation", "padding"))
+    text = json.dumps({**definition, **unset, "model": placeholder})
     tokenizer: Tokenizer = Tokenizer.from_str(text)
     tokenizer.model = model
     return tokenizer
@@ -328,14 +318,14 @@ def steps_of(section: Any) -> Iterator[dict[str, Any]]:
             waiting[:0] = steps
 
 
-#: Normalizers that look at one character, or at one with the marks on it.
-_LOCAL = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer")
+#: Normalizers that look at a character and the marks on it only.
+_LOCAL_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer")
 #: A pattern of one character: a class of characters that contains no other class.
 _CLASS_OF_CHARACTERS = re.compile(r"\[\^?(?:[^\[\]\\&]|\\.)+\]", re.DOTALL)
 
 
 def splits_at_blanks(definition: Mapping[str, Any]) -> bool:
-    """Return whether a tokenizer treats each word between spaces independently, like BERT's."""
+    """Return whether a tokenizer treats each word between spaces alone, like BERT's."""
     splitters = [step["type"] for step in steps_of(definition.get("pre_tokenizer"))]
     return (
         splitters == ["BertPreTokenizer"]
@@ -348,28 +338,33 @@ def splits_at_blanks(definition: Mapping[str, Any]) -> bool:
 
 
 def _is_local(step: Mapping[str, Any]) -> bool:
+    if step["type"] != "Replace":
+        return step["type"] in _LOCAL_NORMALIZERS
     pattern = step.get("pattern") or {}
-    single = len(pattern.get("String", "")) == 1
-    of_class = _CLASS_OF_CHARACTERS.fullmatch(pattern.get("Regex", "")) is not None
-    return step["type"] in _LOCAL or (step["type"] == "Replace" and (single or of_class))
+    is_class = _CLASS_OF_CHARACTERS.fullmatch(pattern.get("Regex", "")) is not None
+    return is_class or len(pattern.get("String", "")) == 1
 
 
 def remove_blanks(definition: dict[str, Any]) -> set[str]:
-    """Rewrite a definition in place so that it adds no space; return the schemes that it had.
+    """Rewrite a definition in place so that it adds no space; return the schemes by which it added
+    spaces.
 
-    XLM-R's pre-tokenizer drops spaces, and adds one before every word; rewritten, it keeps them, so
-    that a piece can begin with or without one. Runs of spaces become one, trailing ones go, as
-    before.
+    XLM-R's pre-tokenizer drops all spaces and adds one before every word. Rewritten, it keeps them,
+    so that a piece may begin with or without one; runs of spaces become one, and trailing spaces
+    go, as before.
     """
     normalizers = [*steps_of(definition.get("normalizer"))]
     splitters = [*steps_of(definition.get("pre_tokenizer"))]
     if {"WhitespaceSplit", "Metaspace"} <= {step["type"] for step in splitters}:
         splitters = [step for step in splitters if step["type"] != "WhitespaceSplit"]
-        for old, new in ((r"\s+$", ""), (r"\s+", " ")):
-            normalizers.append({"type": "Replace", "pattern": {"Regex": old}, "content": new})
-    # Llama's older files put a space in front of every text
-    kept = [step for step in normalizers if step["type"] != "Prepend"]
-    schemes = {"always"} if len(kept) < len(normalizers) else set()
+        for regex, content in ((r"\s+$", ""), (r"\s+", " ")):
+            pattern = {"Regex": regex}
+            normalizers.append({"type": "Replace", "pattern": pattern, "content": content})
+    schemes = set[str]()
+    if any(step["type"] == "Prepend" for step in normalizers):
+        # Llama's older files put a space in front of every text
+        schemes.add("always")
+        normalizers = [step for step in normalizers if step["type"] != "Prepend"]
     for step in splitters:
         if step["type"] == "Metaspace":
             schemes.add(str(step.get("prepend_scheme", "always")))
@@ -377,6 +372,6 @@ def remove_blanks(definition: dict[str, Any]) -> set[str]:
         if step["type"] == "ByteLevel" and step.get("add_prefix_space"):
             schemes.add("byte-level")
             step["add_prefix_space"] = False
-    definition["normalizer"] = {"type": "Sequence", "normalizers": kept}
+    definition["normalizer"] = {"type": "Sequence", "normalizers": normalizers}
     definition["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": splitters}
     return schemes

@@ -1,6 +1,6 @@
 """transformers, imported when it is needed and kept silent, and the files that it opens.
 
-It fails in many ways on faulty folders; here each failure becomes one line.
+It fails in many ways on faulty folders, and each failure becomes one line.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ from promptcli.backbones.checking import check_tokenizer, describe_error
 from promptcli.backbones.tokenizer import added_around
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 
-#: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
-_LOADING: dict[str, Any] = {
+#: How every checkpoint is loaded; ``check_loaded`` gets the report of tensors that do not fit.
+_LOAD_OPTIONS: dict[str, Any] = {
     "dtype": "float32",
     "use_safetensors": True,
     "trust_remote_code": False,
     "output_loading_info": True,
     "ignore_mismatched_sizes": True,
 }
-#: Configuration fields about how a model is called, not about the model.
-_CALLING: dict[str, Any] = {
+#: Configuration fields that change how a model is called.
+_CALL_FIELDS: dict[str, Any] = {
     "return_dict": True,
     "output_attentions": False,
     "output_hidden_states": False,
@@ -36,23 +36,22 @@ def transformers() -> Any:
     import transformers as library
     from transformers.utils import logging
 
-    if logging.get_verbosity() != CRITICAL:  # setting it clears what every logger remembers
+    if logging.get_verbosity() != CRITICAL:  # setting it clears the cache of every logger
         logging.set_verbosity(CRITICAL)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     return library
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a folder; its library prints nothing."""
+    """Return the tokenizer of a folder, after the check of its files."""
     check_tokenizer(folder)
     return transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 @contextlib.contextmanager
 def opening(owner: object) -> Iterator[None]:
-    """Turn any error of a library into one line, while files of ``owner`` are opened or first used.
-
-    Keep transformers silent.
+    """Turn any error of a library into one line, and keep transformers silent, while files of
+    ``owner`` are opened or first used.
     """
     if "transformers" in sys.modules:
         transformers()
@@ -80,12 +79,11 @@ def tokens_added_after(folder: Path) -> str:
 
 
 def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model of a transformers class, and the report on its tensors.
-
-    ``options`` replace ours.
-    """
-    config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **_CALLING)
+    """Return a model of a transformers class, and the report on its tensors."""
+    config = transformers().AutoConfig.from_pretrained(
+        folder, trust_remote_code=False, **_CALL_FIELDS
+    )
     loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(
-        folder, config=config, **{**_LOADING, **options}
+        folder, config=config, **{**_LOAD_OPTIONS, **options}
     )
     return loaded

@@ -1,8 +1,8 @@
 """Tables of word vectors from a folder or a file, as numpy arrays with their tokenizers.
 
 A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of
-sentence-transformers, or a model of model2vec. For a file of word vectors (``WORD_FILES``) a
-sentence is lower-cased and split at spaces, since the tasks' texts are tokenised already.
+sentence-transformers, or a model of model2vec. With a file of word vectors (``WORD_FILES``) a
+sentence is lower-cased and split at spaces, because the tasks' texts are already tokenised.
 """
 
 import functools
@@ -43,14 +43,11 @@ from promptcli.errors import look_up
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_arrays
 
-_NO_WORD = 0  # id of a sentence without any known word; its row is a vector of zeros
+_NO_WORD = 0  # id of a sentence without known words; its row is a vector of zeros
 
 
 class WordTokenizer(PieceTokenizer):
-    """Sentences to the ids of their known words.
-
-    Unknown words are skipped, no special token is added.
-    """
+    """Turns sentences into the ids of their known words, without special tokens."""
 
     pad = _NO_WORD
 
@@ -62,17 +59,18 @@ class WordTokenizer(PieceTokenizer):
         """Return the ids of every sentence's known words; ``[0]`` if a sentence has none."""
         rows = []
         for piece in pieces:
-            known = [self._row_of[word] for word in piece.lower().split() if word in self._row_of]
-            rows.append(known or [_NO_WORD])
+            words = piece.lower().split()
+            ids = [self._row_of[word] for word in words if word in self._row_of]
+            rows.append(ids or [_NO_WORD])
         return RaggedIds.of(rows)
 
     def pieces_per_word(self, texts: Sequence[str]) -> float:
-        """Return 1: a table of words has no pieces of words."""
+        """Return 1, because a table of words has no pieces of words."""
         return 1.0
 
 
 class TableTokenizer(WordTokenizer):
-    """The tokens of a ``tokenizer.json``, none added at the ends.
+    """Turns sentences into the tokens of a ``tokenizer.json``, without special tokens.
 
     A sentence without tokens gets the row of zeros. A model of model2vec has a ``max_length`` in
     tokens and leaves out unknown tokens.
@@ -87,13 +85,13 @@ class TableTokenizer(WordTokenizer):
         self.pad = rows
         self._tokenizer = Tokenizer.from_str(content.decode())
         self._tokenizer.no_padding()
-        self._characters: int | None = None
+        self._max_characters: int | None = None
         if max_length is not None:
             self._tokenizer.enable_truncation(max_length)
-            # as model2vec does, before it tokenises
+            # model2vec also cuts a text before it tokenises it
             lengths = [len(text) for text in self._tokenizer.get_vocab()]
-            self._characters = max_length * int(np.median(lengths))
-            # a Unigram model has the id of its unknown token, other models have its text
+            self._max_characters = max_length * int(np.median(lengths))
+            # a Unigram model gives the id of its unknown token, another model its text
             model = definition["model"]
             self.unk = model.get("unk_id")
             if model.get("unk_token") is not None:
@@ -106,89 +104,99 @@ class TableTokenizer(WordTokenizer):
 
     def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
         """Return the ids of every sentence's tokens, except tokens without a row in the table."""
-        cut = [piece[: self._characters] for piece in pieces]
-        return PieceTokenizer.encode_ragged(self, cut).filled(self.pad)
+        starts = [piece[: self._max_characters] for piece in pieces]
+        return PieceTokenizer.encode_ragged(self, starts).filled(self.pad)
 
     def _whole(self, pieces: list[str]) -> RaggedIds:
         rows = super()._whole(pieces)
         return rows if self.unk is None else rows.without(self.unk)
 
 
-_BLOCK = 32  # numbers of a packed row with one scale
+_BLOCK_SIZE = 32  # numbers of a packed row that share a scale
 _ZERO_CODE = 8  # the code of zero in 4 bits
 
 
 class PackedRows:
-    """Rows (v, d) in 4 bits; requested rows become float32.
+    """Rows (v, d) in 4 bits, read as float32.
 
     A number is (q - 8) times the scale of its block of 32. The first 16 numbers of a block are the
-    low four bits of its 16 bytes, the others the high ones, as in GGUF's Q4_0.
+    low four bits of its 16 bytes, the others the high four bits, as in GGUF's Q4_0.
     """
 
     def __init__(self, halves: np.ndarray, scales: np.ndarray) -> None:
         self._halves = halves
         self._scales = scales
-        self.shape = len(scales), scales.shape[1] * _BLOCK
+        self.shape = len(scales), scales.shape[1] * _BLOCK_SIZE
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, chosen: "np.ndarray | slice") -> np.ndarray:
-        """Return the chosen rows (k, d), float32."""
-        scales = self._scales[chosen].astype(np.float32)
-        blocks = self._halves[chosen].reshape(*scales.shape, _BLOCK // 2)
-        numbers = np.empty((*scales.shape, _BLOCK), np.float32)
-        numbers[..., : _BLOCK // 2] = blocks & 15
-        numbers[..., _BLOCK // 2 :] = blocks >> 4
+    def __getitem__(self, selected: "np.ndarray | slice") -> np.ndarray:
+        """Return the selected rows (k, d), float32."""
+        scales = self._scales[selected].astype(np.float32)
+        blocks = self._halves[selected].reshape(*scales.shape, _BLOCK_SIZE // 2)
+        numbers = np.empty((*scales.shape, _BLOCK_SIZE), np.float32)
+        numbers[..., : _BLOCK_SIZE // 2] = blocks & 15
+        numbers[..., _BLOCK_SIZE // 2 :] = blocks >> 4
         numbers -= _ZERO_CODE
         numbers *= scales[..., None]
         return numbers.reshape(len(scales), -1)
 
-    def with_zeros(self) -> "PackedRows":
-        """Return the rows with one of zeros behind them."""
-        zeros = np.full((1, self._halves.shape[1]), _ZERO_CODE * 17, np.uint8)
-        no_scales = np.zeros((1, self._scales.shape[1]), self._scales.dtype)
-        halves = np.concatenate([self._halves, zeros])
-        return PackedRows(halves, np.concatenate([self._scales, no_scales]))
 
-
-def packed_rows(folder: ModelFolder, stored: Mapping[str, np.ndarray]) -> PackedRows:
-    """Return the packed rows of a file's tensors, whose types and shapes must fit each other."""
+def _packed_rows(folder: ModelFolder, stored: Mapping[str, np.ndarray]) -> PackedRows:
+    """Return the packed rows of a file's tensors, whose types and shapes must fit each other, and a
+    row of zeros.
+    """
     halves, scales = stored[PACKED_ROWS], stored[PACKED_SCALES]
     shapes_fit = (
         halves.ndim == scales.ndim == 2
         and 0 < scales.size
-        and halves.shape == (len(scales), scales.shape[1] * _BLOCK // 2)
+        and halves.shape == (len(scales), scales.shape[1] * _BLOCK_SIZE // 2)
     )
     types_fit = halves.dtype == np.uint8 and scales.dtype == np.float16
     if not types_fit or not shapes_fit:
         raise folder.error(
             f"holds {PACKED_ROWS} {halves.dtype} {halves.shape} and {PACKED_SCALES}"
             f" {scales.dtype} {scales.shape}; for rows of d numbers they are uint8 (v, d / 2) and"
-            f" float16 (v, d / {_BLOCK})"
+            f" float16 (v, d / {_BLOCK_SIZE})"
         )
-    return PackedRows(halves, scales)
+    zeros = np.full((1, halves.shape[1]), _ZERO_CODE * 17, np.uint8)  # the code in both halves
+    no_scales = np.zeros((1, scales.shape[1]), np.float16)
+    return PackedRows(np.concatenate([halves, zeros]), np.concatenate([scales, no_scales]))
 
 
-#: Name of a BERT's word embeddings among the tensors of its body; its file has a prefix before it.
+def _plain_rows(stored: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the rows (v + 1, d) float32 of a file's tensors, each multiplied by its token's
+    weight, and a row of zeros.
+    """
+    rows = next(stored[matrix] for matrix in TABLE_MATRICES if matrix in stored)
+    if "mapping" in stored:
+        rows = rows[stored["mapping"].astype(np.int64)]
+    rows = rows.astype(np.float32)
+    if "weights" in stored:
+        rows = rows * stored["weights"].astype(np.float32)[:, None]
+    return np.concatenate([rows, np.zeros((1, rows.shape[1]), np.float32)])
+
+
+#: Name of a BERT's word embeddings in the model; in its file the name has a prefix.
 TUNED_ROWS = "embeddings.word_embeddings.weight"
 _SHIPPED_ROWS = f"bert.{TUNED_ROWS}"
 
 
 @dataclass(frozen=True)
 class WordTable:
-    """The rows of words, and the tokenizer that cuts a sentence into words."""
+    """The vectors of words, and the tokenizer that finds the words of a sentence."""
 
     tokenizer: PieceTokenizer
     rows: np.ndarray | PackedRows  #: (v, d)
     provenance: Provenance
     folder: Path  #: where its files are
     max_tokens: int = 1 << 30  #: longest input; a table of words has no limit
-    of_language_model: bool = False  #: its rows are rounded to the requested ``dtype``
+    of_language_model: bool = False  #: the rows are rounded to the requested ``dtype``
 
 
 def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
-    """Return the table of a backbone's word vectors if it needs no layers; else None.
+    """Return the table of a backbone's word vectors if it can be read without torch, else None.
 
     That holds for word vectors, and for a shipped language model, whose files need no checks.
     ``tuned`` rows replace the language model's own.
@@ -196,25 +204,17 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
     if words_only(name):
         return read_words(name)
     if name in SHIPPED_BACKBONES:
-        return _rows_of_shipped(locate(name), tuned)
+        return _open_shipped(locate(name), tuned)
     if tuned is not None:
         return None
     folder = locate(name)
     if folder.is_shipped:
-        return _shipped_table(folder)
+        return _read_shipped_table(folder)
     return read_table(folder) if folder.is_table else None
 
 
-@functools.lru_cache(maxsize=1)
-def _shipped_table(folder: ModelFolder) -> WordTable:
-    """Return the table of a shipped encoder; cached, since it is read once to choose a model and
-    again to use it.
-    """
-    return read_table(folder)
-
-
-def _rows_of_shipped(folder: ModelFolder, tuned: np.ndarray | None) -> WordTable | None:
-    """Return the word embeddings of a shipped BERT; None if tuned ones do not fit it."""
+def _open_shipped(folder: ModelFolder, tuned: np.ndarray | None) -> WordTable | None:
+    """Return the word embeddings of a shipped BERT; None if the tuned ones do not fit it."""
     config = folder.config
     tokenizer = shipped_tokenizer(folder.path)
     rows = tuned
@@ -230,7 +230,7 @@ def _rows_of_shipped(folder: ModelFolder, tuned: np.ndarray | None) -> WordTable
 
 @functools.lru_cache(maxsize=1)
 def shipped_tokenizer(folder: Path) -> PieceTokenizer:
-    """Return the tokenizer of a shipped BERT; cached, since it is read once to choose a model and
+    """Return the tokenizer of a shipped BERT; cached, because it is read once to choose a model and
     again to use it.
     """
     return PieceTokenizer(read_wordpiece(folder), f"backbone {folder.name!r}")
@@ -253,10 +253,9 @@ def read_table(folder: ModelFolder) -> WordTable:
         stored = load_arrays(folder.path / WEIGHTS)
         rows: np.ndarray | PackedRows
         if PACKED_ROWS in stored:
-            rows = packed_rows(folder, stored).with_zeros()
+            rows = _packed_rows(folder, stored)
         else:
-            plain = _plain_rows(stored)
-            rows = np.concatenate([plain, np.zeros((1, plain.shape[1]), np.float32)])
+            rows = _plain_rows(stored)
         count = len(rows) - 1
         path = folder.path / TOKENIZER
         definition = read_definition(path)
@@ -273,12 +272,5 @@ def read_table(folder: ModelFolder) -> WordTable:
     return WordTable(tokenizer, rows, provenance, folder.path)
 
 
-def _plain_rows(stored: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the rows (v, d) float32 of a file's tensors, each by its token's weight."""
-    rows = next(stored[matrix] for matrix in TABLE_MATRICES if matrix in stored)
-    if "mapping" in stored:
-        rows = rows[stored["mapping"].astype(np.int64)]
-    rows = rows.astype(np.float32)
-    if "weights" in stored:
-        rows = rows * stored["weights"].astype(np.float32)[:, None]
-    return rows
+#: The table of a shipped encoder, which is read once to choose a model and again to use it.
+_read_shipped_table = functools.lru_cache(maxsize=1)(read_table)

@@ -66,7 +66,7 @@ def test_pieces_that_are_not_split_keep_their_place_among_the_others(name, token
 
 
 def test_words_are_forgotten_before_they_fill_the_memory(tiny_backbone, monkeypatch):
-    monkeypatch.setattr(tokenizer_module, "_CACHED_CHARACTERS", 20)
+    monkeypatch.setattr(tokenizer_module, "_MAX_CACHED_CHARACTERS", 20)
     tokens = tiny_backbone("bert").tokenizer
     for sentence in [*SENTENCES, *ODD, *SENTENCES]:
         assert tokens.encode_ragged([sentence]) == tokens._whole([sentence])
