@@ -454,7 +454,7 @@ def _read_examples(config: TrainConfig) -> TrainingExamples:
     """Return the examples; their columns decide whether the method is supervised."""
     method = config.provisional_method
     layouts: dict[tuple[str, ...], None] = {}  # in order
-    for form in forms_of(method.name):
+    for form in forms_of(config.method):
         layouts |= dict.fromkeys(find_objective(form).layouts)
     with tasks_from(config.data_dir):
         examples = training_examples(
@@ -486,13 +486,12 @@ def _read_tests(config: TrainConfig) -> list[AnyTask]:
 
 def _check_start(config: TrainConfig, start: Entry, backbone: str) -> None:
     """Refuse a start model that the method cannot train further, or that has another backbone."""
-    name = config.provisional_method.name
-    learns = {part for method in forms_of(name) for part in method.learns}
+    learns = {part for form in forms_of(config.method) for part in form.learns}
     tuned = tuned_weights(start.tensors)
     needed = "backbone" in learns or ("adapter" in learns and is_lora(tuned))
     problem = ""
     if not (tuned and needed):
-        problem = f"has nothing for {name} to train"
+        problem = f"has nothing for {config.method} to train"
     elif backbone != start.recipe.backbone:
         problem = f"is on backbone {start.recipe.backbone!r}, not {backbone!r}; leave out backbone"
     if problem:

@@ -53,9 +53,19 @@ from promptcli.training.watching import DevScore, WatchedRun, Watcher, make_trac
 _WORDS_IN_NOTE = 8  # left-out words that a note names
 _NEAREST_COUNT = 5  # tokens named for each word of a soft template
 _REPORTED_FIELDS = (
-    *("seed", "steps", "best_step", "seconds", "nearest_words"),
-    *("settings", "differs_from_paper", "data", "development"),
-    *("backbone", "command", "versions", "extensions"),
+    "seed",
+    "steps",
+    "best_step",
+    "seconds",
+    "nearest_words",
+    "settings",
+    "differs_from_paper",
+    "data",
+    "development",
+    "backbone",
+    "command",
+    "versions",
+    "extensions",
 )
 UNTRAINED_START = "begun"  #: its name in the records of models
 #: The scored encoders: the untrained recipe, the method's own start, the default model, the result.
@@ -336,14 +346,13 @@ class Run:
         run_folder = RunFolder(folder)
         processes.wait()  # until all processes have seen that the name is free
         if processes.is_main:
-            threads = config.threads or torch.get_num_threads()
             run_folder.open(
                 self.identity,
                 resume=config.resume,
                 name=folder,
                 elsewhere="force=True to start over, or another name",
                 force=config.force,
-                settings=dataclasses.replace(config, threads=threads).document(),
+                settings=dataclasses.replace(config, threads=torch.get_num_threads()).document(),
             )
         processes.wait()
         try:

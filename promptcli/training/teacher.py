@@ -131,7 +131,7 @@ def open_vectors(
     examples: TrainingExamples,
     source: str,
     device: str,
-    columns: slice = slice(None),
+    columns: slice,
 ) -> SentenceVectors:
     """Return the vectors of a model, not yet computed, or of a ``.npy`` file with row i for example
     i.

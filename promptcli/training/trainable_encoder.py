@@ -318,9 +318,9 @@ class TrainableEncoder(nn.Module):
             return {**learning, ALPHA: torch.tensor(float(self.settings.lora.alpha))}
         if not learning:
             return {}
-        fixed = parameters.keys() - learning.keys()
+        frozen_names = parameters.keys() - learning.keys()
         weights = self.model.state_dict()
-        return {name: tensor for name, tensor in weights.items() if name not in fixed}
+        return {name: tensor for name, tensor in weights.items() if name not in frozen_names}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy a model's or a checkpoint's tensors into the learned tensors of equal name and

@@ -12,12 +12,11 @@ from promptcli.training.methods.method import (
     setting,
 )
 from promptcli.training.methods.promptbert import (
+    ROBERTA_FAMILIES,
     DenoisingSettings,
     QuoteSettings,
     SelectionSettings,
 )
-
-_ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 
 def _templates(sentence: str) -> Templates:
@@ -58,7 +57,7 @@ COTBERT = Method(
     pooling="last/mask:2",
     variants={
         "*": Variant(_templates('"[X]"')),
-        **dict.fromkeys(_ROBERTA, Variant(_templates("' [X] '"))),
+        **dict.fromkeys(ROBERTA_FAMILIES, Variant(_templates("' [X] '"))),
     },
     objective="negative-view",
     program={"drop_last": True},

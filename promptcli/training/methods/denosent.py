@@ -48,7 +48,7 @@ DENOSENT = Method(
     training_pooling="first-last/avg",
     period=False,
     learns=("backbone", "decoder"),
-    variants={"*": Variant((_TEMPLATE, _TEMPLATE), head="linear")},
+    variants={"*": Variant((_TEMPLATE,), head="linear")},
     objective="denoising-decoder",
     counts_specials=False,
     program={"optimizer": "adamw"},

@@ -18,11 +18,7 @@ _TEMPLATE = 'This sentence : "[X]" means [MASK] .'
 _READ_AT_THE_END = RECIPES["prompteol"]
 #: Not from a paper; learned tokens after the text of a frozen causal model are known from
 #: LLM2Vec-Gen (arXiv 2603.10913) and from soft prompts for text encoders (RepL4NLP 2025).
-_CAUSAL = Variant(
-    (_READ_AT_THE_END.prompt, _READ_AT_THE_END.prompt),
-    head=None,
-    pooling=_READ_AT_THE_END.pooling,
-)
+_CAUSAL = Variant((_READ_AT_THE_END.prompt,), head=None, pooling=_READ_AT_THE_END.pooling)
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ OPTIPROMPT = Method(
     source="PromptBERT 4.2: soft template and MLM transform, backbone frozen",
     pooling="last/mask",
     learns=("prompt",),
-    variants={"*": Variant((_TEMPLATE, _TEMPLATE), head="mlm"), "causal": _CAUSAL},
+    variants={"*": Variant((_TEMPLATE,), head="mlm"), "causal": _CAUSAL},
     counts_specials=False,
     small=OptiPromptSettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
     paper={
@@ -74,7 +70,7 @@ SCPCSE = replace(
     OPTIPROMPT,
     name="scpcse",
     source="DCPCSE's ablation: input vectors only, backbone frozen",
-    variants={"*": Variant((_TEMPLATE, _TEMPLATE))},
+    variants={"*": Variant((_TEMPLATE,))},
     small=SCPCSESettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
     paper={"bert-base-uncased": SCPCSESettings(batch_size=256, learning_rate=1e-3, epochs=5)},
 )

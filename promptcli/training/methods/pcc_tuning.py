@@ -47,7 +47,7 @@ PCC_TUNING = Method(
     pooling="last/last-token",
     text_rule="prompteol",
     learns=("adapter",),
-    variants={"*": Variant((_TEMPLATE, _TEMPLATE), head=None)},
+    variants={"*": Variant((_TEMPLATE,), head=None)},
     objective="pair-cosine",
     counts_specials=False,
     program={"optimizer": "adamw"},

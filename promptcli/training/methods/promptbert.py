@@ -19,7 +19,7 @@ _COLON = 'This sentence : "[X]" means [MASK] .'
 #: RoBERTa's quotes have spaces inside, and the mask touches the period, as in the published code.
 _THIS = "This sentence : ' [X] ' means[MASK]."
 _THE = "The sentence : ' [X] ' means[MASK]."
-_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+ROBERTA_FAMILIES = ("roberta", "xlm-roberta", "camembert")
 _BACKBONES = ("bert-base-uncased", "roberta-base")
 
 
@@ -100,7 +100,10 @@ UNSUPERVISED = Method(
     name="promptbert",
     source="PromptBERT, unsupervised: two templates, template denoising",
     pooling="last/mask",
-    variants={"*": Variant((_OF, _COLON)), **dict.fromkeys(_ROBERTA, Variant((_THIS, _THE)))},
+    variants={
+        "*": Variant((_OF, _COLON)),
+        **dict.fromkeys(ROBERTA_FAMILIES, Variant((_THIS, _THE))),
+    },
     counts_specials=False,
     small=PromptBERTSettings(batch_size=128, learning_rate=3e-5, temperature=0.2, eval_steps=25),
     paper=dict.fromkeys(_BACKBONES, PromptBERTSettings(batch_size=256, learning_rate=1e-5)),
@@ -111,7 +114,9 @@ SUPERVISED = replace(
     source="PromptBERT, supervised: one template, hard negatives, denoised at test too",
     variants={
         "*": Variant((_OF, _OF), head="mlm", denoising_place="head"),
-        **dict.fromkeys(_ROBERTA, Variant((_THIS, _THIS), head="tanh", denoising_place="hidden")),
+        **dict.fromkeys(
+            ROBERTA_FAMILIES, Variant((_THIS, _THIS), head="tanh", denoising_place="hidden")
+        ),
     },
     plain_transfer=True,
     small=SupervisedPromptBERTSettings(

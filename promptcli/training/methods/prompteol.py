@@ -16,7 +16,7 @@ from promptcli.training.methods.method import (
 )
 
 _RECIPE = RECIPES["prompteol"]
-_VARIANTS = {"*": Variant((_RECIPE.prompt, _RECIPE.prompt), head=None)}
+_VARIANTS = {"*": Variant((_RECIPE.prompt,), head=None)}
 
 
 @dataclass(frozen=True)

@@ -146,9 +146,6 @@ class JointNTXent(PairClassifier[JointSettings]):
         super().prepare(encoder, generator)
         self.similarity: Similarity = Similarity.of(self.settings, encoder.backbone.device)
 
-    def sides(self, columns: Columns) -> list[SideTexts]:
-        return [(0, columns[0]), (0, columns[1])]
-
     def features(self, first: Tensor, second: Tensor) -> list[Tensor]:
         return [*super().features(first, second), torch.maximum(first, second).square()]
 
