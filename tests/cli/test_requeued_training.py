@@ -72,7 +72,7 @@ def test_several_runs_are_requeued_as_one(line, run, monkeypatch, registry):
     assert "done: model 'mine'" in again.err
     assert registry.load("mine").created == made
     assert "run 2 of 2" in run(*line, "--force").err
-    refused(run(*line[:-1], 3, "-q"), 2, "is of other runs")
+    refused(run(*line[:-1], 3, "-q"), 2, "comes from other runs")
     refused(run(*line, "--temperature", 0.1, "-q"), 2, "temperature 0.05, not 0.1")
 
 

@@ -39,28 +39,30 @@ def tune_command(
         list[str] | None,
         typer.Option(
             metavar="SETTING=V,V",
-            help="Try each value, e.g. `--sweep batch-size=64,128`; repeatable: every combination"
+            help="Try each value, e.g. `--sweep batch-size=64,128`. Repeatable: every combination"
             " is run. With --trials also a range, e.g. `--sweep temperature=0.01..0.2`.",
         ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread."),
+        typer.Option(
+            min=1, max=1000, help="Run N seeds, 0, 1, ..., and print their mean and spread."
+        ),
     ] = None,
     trials: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=10_000,
-            help="Draw N combinations of the swept settings instead, by a tree-structured Parzen"
-            " estimator; a run below the median ends early.",
+            help="Draw N combinations of the swept settings by a tree-structured Parzen estimator,"
+            " instead of all; a run below the median ends early.",
         ),
     ] = None,
     keep_runs: Annotated[
         bool,
         typer.Option(
             "--keep-runs",
-            help="Keep every run as a separate model, NAME.run-N, not only the best one.",
+            help="Keep every run as a separate model, NAME.run-N, not only the best run.",
         ),
     ] = False,
     resume: Resume = False,
@@ -72,7 +74,7 @@ def tune_command(
     with contextlib.redirect_stdout(sys.stderr):  # trackers print
         tuned = tune(
             **arguments,
-            sweep=_swept(sweep or ()),
+            sweep=_parse_sweep(sweep or ()),
             seeds=seeds,
             trials=trials,
             keep_runs=keep_runs,
@@ -92,25 +94,27 @@ def tune_command(
     note(last_line(best))
 
 
-def _swept(pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the values of ``--sweep SETTING=V,V``; a range stays a text."""
+def _parse_sweep(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the values of each setting in ``--sweep SETTING=V,V``; a range stays a text."""
     types = setting_types()
     ranges = dict[str, str]()
     values = dict[str, list[Any]]()
     for pair in pairs:
-        setting, _, written = pair.partition("=")
+        setting, _, text = pair.partition("=")
         field = field_of(pair)
         kind = types.get(field)
         if field in ("seed", "template"):
-            raise UsageError(f"{setting} is not swept; give --seeds, or a run for each")
-        if ".." in written and {int, float}.intersection(get_args(kind) or (kind,)):
-            ranges[field] = written
+            raise UsageError(f"{setting} is not swept; give --seeds, or a run for each template")
+        if ".." in text and {int, float}.intersection(get_args(kind) or (kind,)):
+            ranges[field] = text
         else:
-            for value in written.split(","):
-                read = parse_pairs(types, [f"{setting}={value}"], "--sweep")
-                values.setdefault(field, []).append(read[field])
+            for value in text.split(","):
+                parsed = parse_pairs(types, [f"{setting}={value}"], "--sweep")
+                values.setdefault(field, []).append(parsed[field])
     for field in ranges.keys() & values.keys():
-        raise UsageError(f"{written_name(field)} is given as a range and as values; give one")
+        raise UsageError(
+            f"{written_name(field)} is given as a range and as values; give only one of the two"
+        )
     return ranges | values
 
 
@@ -126,7 +130,7 @@ def _document(tuned: "Tuned") -> dict[str, Any]:
 
 
 def _print_trials(tuned: "Tuned") -> None:
-    """Print each trial's settings, its score, and how far it went."""
+    """Print the settings of each trial, its score, its last step and its state."""
     rows = []
     for number, trial in enumerate(tuned.trials):
         cells = [str(number + 1), *map(typed_value, trial.changes.values())]
@@ -135,13 +139,13 @@ def _print_trials(tuned: "Tuned") -> None:
         cells.append(str(trial.curve[-1]["step"]) if trial.curve else "-")
         rows.append([*cells, trial.state])
     settings = map(written_name, tuned.trials[0].changes)
-    heads = ("trial", *settings, tuned.best.facts["chosen_by"], "best", "steps", "state")
-    result_table(heads, rows)
+    headers = ("trial", *settings, tuned.best.facts["chosen_by"], "best", "steps", "state")
+    result_table(headers, rows)
 
 
 def summary(tuned: "Tuned") -> list[dict[str, Any]]:
-    """Return mean, standard deviation (n - 1), min and max of each combination over its seeds, by
-    task.
+    """Return the mean, the standard deviation (n - 1), the minimum and the maximum over the seeds
+    of each combination, by task.
     """
     by_row: dict[str, tuple[dict[str, Any], str, list[float]]] = {}
     for trial in tuned.trials:
@@ -172,5 +176,5 @@ def _print_spread(tuned: "Tuned") -> None:
         before = f"{tuned.best.untrained[row['task']]:.2f}"
         settings = map(str, row["changes"].values())
         cells.append([*settings, row["task"], before, *shown, str(row["seeds"])])
-    heads = map(written_name, rows[0]["changes"])
-    result_table((*heads, "task", "untrained", *figures, "seeds"), cells)
+    headers = map(written_name, rows[0]["changes"])
+    result_table((*headers, "task", "untrained", *figures, "seeds"), cells)

@@ -1,7 +1,7 @@
-"""Trainings that vary the settings of one config; each is a trial of Optuna.
+"""Several trainings that vary the settings of one config; each training is a trial of Optuna.
 
-Until all have ended, one folder has the trials in ``trials.sqlite``, and in ``run-N`` the runs that
-may still be needed.
+Until all trials have ended, a folder keeps them in ``trials.sqlite``, and keeps the runs that may
+still be needed in ``run-N``.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.pool import NullPool
 
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, if_stopped
-from promptcli.models.entries import Entry, Registry
+from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.notes import note
 from promptcli.settings import typed_settings
@@ -32,7 +32,7 @@ from promptcli.training.step import Processes, start_processes
 from promptcli.training.watching import DevScore, Watcher, make_trackers
 
 FINISHED = "finished"
-#: Setting -> an Optuna distribution: values, or a range that trials draw from.
+#: Setting -> an Optuna distribution: the values, or the range from which trials draw.
 Space = dict[str, Any]
 _STATES = {
     TrialState.COMPLETE: FINISHED,
@@ -45,11 +45,11 @@ _STATES = {
 class Trial:
     """A training with varied settings, and its result."""
 
-    changes: dict[str, Setting]  #: of the settings
-    state: str  #: ``finished``; ``pruned``: ended below the median; ``failed``: no score
-    curve: list[dict[str, Any]]  #: its development scores
-    record: dict[str, Any]  #: result of ``Trained.to_dict`` if finished
-    reason: str = ""  #: reason of a failure
+    changes: dict[str, Setting]  #: the varied settings
+    state: str  #: ``finished``; ``pruned``: ended below the median; ``failed``: has no score
+    curve: list[dict[str, Any]]  #: the development scores
+    record: dict[str, Any]  #: the result of ``Trained.to_dict`` if finished, else empty
+    reason: str = ""  #: why it failed
 
     @property
     def value(self) -> float | None:
@@ -62,7 +62,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best of several trainings, which becomes the model, and all of them in order."""
+    """The best of several trainings, which becomes the model, and all trainings in their order."""
 
     best: Trained
     trials: list[Trial]
@@ -73,7 +73,7 @@ class Tuned:
 def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: bool) -> Tuned:
     """Train all unfinished trials, and save the best.
 
-    ``count``: number of drawn trials; None: every combination is trained.
+    ``count``: number of drawn trials. If it is None, every combination is trained.
     """
     name = str(config.name)
     registry = open_registry()
@@ -81,8 +81,8 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
     if config.resume and folder.has_begun:
         stored = folder.settings
         config = config.resume_from(stored)
-        for setting, written in stored["space"].items():
-            space.setdefault(setting, json_to_distribution(written))
+        for setting, distribution in stored["space"].items():
+            space.setdefault(setting, json_to_distribution(distribution))
         count = count or stored["count"]
         keep_runs = keep_runs or stored["keep_runs"]
     elif config.resume:
@@ -90,8 +90,8 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
         if finished is not None:
             return _read_finished(finished, config, [] if count else _combinations(space))
     if not space:
-        what = f"no unfinished runs of {name!r}" if config.resume else "nothing is swept"
-        raise UsageError(f"{what}; give settings to sweep, or seeds")
+        problem = f"no unfinished runs of {name!r}" if config.resume else "nothing is swept"
+        raise UsageError(f"{problem}; give settings to sweep, or seeds")
     for setting, values in space.items():
         for value in getattr(values, "choices", None) or (values.low, values.high):
             _with(config, {setting: value}).check_settings()
@@ -100,26 +100,31 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
     if processes.world_size > 1:
         raise UsageError("several settings are trained in one process; leave out the launcher")
     inputs = read_inputs(config)
-    single = RunFolder(registry.run_folder(name))  # keeps a training of that name out, too
-    with single.claim(f"the training of {name!r}", "give another name"):
+    run_folder = RunFolder(registry.run_folder(name))  # also claimed by a training of that name
+    with run_folder.claim(f"the training of {name!r}", "give another name"):
         return Trials(inputs, processes, space, count, keep_runs, folder).train()
 
 
-def _read_finished(entry: Entry, config: TrainConfig, wanted: list[dict[str, Setting]]) -> Tuned:
-    """Return finished trainings from the record of their model."""
+def _read_finished(
+    entry: Entry, config: TrainConfig, combinations: list[dict[str, Setting]]
+) -> Tuned:
+    """Return the finished trainings in the record of their model; raise UsageError if they are not
+    those of the ``combinations``, if there are any.
+    """
     run.check_finished(entry, config.settings)
     facts = entry.provenance["trained"]
     runs = facts.get("runs", [])
-    finished = iter(runs)
+    finished_runs = iter(runs)
     trials = []
     for row in facts.get("trials", runs):
         state = row.get("state", FINISHED)
-        record = next(finished) if state == FINISHED else {"curve": []}
+        record = next(finished_runs) if state == FINISHED else {"curve": []}
         trials.append(Trial(row["changes"], state, record["curve"], record))
-    if not runs or (wanted and wanted != [trial.changes for trial in trials]):
+    changes = [trial.changes for trial in trials]
+    if not runs or (combinations and combinations != changes):
         raise UsageError(
-            f"model {entry.name!r} is of other runs; give another name, or force=True trains them"
-            " again",
+            f"model {entry.name!r} comes from other runs; give another name, or force=True trains"
+            " the runs again",
             parameter="name",
         )
     [chosen] = [number for number, trial in enumerate(trials) if trial.record.get("chosen")]
@@ -127,15 +132,17 @@ def _read_finished(entry: Entry, config: TrainConfig, wanted: list[dict[str, Set
 
 
 def _combinations(space: Space) -> list[dict[str, Setting]]:
-    values = [getattr(each, "choices", ()) for each in space.values()]
-    return [dict(zip(space, each, strict=True)) for each in itertools.product(*values) if each]
+    """Return every combination of the values; none if a setting has a range."""
+    choices = [getattr(distribution, "choices", ()) for distribution in space.values()]
+    products = itertools.product(*choices)
+    return [dict(zip(space, values, strict=True)) for values in products if values]
 
 
 @dataclass(frozen=True)
 class Trials:
     """All trainings of one space of settings."""
 
-    inputs: Inputs  #: the same for all
+    inputs: Inputs  #: of all trainings
     processes: Processes
     space: Space
     count: int | None  #: of the trials that are drawn; None: every combination is trained
@@ -153,9 +160,8 @@ class Trials:
     def train(self) -> Tuned:
         """Train all unfinished trials, and save the best."""
         config = self.config
-        begins_again = config.force and not config.resume
-        if begins_again or not self.folder.has_begun:
-            self._make_room(open_registry())
+        if (config.force and not config.resume) or not self.folder.has_begun:
+            self._make_room()
         space = {name: distribution_to_json(values) for name, values in self.space.items()}
         search = {"space": space, "count": self.count, "keep_runs": self.keep_runs}
         self.folder.open(
@@ -169,15 +175,16 @@ class Trials:
         with _study(self.folder.folder / "trials.sqlite") as study:
             return self._train_all(study)
 
-    def _make_room(self, registry: Registry) -> None:
-        """Remove the models of earlier runs that are begun again; refuse a user's own model with
-        the name of a kept run.
+    def _make_room(self) -> None:
+        """Remove the models of earlier runs that begin again; raise UsageError if another model has
+        the name of a run that is kept.
         """
+        registry = open_registry()
         for name in registry.names():
             if not name.startswith(f"{self.name}.run-"):
                 continue
-            of_runs = registry.card(name).provenance.get("trained", {}).get("group") == self.name
-            if self.config.force and of_runs:
+            facts = registry.card(name).provenance.get("trained", {})
+            if self.config.force and facts.get("group") == self.name:
                 registry.remove(name)
             elif self.keep_runs:
                 raise UsageError(
@@ -203,23 +210,23 @@ class Trials:
                 for folder in self.folder.folder.glob("run-*"):
                     if chosen is None or folder != self._run_folder(chosen).folder:
                         RunFolder(folder).discard()
-        except UsageError:  # no run can begin: the name is free for the next try
+        except UsageError:  # no run can begin, so the name stays free for the next call
             if not _ended_trials(study):
                 self.folder.discard()
             raise
         trials = []
-        for ended in _ended_trials(study):
-            facts = {"curve": [], "record": {}, **ended.user_attrs}
-            trials.append(Trial(state=_STATES[ended.state], **facts))
+        for trial in _ended_trials(study):
+            facts = {"curve": [], "record": {}, **trial.user_attrs}
+            trials.append(Trial(state=_STATES[trial.state], **facts))
         chosen = _best(study)
         if chosen is None:
             raise PromptcliError(f"no trial of {self.name!r} finished: {trials[-1].reason}")
-        # a run that ended before the resume is only scored again
+        # a run that ended in an earlier call has its weights in its folder, and is only scored
         best = best or self._run(chosen, trials[chosen].changes)
         return self._save(trials, chosen, best)
 
     def _run_next(self, study: optuna.Study, count: int) -> tuple[int, Trained | None]:
-        """Run the interrupted trial or a new one to its end; return its number, and the trained
+        """Run the interrupted trial or a new trial to its end; return its number, and the trained
         model if it finished.
         """
         interrupted = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
@@ -227,10 +234,9 @@ class Trials:
             trial = optuna.Trial(study, interrupted[0]._trial_id)
             reported = interrupted[0].intermediate_values
         else:
-            # one sampler per trial, so that a resumed search draws like an uninterrupted one
-            number = len(study.get_trials(deepcopy=False))
-            seed = self.inputs.settings.seed
-            study.sampler = TPESampler(seed=seed + number)
+            # each trial has its own sampler, so that a resumed search draws the same as before
+            seed = self.inputs.settings.seed + len(study.get_trials(deepcopy=False))
+            study.sampler = TPESampler(seed=seed)
             trial = study.ask(self.space)
             reported = {}
         changes = {name: trial.params[name] for name in self.space}
@@ -263,7 +269,7 @@ class Trials:
     def _run(
         self, number: int, changes: Mapping[str, Setting], watchers: Sequence[Watcher] = ()
     ) -> Trained:
-        """Return a run; a stopped or finished run continues from its folder."""
+        """Return the result of a run, which continues from its folder if it has begun."""
         folder = self._run_folder(number)
         config = dataclasses.replace(
             _with(self.config, changes),
@@ -276,15 +282,15 @@ class Trials:
             config = config.resume_from(folder.settings)
         inputs = dataclasses.replace(self.inputs, config=config)
         watchers = [*make_trackers(config.report_to), *watchers]
-        left = f"`promptcli tune --resume {self.name}` continues the run, force=True starts over"
-        with if_stopped(left, instead=True):
+        advice = f"`promptcli tune --resume {self.name}` continues the run, force=True starts over"
+        with if_stopped(advice, instead=True):
             trained = run.train_in_folder(inputs, self.processes, watchers, folder.folder)
         run.warn_if_worse(trained)
         return trained
 
     def _save(self, trials: list[Trial], chosen: int, best: Trained) -> Tuned:
-        """Save the best run as the model, with all runs in its record; delete the folders of the
-        runs.
+        """Save the best run as the model, with all runs in its record; delete the folder of the
+        trials.
         """
         runs = []
         for number, trial in enumerate(trials):
@@ -302,8 +308,8 @@ class Trials:
         registry = open_registry()
         if not (self.config.force or self.config.resume) and self.name in registry.names():
             raise UsageError(
-                f"model {self.name!r} appeared while it ran; nothing is lost: resume=True replaces"
-                " it"
+                f"model {self.name!r} was created during the training; the runs are kept:"
+                " resume=True replaces that model"
             )
         registry.save(entry, force=True)
         self.folder.discard()
@@ -323,7 +329,7 @@ def _ended_trials(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def _best(study: optuna.Study) -> int | None:
-    """Return the number of the best finished trial; on ties the earlier."""
+    """Return the number of the best finished trial; of equal trials, the first is the best."""
     values = {
         trial.number: trial.value or 0.0
         for trial in _ended_trials(study)
@@ -333,11 +339,11 @@ def _best(study: optuna.Study) -> int | None:
 
 
 class _Pruning(Watcher):
-    """Reports a trial's scores, and ends it if Optuna's pruner says so."""
+    """Reports the scores of a trial, and ends the trial if Optuna's pruner says so."""
 
     def __init__(self, trial: optuna.Trial, reported: Mapping[int, float]) -> None:
         self._trial = trial
-        self._reported = reported  # scores reported before the search was resumed
+        self._reported = reported  # the scores before the search was resumed
 
     def on_score(self, score: DevScore) -> None:
         if score.step not in self._reported:
@@ -348,9 +354,9 @@ class _Pruning(Watcher):
 
 @contextlib.contextmanager
 def _study(file: Path) -> Iterator[optuna.Study]:
-    """Open the trials, new or from an earlier session."""
+    """Open the trials, new ones or those of an earlier call."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # by a function, because a path may hold signs that mean something in a URL
+    # connects by a function, because some characters of a path have a meaning in a URL
     connect = {
         "creator": lambda: sqlite3.connect(file, check_same_thread=False),
         "poolclass": NullPool,

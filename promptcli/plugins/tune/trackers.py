@@ -1,5 +1,5 @@
-"""Trackers of experiments, with accelerate: loss, learning rate, gradient norm, speed, development
-score and settings.
+"""Trackers of experiments, with accelerate. They get the settings, the loss, the learning rate, the
+gradient norm, the speed and the development scores.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,12 +27,12 @@ _PROJECT = "promptcli"  #: project name for trackers with projects
 def _tensorboard(run: watching.WatchedRun) -> GeneralTracker:
     folder = home_folder() / "trackers"
     note(f"tensorboard reads the run in {folder / run.group}")
-    place = run.group if run.name == run.group else f"{run.group}/{run.name}"
-    # from this step on, TensorBoard hides the data of an earlier run of that name
-    return TensorBoardTracker(place, folder, purge_step=None if run.resumed else 0)
+    name = run.group if run.name == run.group else f"{run.group}/{run.name}"
+    # from step ``purge_step`` on, TensorBoard hides the data of an earlier run of that name
+    return TensorBoardTracker(name, folder, purge_step=None if run.resumed else 0)
 
 
-#: Name of a tracker, and of the package that pip installs for it -> how it is started.
+#: Name of a tracker, which is also that of its package -> the function that makes it for a run.
 TRACKERS: dict[str, Callable[[watching.WatchedRun], GeneralTracker]] = {
     "tensorboard": _tensorboard,
     "wandb": lambda run: WandBTracker(_PROJECT, group=run.group, name=run.name),
@@ -43,11 +43,12 @@ _LOCAL = "tensorboard"  #: the tracker that never uses the network
 
 
 class Tracker(Watcher):
-    """A tracker of a run. If it fails it is dropped with a warning, and training continues.
+    """A tracker of a run. If the tracker fails, a warning says so, and the training goes on without
+    it.
 
     Raises:
-        UsageError: A tracker that is not installed, or that ``offline`` forbids; when a run begins,
-            also missing credentials.
+        UsageError: The tracker is not installed, or ``offline`` forbids it. When a run begins:
+            also if the credentials are missing.
     """
 
     def __init__(self, name: str) -> None:
@@ -67,7 +68,7 @@ class Tracker(Watcher):
         if self._name != _LOCAL:
             notes.warn(f"reporting loss, scores and settings to {self._name}")
         tracker = TRACKERS[self._name](run)
-        PartialState()  # accelerate's trackers ask it whether they are in the first process
+        PartialState()  # tells accelerate's trackers whether this is the first process
         try:
             tracker.start()
             self._tracker = tracker
@@ -107,7 +108,7 @@ class Tracker(Watcher):
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """Return facts in the types that trackers accept: numbers and texts."""
+    """Return facts as numbers and texts, which all trackers accept."""
     plain = {}
     for name, value in facts.items():
         if isinstance(value, bool | int | float | str):

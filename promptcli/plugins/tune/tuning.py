@@ -1,4 +1,4 @@
-"""Trainings with varied settings, by Optuna: every combination, or drawn trials."""
+"""Trainings with varied settings, by Optuna: every combination, or trials that Optuna draws."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -33,28 +33,28 @@ def tune(
 ) -> "Tuned":
     """Train with several settings or seeds; the best on the development pairs becomes the model.
 
-    Without ``trials`` every combination of the values and seeds is trained. With ``trials``, a
-    tree-structured Parzen estimator draws that many; a trial below the median of the earlier ones
-    at the same step ends.
+    Without ``trials`` every combination of the values and seeds is trained. With ``trials`` a
+    tree-structured Parzen estimator draws that many combinations. A trial ends early if it is below
+    the median of the earlier trials at the same step.
 
     Args:
         method: See ``train``.
         data: See ``train``.
         name: Name of the model, whose record holds all trainings.
-        sweep: Setting -> a list of values, or a range for ``trials``: ``"1e-5..1e-4:log"``.
+        sweep: Setting -> a list of values, or, with ``trials``, a range: ``"1e-5..1e-4:log"``.
         seeds: Number of seeds: 0, 1, ...
         trials: Number of trainings to draw.
-        keep_runs: Keep every training as a separate model, NAME.run-N, not only the best.
+        keep_runs: Keep every training as a separate model, NAME.run-N, not only the best training.
         resume: Continue the stopped trainings of that name; ``trials`` may then be larger.
         force: Replace a model of that name.
         offline: Never use the network.
         arguments: The other arguments and the settings of ``train``.
 
     Returns:
-        The best training and all of them.
+        The best training, and all trainings.
 
     Raises:
-        UsageError: See ``train``; also a setting that cannot be swept, or several processes.
+        UsageError: See ``train``. Also for a setting that cannot be swept, or several processes.
         PromptcliError: No training has a score.
 
     Example:
@@ -93,21 +93,21 @@ def _space(sweep: Mapping[str, Any], seeds: int | None, trials: int | None) -> "
         if not isinstance(values, str):
             space[setting] = CategoricalDistribution(list(dict.fromkeys(values)))
         elif trials is not None:
-            space[setting] = _range(values)
+            space[setting] = _distribution(values)
         else:
             raise UsageError(
-                f"{setting} is a range; trials says how many are drawn", parameter="sweep"
+                f"{setting} is a range; give the number of draws, trials", parameter="sweep"
             )
     if trials is not None and (seeds or not space):
-        raise UsageError("draws from swept settings, without seeds", parameter="trials")
+        raise UsageError("draws from settings to sweep, without seeds", parameter="trials")
     if seeds:
         space["seed"] = CategoricalDistribution(range(seeds))
     return space
 
 
-def _range(written: str) -> "BaseDistribution":
-    """Return the distribution of ``LOW..HIGH``, log-uniform with ``LOW..HIGH:log``; integers if
-    both ends are integers.
+def _distribution(written: str) -> "BaseDistribution":
+    """Return the uniform distribution of ``LOW..HIGH``, or the log-uniform distribution of
+    ``LOW..HIGH:log``; over integers if both ends are integers.
     """
     from optuna.distributions import FloatDistribution, IntDistribution
 
