@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def plan_table(
         system = None
         not_measured = not_measured_in_any_row
         try:
-            _check_row(row, table, context)
+            _check_row(row, kind, table, context)
             if kind.make is not None and has_columns and (search or not kind.searches):
                 system = kind.make(row, context)
         except PromptcliError as error:
@@ -97,12 +97,13 @@ def tables_with_backbones(
     return pairs
 
 
-def _check_row(row: PublishedRow, table: PublishedTable, context: MeasurementContext) -> None:
+def _check_row(
+    row: PublishedRow, kind: RowKind, table: PublishedTable, context: MeasurementContext
+) -> None:
     """Refuse a row that is not measured on the context's backbone.
 
     A backbone that the table was published for is measured only on its own rows.
     """
-    kind = SYSTEMS[row.kind]
     if not kind.is_measured(train=bool(context.seeds)):
         raise UsageError(kind.why_not_measured.format(row.argument))
     if kind.backbone == "words":
@@ -237,13 +238,12 @@ def _measure(
         else:
             cells[system.id] = cached
     for group in grouped_by_input(uncached):
-        for system, measured in zip(group, measure.run(group, data, context), strict=True):
-            system_cells = {
-                column: cell for column, cell in measured.items() if column in measure.columns
+        for system, all_cells in zip(group, measure.run(group, data, context), strict=True):
+            cells[system.id] = {
+                column: all_cells[column] for column in measure.columns if column in all_cells
             }
-            cells[system.id] = system_cells
             if measure.is_cached:
-                context.cache.put(keys[system.id], system_cells)
+                context.cache.put(keys[system.id], cells[system.id])
     return cells
 
 
@@ -263,8 +263,8 @@ def _row_document(
         if COLUMNS[column].mean_of:
             figures[column] = {**cell, "tasks": len(cell["on"])}
         value = published_value(published, column)
-        is_comparable = published["own"] and column not in published.get("other_tasks", ())
-        if is_comparable and _is_number(cell["value"]) and _is_number(value):
+        is_number = COLUMNS[column].decimals is not None and value is not None
+        if is_number and published["own"] and column not in published.get("other_tasks", ()):
             differences[column] = round(float(cell["value"]) - float(value), 6)
     recipe = system and system.recipe
     kind = system and system.fitted_on
@@ -302,16 +302,16 @@ def _published(
         "std": dict(row.std),
     }
     for column in columns:
-        averaged = COLUMNS[column].mean_of
-        measured = [task for task in averaged if task in data]
-        if not 0 < len(measured) < len(averaged):
+        tasks = COLUMNS[column].mean_of
+        measured_tasks = [task for task in tasks if task in data]
+        if not 0 < len(measured_tasks) < len(tasks):
             continue
-        values = [row.published.get(task) for task in measured]
-        numbers = [value for value in values if _is_number(value)]
+        values = [row.published.get(task) for task in measured_tasks]
+        numbers = [value for value in values if isinstance(value, int | float)]
         if len(numbers) == len(values):
             facts["average_of_same_tasks"] = round(float(np.mean(numbers)), 2)
         elif column in row.published:
-            facts.setdefault("other_tasks", {})[column] = len(averaged)
+            facts.setdefault("other_tasks", {})[column] = len(tasks)
     return facts
 
 
@@ -324,7 +324,3 @@ def published_value(published: Mapping[str, Any], column: str) -> Any:
     if is_mean and "average_of_same_tasks" in published:
         return published["average_of_same_tasks"]
     return published["figures"].get(column)
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
