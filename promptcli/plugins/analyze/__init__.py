@@ -54,7 +54,7 @@ ANALYSES: dict[str, Analysis] = {
         "Mean cosine between word embeddings (PromptBERT, table 2)",
         "nothing",
         "geometry:token_anisotropy",
-        True,
+        takes_backbone=True,
     ),
     "uniformity": Analysis(
         "Alignment and uniformity of unit vectors (Ditto, figure 4)",
@@ -65,8 +65,8 @@ ANALYSES: dict[str, Analysis] = {
         "Token embeddings by frequency, subword and case (PromptBERT, figures 1 and 2)",
         "sentences",
         "token_bias:token_bias",
-        True,
-        {"states": "static"},
+        takes_backbone=True,
+        settings={"states": "static"},
     ),
     "map": Analysis(
         "Sentences in a plane, by tsne, umap or pca (needs scikit-learn)",
@@ -85,21 +85,21 @@ ANALYSES: dict[str, Analysis] = {
         "Impact of each token on each other one (Ditto, section 2.3)",
         "sentence",
         "sentence:impact",
-        True,
+        takes_backbone=True,
     ),
     "impact-tfidf": Analysis(
         "Correlation of impacts with TF-IDF (Ditto, table 3)",
         "sentences",
         "sentence:compare_with_tfidf",
-        True,
-        {"corpus": "demo", "first": 1000},
+        takes_backbone=True,
+        settings={"corpus": "demo", "first": 1000},
     ),
     "attention": Analysis(
         "One head on a sentence; its diagonal is Ditto's weights (Ditto, figure 2)",
         "sentence",
         "sentence:attention",
-        True,
-        {"head": ""},
+        takes_backbone=True,
+        settings={"head": ""},
     ),
 }
 

@@ -93,15 +93,15 @@ class Findings:
         return model if states is None else f"{model}, {_EMBEDDINGS[states]}"
 
 
-#: The caption of a table, its column headers and its rows.
-TableParts = tuple[str, Sequence[str], Sequence[Sequence[object]]]
+#: A caption, column headers and rows.
+CaptionedTable = tuple[str, Sequence[str], Sequence[Sequence[object]]]
 
 
 @dataclass(frozen=True)
 class Display:
     """How the command shows an analysis."""
 
-    table: Callable[[Findings], TableParts]
+    table: Callable[[Findings], CaptionedTable]
     draw: Callable[[Path, Findings], None] | None = None  #: None if the analysis has no picture
     to_json: Callable[[Any], dict[str, Any]] = vars  #: makes the JSON object of one result
     #: the models of a command without ``--model``; None is the library's choice
@@ -155,9 +155,10 @@ def analyze(
     """Look inside models: their vectors, tokens and attention heads."""
     analysis = errors.look_up("analysis", name, ANALYSES)
     display = DISPLAYS[name]
-    pictures.check_picture(plot, force=force, page=analysis.is_map)
-    if plot is not None and display.draw is None:
-        raise UsageError(f"{name} has no picture; leave out --plot")
+    if plot is not None:
+        pictures.check_picture(plot, force=force, page=analysis.is_map)
+        if display.draw is None:
+            raise UsageError(f"{name} has no picture; leave out --plot")
     kinds = {key: type(default) for key, default in analysis.settings.items()}
     changes = {**choice.changes, **options.parse_recipe_fields(set or (), kinds)}
     settings = {key: changes.pop(key) for key in kinds if key in changes}
@@ -241,7 +242,7 @@ def _read_input(name: str, words: list[str], folder: Path | None) -> str | list[
     return words[0]
 
 
-def _anisotropy(findings: Findings) -> TableParts:
+def _anisotropy_table(findings: Findings) -> CaptionedTable:
     _note_cut(findings)
     rows = [
         (name, f"{result.value:.4f}", _bar(result.value))
@@ -279,7 +280,7 @@ def _draw_anisotropy(path: Path, findings: Findings) -> None:
     findings.first_result.draw(path, findings.by_name, title)
 
 
-def _uniformity(findings: Findings) -> TableParts:
+def _uniformity_table(findings: Findings) -> CaptionedTable:
     first = findings.first_result
     counts = f"{first.sentences:,} sentences, {first.positives:,} pairs that mean the same"
     rows = [
@@ -290,7 +291,7 @@ def _uniformity(findings: Findings) -> TableParts:
     return caption, ("", "alignment", "uniformity"), rows
 
 
-def _token_bias(findings: Findings) -> TableParts:
+def _token_bias_table(findings: Findings) -> CaptionedTable:
     bias = findings.first_result
     first, second = (100 * share for share in bias.variance)
     axes = f"share of all variance: first axis {first:.1f}%, second {second:.1f}%"
@@ -306,7 +307,7 @@ def _token_bias_json(bias: Any) -> dict[str, Any]:
     return {"tokens": len(bias.points), "variance": bias.variance, "groups": bias.groups}
 
 
-def _map(findings: Findings) -> TableParts:
+def _map_table(findings: Findings) -> CaptionedTable:
     _note_cut(findings)
     rows = [
         (name, plane.method, f"{len(plane.points):,}", f"{plane.trustworthiness:.2f}")
@@ -316,7 +317,7 @@ def _map(findings: Findings) -> TableParts:
     return caption, ("", "method", "sentences", "trustworthiness"), rows
 
 
-def _mask_tokens(findings: Findings) -> TableParts:
+def _mask_tokens_table(findings: Findings) -> CaptionedTable:
     def text_of(guesses: Sequence[Any]) -> str:
         return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
 
@@ -342,7 +343,7 @@ def _mask_tokens_json(results: Sequence[Any]) -> dict[str, Any]:
     return {"sentences": sentences}
 
 
-def _impact(findings: Findings) -> TableParts:
+def _impact_table(findings: Findings) -> CaptionedTable:
     impact = findings.first_result
     caption = (
         f"{findings.model}: impact of the token above on the token of the row, in % of"
@@ -353,7 +354,7 @@ def _impact(findings: Findings) -> TableParts:
     return caption, ("", "token", "mean impact on all tokens"), rows
 
 
-def _impact_study(findings: Findings) -> TableParts:
+def _impact_study_table(findings: Findings) -> CaptionedTable:
     study = findings.first_result
     counts = f"{study.sentences:,} sentences, {len(study.means):,} tokens"
     by_name = {"all tokens together": study.correlation, "mean of sentences": study.by_sentence}
@@ -370,7 +371,7 @@ def _impact_study_json(study: Any) -> dict[str, Any]:
     return {**counts, "correlation": study.correlation, "mean_of_sentences": study.by_sentence}
 
 
-def _attention(findings: Findings) -> TableParts:
+def _attention_table(findings: Findings) -> CaptionedTable:
     attention = findings.first_result
     caption = (
         f"{findings.model}, head {attention.head}: attention of the token of the row to the token"
@@ -407,13 +408,15 @@ def _draw_map(path: Path, findings: Findings) -> None:
 
 #: How each of ``ANALYSES`` is shown, by name.
 DISPLAYS: dict[str, Display] = {
-    "anisotropy": Display(_anisotropy, _draw_anisotropy, _anisotropy_json, _DITTO_RECIPES),
-    "vocabulary": Display(_anisotropy, _draw_anisotropy, _anisotropy_json),
-    "uniformity": Display(_uniformity, _draw_uniformity, models=_DITTO_RECIPES),
-    "token-bias": Display(_token_bias, _draw, _token_bias_json),
-    "map": Display(_map, _draw_map, models=(None,)),
-    "mask-tokens": Display(_mask_tokens, to_json=_mask_tokens_json, models=("prompt-denoised",)),
-    "impact": Display(_impact, _draw),
-    "impact-tfidf": Display(_impact_study, _draw, _impact_study_json),
-    "attention": Display(_attention, _draw),
+    "anisotropy": Display(_anisotropy_table, _draw_anisotropy, _anisotropy_json, _DITTO_RECIPES),
+    "vocabulary": Display(_anisotropy_table, _draw_anisotropy, _anisotropy_json),
+    "uniformity": Display(_uniformity_table, _draw_uniformity, models=_DITTO_RECIPES),
+    "token-bias": Display(_token_bias_table, _draw, _token_bias_json),
+    "map": Display(_map_table, _draw_map, models=(None,)),
+    "mask-tokens": Display(
+        _mask_tokens_table, to_json=_mask_tokens_json, models=("prompt-denoised",)
+    ),
+    "impact": Display(_impact_table, _draw),
+    "impact-tfidf": Display(_impact_study_table, _draw, _impact_study_json),
+    "attention": Display(_attention_table, _draw),
 }

@@ -8,6 +8,8 @@ uniformity = log E exp(-2 |f(x) - f(y)|^2) over pairs of distinct sentences (Dit
 and Isola, 2020). Lower is better for both.
 """
 
+import itertools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +71,7 @@ class Anisotropy:
         values = [result.value for result in results.values()]
         with pictures.drawing(path, 6.4, 1.3 + 0.34 * len(values)) as figure:
             panel = figure.subplots()
-            bars = panel.barh(list(results), values, color=pictures.COLOURS.blue)
+            bars = panel.barh(list(results), values, color=pictures.BLUE)
             panel.bar_label(bars, [f"{value:.4f}" for value in values], padding=3)
             panel.invert_yaxis()
             panel.set(xlabel="mean cosine over all pairs")
@@ -137,19 +139,17 @@ class Uniformity:
         In a name such as ``first-last-avg``, the states decide the marker and the weights the
         colour.
         """
-        colours: dict[str, str] = {}
-        markers: dict[str, str] = {}
+        colours = defaultdict[str, str](itertools.cycle(pictures.COLOURS).__next__)
+        markers = defaultdict[str, str](itertools.cycle(pictures.MARKERS).__next__)
         with pictures.drawing(path, 8.0, 5.0) as figure:
             panel = figure.subplots()
             for name, result in results.items():
                 states, _, weights = name.rpartition("-")
-                colour = pictures.COLOURS[len(colours) % len(pictures.COLOURS)]
-                marker = pictures.MARKERS[len(markers) % len(pictures.MARKERS)]
                 panel.plot(
                     result.uniformity,
                     result.alignment,
-                    markers.setdefault(states, marker),
-                    color=colours.setdefault(weights, colour),
+                    markers[states],
+                    color=colours[weights],
                     linestyle="",
                     markersize=9,
                     label=name,

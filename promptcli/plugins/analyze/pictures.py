@@ -7,37 +7,23 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from promptcli.errors import UsageError, require
 from promptcli.storage.files import atomic_path, check_output
 
-
-class Colours(NamedTuple):
-    """The colours of a plot in their order; ``grey`` is for the background."""
-
-    blue: str = "#0072B2"
-    orange: str = "#E69F00"
-    green: str = "#009E73"
-    red: str = "#D55E00"
-    pink: str = "#CC79A7"
-    sky: str = "#56B4E9"
-    black: str = "#000000"
-
-    @property
-    def grey(self) -> str:
-        return "#BBBBBB"
-
-
-COLOURS = Colours()
+BLUE = "#0072B2"
+ORANGE = "#E69F00"
+RED = "#D55E00"
+GREY = "#BBBBBB"  #: for the background
+#: The colours of groups, in their order.
+COLOURS = (BLUE, ORANGE, "#009E73", RED, "#CC79A7", "#56B4E9", "#000000")
 MARKERS = "osD^vPX*"
 _EXTENSIONS = (".png", ".svg", ".pdf")
 
 
-def check_picture(path: Path | None, *, force: bool, page: bool = False) -> None:
+def check_picture(path: Path, *, force: bool, page: bool = False) -> None:
     """Refuse a file into which nothing can be drawn; ``page`` also allows an HTML page."""
-    if path is None:
-        return
     extensions = [*_EXTENSIONS, ".html"] if page else _EXTENSIONS
     if path.suffix not in extensions:
         raise UsageError(

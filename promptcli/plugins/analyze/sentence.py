@@ -72,12 +72,12 @@ class Attention:
             _draw_tokens(figure, matrix, self.tokens, self.matrix, "attention")
             matrix.set(xlabel="token attended to", ylabel="token that attends", aspect="auto")
             matrix.set_title("attention", fontsize="medium")
-            bars.barh(range(count), self.diagonal, color=pictures.COLOURS.red)
+            bars.barh(range(count), self.diagonal, color=pictures.RED)
             bars.set(xlabel="attention to itself", ylim=matrix.get_ylim())
             bars.set_yticks(range(count), self.tokens)
             bars.set_title("diagonal: Ditto's weights", fontsize="medium")
             bars.set_axisbelow(True)
-            bars.grid(axis="x", color=pictures.COLOURS.grey, alpha=0.5)
+            bars.grid(axis="x", color=pictures.GREY, alpha=0.5)
             pictures.figure_title(figure, f"{title}, head {self.head}")
 
 
@@ -149,7 +149,7 @@ class ImpactStudy:
                 s=4,
                 linewidths=0,
                 alpha=0.4,
-                color=pictures.COLOURS.blue,
+                color=pictures.BLUE,
                 rasterized=True,
             )
             correlation = self.correlation

@@ -182,7 +182,7 @@ class Group:
     @property
     def is_grey(self) -> bool:
         """Whether the group has no colour; it is then drawn below the others."""
-        return self.colour == pictures.COLOURS.grey
+        return self.colour == pictures.GREY
 
 
 def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
@@ -193,7 +193,7 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
     others share a grey group, as do classes of a single point if there are many classes.
     """
     if values is None:
-        return [Group("", list(range(count)), pictures.COLOURS.blue, 0)]
+        return [Group("", list(range(count)), pictures.BLUE, 0)]
     rows_of = defaultdict[str, list[int]](list)
     for row, value in enumerate(values):
         rows_of[value.strip()].append(row)
@@ -218,14 +218,13 @@ def groups_of(values: Sequence[str] | None, count: int) -> list[Group]:
             or value[:_MAX_NAME_CHARACTERS]
         )
         groups.append(Group(f"{name} ({len(rows):,})", rows, pictures.COLOURS[number], number))
-    grey = pictures.COLOURS.grey
     if rows_of:
         rows = list(chain(*rows_of.values()))
         name = f"{len(rows_of):,} {'others' if classes else 'values'} ({len(rows):,})"
-        groups.append(Group(name, rows, grey, 0))
+        groups.append(Group(name, rows, pictures.GREY, 0))
     if missing:
         last = len(pictures.MARKERS) - 1
-        groups.append(Group(f"{_NO_VALUE} ({len(missing):,})", missing, grey, last))
+        groups.append(Group(f"{_NO_VALUE} ({len(missing):,})", missing, pictures.GREY, last))
     return groups
 
 
@@ -288,10 +287,12 @@ def map_page(maps: Mapping[str, SentenceMap], column: str | None) -> str:
             trace_class = graph_objects.Scattergl
         groups = groups_of(plane.values, len(plane.points))
         for group in sorted(groups, key=lambda group: not group.is_grey):
-            trace = trace_class(**_trace(plane, group, column))
-            trace.showlegend = bool(group.name) and number == 1
-            trace.legendgroup = group.name
-            trace.legendrank = groups.index(group) + 1
+            trace = trace_class(
+                **_trace(plane, group, column),
+                showlegend=bool(group.name) and number == 1,
+                legendgroup=group.name,
+                legendrank=groups.index(group) + 1,
+            )
             figure.add_trace(trace, row=1, col=number)
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)

@@ -61,8 +61,8 @@ class TokenBias:
             _draw_frequency(figure, panels[0], self)
             for panel, (positive, negative, flag) in zip(panels[1:], flags, strict=True):
                 for name, tokens, colour in (
-                    (negative, ~flag, pictures.COLOURS.blue),
-                    (positive, flag, pictures.COLOURS.orange),
+                    (negative, ~flag, pictures.BLUE),
+                    (positive, flag, pictures.ORANGE),
                 ):
                     panel.scatter(*self.points[tokens].T, color=colour, label=name, **_DOTS)
                 panel.legend(

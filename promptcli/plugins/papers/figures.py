@@ -44,8 +44,8 @@ def _draw(
 
     rows = document["rows"]
     measured = f"measured, {document['backbone']['name']}"
-    blue = {"color": pictures.COLOURS.blue}
-    red = {"color": pictures.COLOURS.red, "linestyle": "", "markerfacecolor": "none"}
+    blue = {"color": pictures.BLUE}
+    red = {"color": pictures.RED, "linestyle": "", "markerfacecolor": "none"}
     with pictures.drawing(path, 4.0 + 3.0 * len(values), 1.9 + 0.34 * len(rows)) as figure:
         panels = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
         for panel, (header, cells) in zip(panels, values.items(), strict=True):

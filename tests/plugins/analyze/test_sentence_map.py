@@ -12,7 +12,7 @@ import pytest
 import promptcli as pc
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.plugins.analyze import sentence_map
-from promptcli.plugins.analyze.pictures import COLOURS
+from promptcli.plugins.analyze.pictures import GREY
 from promptcli.plugins.analyze.sentence_map import MAX_CLASSES, METHODS, groups_of
 from tests.comparing import refusal, refused
 
@@ -89,14 +89,14 @@ def test_few_classes_have_a_colour_and_a_mark_each():
         ("no value (1)", [2]),
     ]
     looks = {(group.colour, group.mark) for group in groups}
-    assert len(looks) == 3 and groups[2].colour == COLOURS.grey
+    assert len(looks) == 3 and groups[2].colour == GREY
 
 
 def test_of_300_classes_the_most_frequent_have_a_colour():
     values = [f"class {number % 300}" for number in range(1000)]
     groups = groups_of(values, 1000)
     assert len(groups) == MAX_CLASSES + 1
-    assert [group.colour == COLOURS.grey for group in groups] == [*[False] * MAX_CLASSES, True]
+    assert [group.colour == GREY for group in groups] == [*[False] * MAX_CLASSES, True]
     assert groups[-1].name.startswith("293 others (")
     assert sorted(row for group in groups for row in group.rows) == list(range(1000))
     assert len({(group.colour, group.mark) for group in groups}) == MAX_CLASSES + 1
@@ -108,7 +108,7 @@ def test_among_many_classes_one_of_a_single_point_has_no_colour(frequent):
     *coloured, others = groups_of(values, len(values))
     assert [group.name for group in coloured] == ["a (3)", "b (2)"][: len(frequent)]
     kind = "others" if frequent else "values"
-    assert (others.name, others.colour) == (f"398 {kind} (398)", COLOURS.grey)
+    assert (others.name, others.colour) == (f"398 {kind} (398)", GREY)
 
 
 def test_many_numbers_are_a_scale_and_few_are_classes():
