@@ -168,7 +168,7 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
         ways = list(map(asdict, standings))
         console.result_json({"queries": queries, "left": open_hits, "ways": ways})
         return
-    rows = []
+    rows: list[list[str]] = []
     for standing in standings:
         row = [standing.way, f"{standing.ndcg:.1f}", console.half_interval(standing.ci95, 1)]
         if rows:

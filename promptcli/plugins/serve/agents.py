@@ -1,4 +1,4 @@
-"""Search and similarity as tools of the Model Context Protocol, called by an agent's program.
+"""Search and similarity as tools of the Model Context Protocol, for an agent's program.
 
 The tools only read.
 """
@@ -28,9 +28,9 @@ from promptcli.threads import Worker
 
 Result = TypeVar("Result")
 
-_MOST_HITS = 100
-_MOST_CHARACTERS = 100_000
-_READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+_MAX_HITS = 100
+_MAX_CHARACTERS = 100_000
+_READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 IndexName = Annotated[
     str | None, Field(description="A name of the tool indexes. Default: the first.")
@@ -39,11 +39,11 @@ Query = Annotated[
     str,
     Field(
         min_length=1,
-        max_length=_MOST_CHARACTERS,
+        max_length=_MAX_CHARACTERS,
         description="What to look for, as a sentence or a question.",
     ),
 ]
-HitCount = Annotated[int, Field(ge=1, le=_MOST_HITS, description="How many rows to return.")]
+HitCount = Annotated[int, Field(ge=1, le=_MAX_HITS, description="How many rows to return.")]
 Condition = Annotated[
     str | None,
     Field(
@@ -58,26 +58,24 @@ By = Annotated[
         " index has its words (hybrid in the answer of indexes)."
     ),
 ]
-Text = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS, description="A sentence.")]
+Text = Annotated[str, Field(min_length=1, max_length=_MAX_CHARACTERS, description="A sentence.")]
 
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A found row: rank from 1, and score (cosine, or BM25 by words alone)."""
+    """A found row: fields of ``promptcli.retrieval.ranking.Hit``."""
 
     rank: int
     score: float
     id: int | str
     text: str | None
-    #: for a passage also its file and lines
-    columns: dict[str, Any] | None
-    #: in a search by both: meaning, words or both, and the scores and ranks of the two rankings
+    columns: dict[str, Any] | None  #: a passage's columns hold its file and lines
     found_by: str | None
     bm25: float | None
     cosine_rank: int | None
     bm25_rank: int | None
-    file: str | None  #: source of the row, in an index of files
-    stale: str | None  #: current state of that file: changed or gone
+    file: str | None
+    stale: str | None
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class _Cancelled(Exception):
 
 
 class Tools:
-    """The tools of an agent: the indexes by name, and an encoder for pairs of sentences.
+    """The tools of an agent, for indexes by name and an encoder for pairs of sentences.
 
     One thread answers the calls in turn.
     """
@@ -124,7 +122,10 @@ class Tools:
 
         def search(check_cancelled: Callable[[], None]) -> list[FoundRow]:
             texts = _check_texts(query)
-            [hits] = self._index(index).answer(
+            name = next(iter(self._indexes)) if index is None else index
+            if name not in self._indexes:
+                raise ToolError(f"no index {name!r}; valid: {', '.join(self._indexes)}")
+            [hits] = self._indexes[name].answer(
                 texts, k, where=where, by=by, check_cancelled=check_cancelled
             )
             fields = FoundRow.__annotations__
@@ -154,11 +155,11 @@ class Tools:
         return await self._answer(describe)
 
     async def _answer(self, work: Callable[[Callable[[], None]], Result]) -> Result:
-        """Return what a function computes on the thread of calls; its refusal becomes an error that
-        the agent can mend.
+        """Return what a function computes on the thread of calls; an error becomes a message to the
+        agent.
 
         The function gets a callback that raises once the call is cancelled or the client has gone.
-        A call that is cancelled while it waits is never begun.
+        A call that is cancelled while it waits does not begin.
         """
         abandoned = threading.Event()
 
@@ -176,16 +177,9 @@ class Tools:
         finally:
             abandoned.set()
 
-    def _index(self, name: str | None) -> SentenceIndex:
-        """Return an index by its name; None: the first."""
-        index = self._indexes.get(next(iter(self._indexes)) if name is None else name)
-        if index is None:
-            raise ToolError(f"no index {name!r}; valid: {', '.join(self._indexes)}")
-        return index
-
 
 def _check_texts(*texts: str) -> list[str]:
-    """Return an agent's texts; refuse one of spaces alone."""
+    """Return an agent's texts; refuse a text without anything but spaces."""
     for text in texts:
         if not text.strip():
             raise ToolError("the text is empty; give a sentence")
@@ -193,7 +187,7 @@ def _check_texts(*texts: str) -> list[str]:
 
 
 class _Server(MCPServer):
-    """The library's server; unknown arguments of a tool are refused in our own words."""
+    """The library's server, with our own messages for wrong arguments of a tool."""
 
     def __init__(self, tools: list[Tool]) -> None:
         super().__init__(
@@ -213,24 +207,22 @@ class _Server(MCPServer):
         try:
             return await super().call_tool(name, values, context)
         except ToolError as error:
-            wrong = error.__cause__
-            if not isinstance(wrong, ValidationError):
+            invalid = error.__cause__
+            if not isinstance(invalid, ValidationError):
                 raise
-            [first, *_] = wrong.errors()
-            raise ToolError(f"{first['loc'][0]}: {first['msg']}") from wrong
+            [first, *_] = invalid.errors()
+            raise ToolError(f"{first['loc'][0]}: {first['msg']}") from invalid
 
 
 def make_server(indexes: Mapping[str, SentenceIndex], encoder: Encoder) -> MCPServer:
     """Return the protocol's server with the tools; search is offered only with an index."""
     tools = Tools(indexes, encoder)
-    offered: list[Callable[..., Awaitable[Any]]] = [tools.similar]
+    functions: list[Callable[..., Awaitable[Any]]] = [tools.similar]
     if indexes:
-        offered = [tools.search, tools.similar, tools.indexes]
-    return _Server([_tool(function) for function in offered])
-
-
-def _tool(function: Callable[..., Awaitable[Any]]) -> Tool:
-    """Return a tool whose schema forbids other arguments."""
-    tool = Tool.from_function(function, annotations=_READS)
-    tool.parameters["additionalProperties"] = False
-    return tool
+        functions = [tools.search, tools.similar, tools.indexes]
+    offered_tools = []
+    for function in functions:
+        tool = Tool.from_function(function, annotations=_READ_ONLY)
+        tool.parameters["additionalProperties"] = False
+        offered_tools.append(tool)
+    return _Server(offered_tools)

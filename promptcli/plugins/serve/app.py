@@ -1,5 +1,5 @@
-"""The ASGI application: OpenAI's embeddings and models, search, similarity, the page, and rules for
-every request.
+"""The ASGI application: OpenAI's embeddings and models, search, similarity, a page, and the checks
+of every request.
 """
 
 import asyncio
@@ -37,19 +37,18 @@ from promptcli.retrieval.sentence_index import SentenceIndex
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
-#: Queries ranked at a time: requests take turns, and end when their clients have gone.
-_QUERIES_AT_ONCE = 64
-#: Bytes of an answer that are sent at a time; the rest waits until the client has taken them.
+#: Queries ranked at a time; then another request has its turn, or a client's departure is noticed.
+_QUERIES_PER_TURN = 64
+#: Bytes of an answer sent at a time; the rest waits until the client has read them.
 _SEND_BYTES = 1 << 16
-#: Most characters of a number of a vector in JSON.
+#: Maximum number of characters of a vector's number in JSON.
 _JSON_FLOAT_CHARS = 22
-#: Characters of a number of a vector in base64.
+#: Number of characters of a vector's number in base64.
 _BASE64_FLOAT_CHARS = 16 / 3
-#: Most characters around a vector.
-_ROW_OVERHEAD_CHARS = 60
-#: Most hits of a query.
-_MOST_HITS = 1000
-#: On every answer.
+#: Maximum number of characters around a vector.
+_VECTOR_OVERHEAD_CHARS = 60
+_MAX_HITS = 1000
+#: Headers of every answer.
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -58,19 +57,21 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-#: On every answer except the page.
+#: Content-Security-Policy of every answer; the page adds its own style and script.
 _POLICY = "default-src 'none'; frame-ancestors 'none'"
-#: Paths without a key: they show at most the names of models and indexes.
-_OPEN = ("/", "/health")
-#: Paths that are always answered, even if the server is busy.
-_ALWAYS = (*_OPEN, "/metrics")
-#: The status of an unanswered request: its client has gone, or the server has stopped.
-_LEFT = 499
+#: Paths that need no key: they show at most the names of models and indexes.
+_PUBLIC_PATHS = ("/", "/health")
+#: Paths that a busy server answers, too.
+_ALWAYS_ANSWERED_PATHS = (*_PUBLIC_PATHS, "/metrics")
+#: The status of an unanswered request: the client has gone, or the server has stopped.
+_UNANSWERED_STATUS = 499
 PAGE = Path(__file__).with_name("page.html")
 
 
-def answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON answer."""
+def json_response(
+    value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return an answer in JSON."""
     return Response(msgspec.json.encode(value), status, headers, "application/json")
 
 
@@ -81,7 +82,7 @@ class EmbeddingsRequest(msgspec.Struct):
     model: str
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
-    #: query, document or another prompt of the model; None: its default
+    #: query, document or another prompt of the model; None: the model's default
     input_type: str | None = None
 
 
@@ -93,7 +94,7 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
     k: int = 10
     min_score: float | None = None
     where: str | None = None  #: a condition on columns, as of ``index search``
-    by: Literal["both", "meaning", "words"] | None = None  #: None: both, if words were counted
+    by: Literal["both", "meaning", "words"] | None = None  #: None: both, if the index has words
 
 
 class SimilarityRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,10 +112,8 @@ async def embeddings(service: Service, request: Request) -> Response:
     texts = service.texts(body.input, "input")
     width = _width(encoder, body.dimensions)
     in_base64 = body.encoding_format == "base64"
-    size = round(
-        len(texts)
-        * (width * (_BASE64_FLOAT_CHARS if in_base64 else _JSON_FLOAT_CHARS) + _ROW_OVERHEAD_CHARS)
-    )
+    float_chars = _BASE64_FLOAT_CHARS if in_base64 else _JSON_FLOAT_CHARS
+    size = round(len(texts) * (width * float_chars + _VECTOR_OVERHEAD_CHARS))
     service.check_answer_size(size, "input", "give fewer texts, or the encoding_format base64")
     service.hold(request, size)
     if body.input_type is not None:
@@ -124,23 +123,24 @@ async def embeddings(service: Service, request: Request) -> Response:
     if service.normalize:
         vectors = unit(vectors)
     data = []
-    for index, row in enumerate(vectors):
+    for index, vector in enumerate(vectors):
         embedding: Any
         if in_base64:
-            embedding = base64.b64encode(row.astype("<f4").tobytes()).decode()
-        else:  # as text directly: Python numbers take many times the memory
-            embedding = msgspec.Raw(msgspec.json.encode(row.tolist()))
+            embedding = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        else:  # encoded vector by vector: Python's numbers take many times the memory of the text
+            embedding = msgspec.Raw(msgspec.json.encode(vector.tolist()))
         data.append({"object": "embedding", "index": index, "embedding": embedding})
     tokens = int(encoded.tokens.sum())
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     document = {"object": "list", "data": data, "model": body.model, "usage": usage}
-    return answer(document, headers=_headers(encoder, encoded))
+    return json_response(document, headers=_encoder_headers(encoder, encoded))
 
 
 def _width(encoder: Encoder, dimensions: int | None) -> int:
     """Return the number of columns to send.
 
-    Fewer than all are allowed only if they are ordered, or the model was trained for it.
+    Fewer than all are allowed only if the columns are ordered by importance, or if the model was
+    trained for the number.
     """
     if dimensions is None:
         return encoder.width
@@ -159,7 +159,7 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
     return dimensions
 
 
-def _headers(encoder: Encoder, encoded: Embeddings | None) -> dict[str, str]:
+def _encoder_headers(encoder: Encoder, encoded: Embeddings | None) -> dict[str, str]:
     headers = {"X-Encoder-Fingerprint": encoder.fingerprint}
     if encoded is not None and encoded.truncated.any():
         headers["X-Truncated-Texts"] = str(np.count_nonzero(encoded.truncated))
@@ -168,24 +168,17 @@ def _headers(encoder: Encoder, encoded: Embeddings | None) -> dict[str, str]:
 
 async def models(service: Service, request: Request) -> Response:
     """Answer ``GET /v1/models``."""
-    rows = [
-        {
-            "id": name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "promptcli",
-        }
-        for name in service.models
-    ]
-    return answer({"object": "list", "data": rows})
+    about = {"object": "model", "created": 0, "owned_by": "promptcli"}
+    data = [{"id": name, **about} for name in service.models]
+    return json_response({"object": "list", "data": data})
 
 
 async def search(service: Service, request: Request) -> Response:
     """Answer ``POST /search``: for each query the nearest rows of an index."""
     body = await service.read(request, SearchRequest)
     queries = service.texts(body.query, "query")
-    if not 1 <= body.k <= _MOST_HITS:
-        raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
+    if not 1 <= body.k <= _MAX_HITS:
+        raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MAX_HITS:,}", param="k")
     index = service.index(body.index)
 
     def find_encoder(check_cancelled: Callable[[], None]) -> tuple[Encoder, bool]:
@@ -196,8 +189,8 @@ async def search(service: Service, request: Request) -> Response:
     encoded = await service.encode(request, encoder, queries) if is_by_meaning else None
     results = list[msgspec.Raw]()
     size = 0
-    for start in range(0, len(queries), _QUERIES_AT_ONCE):
-        rows = slice(start, start + _QUERIES_AT_ONCE)
+    for start in range(0, len(queries), _QUERIES_PER_TURN):
+        rows = slice(start, start + _QUERIES_PER_TURN)
         rank = functools.partial(
             _rank_queries,
             index,
@@ -212,7 +205,7 @@ async def search(service: Service, request: Request) -> Response:
             service.hold(request, len(result))
         fewer = f"fewer than {len(results):,} queries, or " if len(results) > 1 else ""
         service.check_answer_size(size, "k", f"give {fewer}a lower k")
-    return answer({"results": results}, headers=_headers(encoder, encoded))
+    return json_response({"results": results}, headers=_encoder_headers(encoder, encoded))
 
 
 def _rank_queries(
@@ -220,10 +213,10 @@ def _rank_queries(
     body: SearchRequest,
     queries: Sequence[str],
     vectors: NDArray[np.float32] | None,
-    room: int,
+    max_bytes: int,
     check_cancelled: Callable[[], None],
 ) -> list[bytes]:
-    """Return the hits of queries as JSON; stop once they have more than ``room`` bytes."""
+    """Return the hits of queries as JSON; stop once they have more than ``max_bytes``."""
     answers = index.answer(
         queries,
         body.k,
@@ -237,14 +230,14 @@ def _rank_queries(
     for query, nearest in zip(queries, answers, strict=True):
         hits = list[bytes]()
         for hit in nearest:
-            shown = hit.document()
+            document = hit.document()
             if hit.columns is not None:
-                shown["columns"] = hit.columns
+                document["columns"] = hit.columns
             if hit.stale is not None:
-                shown["stale"] = hit.stale
-            hits.append(msgspec.json.encode(shown))
-            room -= len(hits[-1])
-            if room < 0:  # the caller refuses as many bytes
+                document["stale"] = hit.stale
+            hits.append(msgspec.json.encode(document))
+            max_bytes -= len(hits[-1])
+            if max_bytes < 0:  # the caller refuses so many bytes
                 return [*results, *hits]
         document = {"query": query, "hits": list(map(msgspec.Raw, hits))}
         results.append(msgspec.json.encode(document))
@@ -265,20 +258,19 @@ async def similarity(service: Service, request: Request) -> Response:
     encoded = await service.encode(request, encoder, [*left, *right])
     vectors = unit(encoded.vectors)
     cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1).clip(-1, 1).tolist()
-    is_pair = not isinstance(body.a, list) and not isinstance(body.b, list)
-    return answer(
-        {"similarity": cosines[0] if is_pair else cosines}, headers=_headers(encoder, encoded)
-    )
+    are_texts = not isinstance(body.a, list) and not isinstance(body.b, list)
+    document = {"similarity": cosines[0] if are_texts else cosines}
+    return json_response(document, headers=_encoder_headers(encoder, encoded))
 
 
 async def health(service: Service, request: Request) -> Response:
     """Answer ``GET /health``."""
     names = {"models": list(service.models), "indexes": list(service.indexes)}
-    return answer({"status": "ok", **names})
+    return json_response({"status": "ok", **names})
 
 
 async def metrics(service: Service, request: Request) -> Response:
-    """Answer ``GET /metrics``; the requests in progress include this one."""
+    """Answer ``GET /metrics``; this request counts as one in progress."""
     text = generate_latest(service.metrics.registry)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
@@ -291,8 +283,8 @@ async def page(service: Service, request: Request) -> Response:
 
 @functools.cache
 def _page_and_policy() -> tuple[str, str]:
+    """Return the page, and a policy that allows only the page's own style and script."""
     text = PAGE.read_text(encoding="utf-8")
-    # allows only its own style and script, by their hashes
     sources = []
     for tag, content in re.findall(r"<(style|script)>(.*?)</\1>", text, flags=re.DOTALL):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
@@ -310,11 +302,11 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("POST", "/search"): search,
     ("POST", "/similarity"): similarity,
 }
-#: Statuses of errors that are not an ``HTTPException``.
+#: Statuses of errors that are not an ``HTTPException``; the first class that fits counts.
 _STATUSES: dict[type[Exception], int] = {
     NotFoundError: 404,
     UsageError: 400,
-    ClientDisconnect: _LEFT,  # no client receives it
+    ClientDisconnect: _UNANSWERED_STATUS,  # no client receives the answer
     Exception: 500,
 }
 
@@ -325,39 +317,43 @@ def make_app(service: Service) -> ASGIApp:
         Route(path, functools.partial(handler, service), methods=[method])
         for (method, path), handler in ROUTES.items()
     ]
-    # a browser reaches a server on its own machine by these names; another name is a web site's
-    # that points here
+    # a request to this machine under another name comes from a web site whose name points here
     hosts = service.settings.loopback_names() or ("*",)
-    allowed = [f"[{host}]" if ":" in host else host for host in hosts]
-    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=allowed, www_redirect=False)
-    handlers = dict.fromkeys((HTTPException, *_STATUSES), _error)
-    return _Guard(
-        Starlette(routes=routes, middleware=[trusted], exception_handlers=handlers), service
-    )
+    allowed_hosts = [f"[{host}]" if ":" in host else host for host in hosts]
+    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts, www_redirect=False)
+    handlers = dict.fromkeys((HTTPException, *_STATUSES), _answer_error)
+    app = Starlette(routes=routes, middleware=[trusted], exception_handlers=handlers)
+    return _Guard(app, service)
 
 
-async def _error(request: Request, error: Exception) -> Response:
+async def _answer_error(request: Request, error: Exception) -> Response:
     headers = None
     if isinstance(error, HTTPException):
         status = error.status_code
         headers = error.headers
         message = error.detail
-        if not isinstance(error, RequestError):  # Starlette's: no such path or method
+        if not isinstance(error, RequestError):  # Starlette's error: no such path or method
             served = ", ".join(f"{method} {path}" for method, path in ROUTES)
-            asked = f"{request.method} {request.url.path[:80]}"
-            message = f"{asked} is not served; served: {served}"
+            request_line = f"{request.method} {request.url.path[:80]}"
+            message = f"{request_line} is not served; served: {served}"
     else:
-        status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
+        status = next(
+            status for error_type, status in _STATUSES.items() if isinstance(error, error_type)
+        )
         message = "the server failed; its log has the error" if status == 500 else str(error)
-    kind = {429: "rate_limit_error", 500: "server_error"}.get(status, "invalid_request_error")
-    fields = {name: getattr(error, name, None) for name in ("param", "code")}
-    document = {"message": errors.short_line(message), "type": kind, **fields}
-    return answer({"error": document}, status=status, headers=headers)
+    types = {429: "rate_limit_error", 500: "server_error"}
+    document = {
+        "message": errors.short_line(message),
+        "type": types.get(status, "invalid_request_error"),
+        "param": getattr(error, "param", None),
+        "code": getattr(error, "code", None),
+    }
+    return json_response({"error": document}, status=status, headers=headers)
 
 
 class _Guard:
-    """Checks the key and the number of requests, adds headers, sends answers in pieces, counts, and
-    logs failures.
+    """Checks the key and the number of requests, adds headers, sends long answers piece by piece,
+    counts requests, and logs failures.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -370,10 +366,10 @@ class _Guard:
             return
 
         service = self._service
-        status = _LEFT
-        began = time.perf_counter()
+        status = _UNANSWERED_STATUS
+        start_time = time.perf_counter()
 
-        async def sending(message: Message) -> None:
+        async def send_in_pieces(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -384,48 +380,49 @@ class _Guard:
                     headers["Connection"] = "close"
             body = message.get("body", b"")
             start = 0
-            # each piece is sent once the client has taken most of the last
+            # ``send`` waits until the client has read most of the last piece
             while len(body) - start > _SEND_BYTES:
-                await send(
-                    {**message, "body": body[start : start + _SEND_BYTES], "more_body": True}
-                )
+                piece = body[start : start + _SEND_BYTES]
+                await send({**message, "body": piece, "more_body": True})
                 start += _SEND_BYTES
             await send({**message, "body": body[start:]} if start else message)
 
         service.in_work += 1
         try:
             refusal = self._refusal(scope)
-            if refusal is None:
-                await self._app(scope, receive, sending)
-            else:
-                await (await _error(Request(scope), refusal))(scope, receive, sending)
+            app: ASGIApp = self._app
+            if refusal is not None:
+                app = await _answer_error(Request(scope), refusal)
+            await app(scope, receive, send_in_pieces)
         except asyncio.CancelledError:
             service.dropped += 1
             raise
-        except Exception as error:  # ``_error`` has answered it
+        except Exception as error:  # ``_answer_error`` has answered the client
             notes.warn(f"{scope['path']} failed: {type(error).__name__}: {error}")
         finally:
             service.in_work -= 1
             service.held_bytes -= scope.pop(HELD_BYTES, 0)
-            # all unknown paths count as one: a scanner would create thousands
+            # unknown paths count as one path: a scanner would create thousands of metrics
             is_served = any(path == scope["path"] for _, path in ROUTES)
             path = scope["path"] if is_served else "other"
             service.metrics.requests.labels(path, str(status)).inc()
-            service.metrics.seconds.labels(path).observe(time.perf_counter() - began)
+            service.metrics.seconds.labels(path).observe(time.perf_counter() - start_time)
 
     def _refusal(self, scope: Scope) -> RequestError | None:
+        """Return the error of a request that must not be answered; None for another request."""
+        service = self._service
         headers = Headers(scope=scope)
         if scope["method"] != "GET" and _is_of_another_site(headers):
             return RequestError(403, "a page of another site may not use this server")
-        if scope["path"] in _OPEN:
+        if scope["path"] in _PUBLIC_PATHS:
             return None
-        wanted = self._service.authorization
-        authorization = headers.get("authorization", "")
-        if wanted is not None and not hmac.compare_digest(authorization.encode(), wanted):
+        key = headers.get("authorization", "").encode()
+        expected_key = service.authorization
+        if expected_key is not None and not hmac.compare_digest(key, expected_key):
             message = "wrong or missing API key; send Authorization: Bearer KEY"
             return RequestError(401, message)
-        busy = self._service.in_work > self._service.most_requests
-        if busy and scope["path"] not in _ALWAYS:
+        is_busy = service.in_work > service.max_requests
+        if is_busy and scope["path"] not in _ALWAYS_ANSWERED_PATHS:
             return RequestError(429, "the server is busy; try again", code="too_many_requests")
         return None
 
@@ -433,8 +430,8 @@ class _Guard:
 def _is_of_another_site(headers: Headers) -> bool:
     """Return whether a browser reports that a page of another site sends a request.
 
-    Programs send neither header. A proxy may change ``Host``; current browsers send
-    ``Sec-Fetch-Site``, which needs no comparison.
+    Programs send neither header. Current browsers send ``Sec-Fetch-Site``; the comparison of
+    ``Origin`` with ``Host``, which a proxy may change, is for older ones.
     """
     site = headers.get("sec-fetch-site")
     if site is not None:

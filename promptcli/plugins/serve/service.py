@@ -1,4 +1,4 @@
-"""The models and indexes of a server: requests are read and checked, and their texts are encoded in
+"""The models and indexes of a server: it reads and checks requests, and encodes their texts in
 shared batches.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
@@ -19,7 +20,6 @@ from promptcli import errors
 from promptcli.encoder.embeddings import Embeddings
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
-from promptcli.plugins.serve.metrics import Metrics
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.retrieval.sentence_index import SentenceIndex
 from promptcli.retrieval.vectors import set_search_threads
@@ -31,19 +31,21 @@ HELD_BYTES = "promptcli.held_bytes"
 Result = TypeVar("Result")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-#: Seconds that an idle server waits for more requests to encode together.
-_GATHER_SECONDS = 0.002
-#: Seconds in which a request's body must arrive.
-_BODY_SECONDS = 60.0
-#: Bytes of bodies and answers of all requests in progress, above which new ones are refused.
-_MOST_HELD_BYTES = 512 << 20
-#: Characters of a library's message quoted in an answer.
-_MESSAGE = 200
-#: Budget of a round in characters. A text costs min(its length, ``_MOST_COUNTED``) +
-#: ``_PER_TEXT``, because models cut longer texts.
+#: Time that an idle server waits for further requests to encode together.
+_GATHER_S = 0.002
+#: A request's body must arrive in this time.
+_BODY_TIMEOUT_S = 60.0
+#: If the bodies and answers of all requests in progress have more bytes, new requests are refused.
+_MAX_HELD_BYTES = 512 << 20
+#: Maximum number of characters of a library's message in an answer.
+_MAX_MESSAGE_CHARACTERS = 200
+#: Budget of a round in characters. A text costs its length, but at most the second number, because
+#: models cut longer texts, and the third number in addition.
 CHARACTERS_PER_ROUND = 1 << 17
-_PER_TEXT = 16
-_MOST_COUNTED = 4096
+_MAX_COUNTED_CHARACTERS = 4096
+_CHARACTERS_PER_TEXT = 16
+#: Upper bounds in the histogram of seconds: from one short text to thousands of texts.
+_HISTOGRAM_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class RequestError(HTTPException):
@@ -58,6 +60,38 @@ class RequestError(HTTPException):
         self.code = code
 
 
+class Metrics:
+    """Metrics for Prometheus; each server of a process has its own registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "promptcli_requests",
+            "Requests that have ended; the status of one without an answer is 499.",
+            ("path", "status"),
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "promptcli_request_seconds",
+            "Seconds from the head of a request to the end of its answer.",
+            ("path",),
+            buckets=_HISTOGRAM_BOUNDS_S,
+            registry=self.registry,
+        )
+        self.sentences = Counter(
+            "promptcli_sentences", "Sentences that were encoded.", registry=self.registry
+        )
+        self.truncated = Counter(
+            "promptcli_truncated_sentences",
+            "Encoded sentences that were longer than the model's input.",
+            registry=self.registry,
+        )
+
+    def watch(self, name: str, description: str, value: Callable[[], float]) -> None:
+        """Add a number that is read whenever the metrics are read."""
+        Gauge(f"promptcli_{name}", description, registry=self.registry).set_function(value)
+
+
 @dataclass(eq=False)
 class _Job:
     """The texts of one request."""
@@ -65,15 +99,15 @@ class _Job:
     encoder: Encoder
     texts: Sequence[str]
     result: "asyncio.Future[Embeddings]"
-    taken: int = 0  #: texts that a round has taken
-    encoded: list[Embeddings] = field(default_factory=list)
+    taken_texts: int = 0  #: number of texts that rounds have taken
+    embeddings: list[Embeddings] = field(default_factory=list)
 
-    def add(self, encoded: Embeddings) -> None:
-        """Add the texts of a round; if they were the last, the result is set."""
-        self.encoded.append(encoded)
-        if self.taken < len(self.texts) or self.result.done():
+    def add(self, embeddings: Embeddings) -> None:
+        """Add the embeddings of a round; after the last round, the result is set."""
+        self.embeddings.append(embeddings)
+        if self.taken_texts < len(self.texts) or self.result.done():
             return
-        joined = Embeddings.join(self.encoded)
+        joined = Embeddings.join(self.embeddings)
         if np.isfinite(joined.vectors).all():
             self.result.set_result(joined)
         else:
@@ -84,15 +118,15 @@ class _Job:
             self.result.set_exception(error)
 
 
-#: The jobs of a round that share an encoder, one per text, and the texts.
-_Turns = dict[Encoder, tuple[list[_Job], list[str]]]
+#: By encoder: the texts of a round, and the job of each text.
+_Round = dict[Encoder, tuple[list[_Job], list[str]]]
 
 
 class Batcher:
     """Encodes on one thread; requests that wait at the same time share batches.
 
-    A round takes one text of each waiting request in turn, so that a long request does not delay a
-    short one.
+    A round takes one text of each waiting request in turn: a long request does not delay a short
+    one.
     """
 
     def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
@@ -100,79 +134,76 @@ class Batcher:
         self._metrics = metrics
         self._queue: asyncio.Queue[_Job] = asyncio.Queue()
         self._thread = Worker()
-        self._running: asyncio.Task[None] | None = None  #: lives while texts wait
-        self.waiting = 0  #: texts waiting for a round
-        self.rounds = 0  #: so far
+        self._rounds_task: asyncio.Task[None] | None = None  # runs while texts wait
+        self.waiting_texts = 0  #: number of texts that wait for a round
+        self.rounds = 0  #: number of rounds so far
 
     async def encode(self, encoder: Encoder, texts: Sequence[str]) -> Embeddings:
         """Return n texts encoded; if cancelled, texts still waiting are dropped."""
-        if self.waiting and self.waiting + len(texts) > self._settings.max_waiting:
-            busy = f"the server is busy: {self.waiting:,} texts are waiting; try again"
-            raise RequestError(429, busy, code="queue_full")
+        if self.waiting_texts and self.waiting_texts + len(texts) > self._settings.max_waiting:
+            message = f"the server is busy: {self.waiting_texts:,} texts are waiting; try again"
+            raise RequestError(429, message, code="queue_full")
         job = _Job(encoder, texts, asyncio.get_running_loop().create_future())
-        self.waiting += len(texts)
+        self.waiting_texts += len(texts)
         self._queue.put_nowait(job)
-        if self._running is None or self._running.done():
-            self._running = asyncio.create_task(self._run())
+        if self._rounds_task is None or self._rounds_task.done():
+            self._rounds_task = asyncio.create_task(self._run_rounds())
         try:
             return await job.result
         finally:
-            self.waiting -= len(texts) - job.taken
+            self.waiting_texts -= len(texts) - job.taken_texts
 
-    async def _run(self) -> None:
-        await asyncio.sleep(_GATHER_SECONDS)
-        while turns := self._next_round():
+    async def _run_rounds(self) -> None:
+        await asyncio.sleep(_GATHER_S)
+        while texts_by_encoder := self._take_round():
             self.rounds += 1
-            for encoder, (jobs, texts) in turns.items():
+            for encoder, (jobs, texts) in texts_by_encoder.items():
                 await self._encode(encoder, jobs, texts)
 
-    def _next_round(self) -> _Turns:
-        """Take texts from the queue by encoder, one of each request in turn.
-
-        Cancelled requests are removed.
-        """
-        turns: _Turns = defaultdict(lambda: ([], []))
-        room = CHARACTERS_PER_ROUND
-        while room > 0 and not self._queue.empty():
+    def _take_round(self) -> _Round:
+        """Take texts from the queue, one of each request in turn, and remove cancelled requests."""
+        texts_by_encoder: _Round = defaultdict(lambda: ([], []))
+        budget = CHARACTERS_PER_ROUND
+        while budget > 0 and not self._queue.empty():
             job = self._queue.get_nowait()
             if job.result.done():
                 continue
-            text = job.texts[job.taken]
-            jobs, texts = turns[job.encoder]
+            text = job.texts[job.taken_texts]
+            jobs, texts = texts_by_encoder[job.encoder]
             jobs.append(job)
             texts.append(text)
-            room -= min(len(text), _MOST_COUNTED) + _PER_TEXT
-            job.taken += 1
-            self.waiting -= 1
-            if job.taken < len(job.texts):
+            budget -= min(len(text), _MAX_COUNTED_CHARACTERS) + _CHARACTERS_PER_TEXT
+            job.taken_texts += 1
+            self.waiting_texts -= 1
+            if job.taken_texts < len(job.texts):
                 self._queue.put_nowait(job)
-        return turns
+        return texts_by_encoder
 
     async def _encode(self, encoder: Encoder, jobs: Sequence[_Job], texts: Sequence[str]) -> None:
-        """Encode texts, and give each job its rows: row i belongs to ``jobs[i]``."""
-        rows_of = defaultdict[_Job, list[int]](list)
+        """Encode texts, and give each job its embeddings; text i belongs to ``jobs[i]``."""
+        rows_of_job = defaultdict[_Job, list[int]](list)
         for row, job in enumerate(jobs):
-            rows_of[job].append(row)
+            rows_of_job[job].append(row)
         try:
             loop = asyncio.get_running_loop()
-            encoded = await loop.run_in_executor(self._thread, encoder.encode_report, texts)
+            embeddings = await loop.run_in_executor(self._thread, encoder.encode_report, texts)
         except Exception as error:
-            if len(rows_of) == 1:
+            if len(rows_of_job) == 1:
                 jobs[0].fail(error)
                 return
-            # one job may be at fault; the others are answered
-            for job, rows in rows_of.items():
+            # the texts of one job may be at fault; the other jobs are answered
+            for job, rows in rows_of_job.items():
                 await self._encode(encoder, [job] * len(rows), [texts[row] for row in rows])
             return
         self._metrics.sentences.inc(len(texts))
-        self._metrics.truncated.inc(int(encoded.truncated.sum()))
-        for job, rows in rows_of.items():
-            job.add(encoded.take(np.array(rows)))
+        self._metrics.truncated.inc(int(embeddings.truncated.sum()))
+        for job, rows in rows_of_job.items():
+            job.add(embeddings.take(np.array(rows)))
 
 
 class Service:
-    """The state shared by all handlers: the models and indexes that requests name; the first ones
-    are the defaults.
+    """The state that all handlers share: the models and indexes that requests name. The first model
+    and the first index are the defaults.
     """
 
     def __init__(
@@ -182,25 +213,25 @@ class Service:
         settings: ServeSettings | None = None,
         *,
         normalize: bool = True,
-        key: str | None = None,  # required of every request except the page and ``/health``
-        threads: int | None = None,  # of a search
+        key: str | None = None,  # required by every request except the page and ``/health``
+        threads: int | None = None,  # number of threads of a search
     ) -> None:
         self.models = dict(models)
         self.indexes = dict(indexes or {})
         self.settings = settings or ServeSettings()
         self.normalize = normalize
-        self.authorization = f"Bearer {key}".encode() if key else None  #: required of a request
+        self.authorization = f"Bearer {key}".encode() if key else None  #: the required header
         for encoder in (
             *self.models.values(),
             *(index.open_encoder() for index in self.indexes.values()),
         ):
             assert encoder.fingerprint and encoder.width  # computed before the first request
-        self.stopping = False  #: connections are closed after their answer
-        self.in_work = 0  #: requests in progress
-        #: in work; the server lowers it if it has few descriptors
-        self.most_requests = self.settings.max_requests
-        self.dropped = 0  #: requests that were not answered when the server stopped
-        self.held_bytes = 0  #: of bodies and answers in memory
+        self.stopping = False  #: whether connections are closed after their answer
+        self.in_work = 0  #: number of requests in progress
+        #: maximum of ``in_work``; the server lowers it if it has few descriptors
+        self.max_requests = self.settings.max_requests
+        self.dropped = 0  #: number of requests that were not answered when the server stopped
+        self.held_bytes = 0  #: number of bytes of bodies and answers in memory
         self.metrics = Metrics()
         self.batcher = Batcher(self.settings, self.metrics)
         self.metrics.watch(
@@ -209,22 +240,22 @@ class Service:
         self.metrics.watch(
             "waiting_sentences",
             "Sentences that wait to be encoded.",
-            lambda: self.batcher.waiting,
+            lambda: self.batcher.waiting_texts,
         )
-        # FAISS keeps the number of threads for each thread that calls it
-        prepare = None
+        # FAISS's number of threads is a setting of the calling thread
+        set_threads = None
         if threads is not None:
-            prepare = functools.partial(set_search_threads, threads)
-        self._thread = Worker(prepare)
-        #: one encoder for each role, so that requests share batches
+            set_threads = functools.partial(set_search_threads, threads)
+        self._thread = Worker(set_threads)
+        #: requests share batches only if they share the encoder of a role
         self.in_role = functools.cache(_encoder_in_role)
 
     def model(self, name: str | None) -> Encoder:
-        """Return the encoder of that name; None: the default."""
+        """Return the encoder of a name; None: the default."""
         return _look_up("model", name, self.models)
 
     def index(self, name: str | None) -> SentenceIndex:
-        """Return the index of that name; None: the first."""
+        """Return the index of a name; None: the default."""
         if not self.indexes:
             raise RequestError(
                 404, "no index is served; start the server with one", code="index_not_found"
@@ -234,13 +265,13 @@ class Service:
     def hold(self, request: Request, size: int) -> None:
         """Count bytes that a request holds until it is answered.
 
-        It is refused if it and the other requests together hold too many.
+        The request is refused if it and other requests together hold too many bytes.
         """
-        before = request.scope.get(HELD_BYTES, 0)
-        is_alone = before == self.held_bytes
-        request.scope[HELD_BYTES] = before + size
+        held_before = request.scope.get(HELD_BYTES, 0)
+        is_only_request = held_before == self.held_bytes
+        request.scope[HELD_BYTES] = held_before + size
         self.held_bytes += size
-        if self.held_bytes > _MOST_HELD_BYTES and not is_alone:
+        if self.held_bytes > _MAX_HELD_BYTES and not is_only_request:
             message = (
                 f"the server is busy: bodies and answers of {self.held_bytes >> 20} MiB are in"
                 " memory; try again"
@@ -253,14 +284,15 @@ class Service:
             message = f"the answer is larger than {self.settings.max_answer_mib} MiB; {cure}"
             raise RequestError(400, message, param=param, code="answer_too_large")
 
-    async def read(self, request: Request, kind: type[Body]) -> Body:
+    async def read(self, request: Request, body_type: type[Body]) -> Body:
+        """Return the body of a request; refuse one that is too large, slow or wrong."""
         content_type = request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() != "application/json":
-            # a page of another site could send any other type without asking first
+            # a browser lets a page of another site send other types without asking the server
             raise RequestError(415, "send JSON, with the header Content-Type: application/json")
         body = bytearray()
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
+            async with asyncio.timeout(_BODY_TIMEOUT_S):
                 async for chunk in request.stream():
                     body += chunk
                     self.hold(request, len(chunk))
@@ -272,49 +304,47 @@ class Service:
                         raise RequestError(413, message, code="body_too_large")
         except TimeoutError:
             raise RequestError(
-                408, f"the body did not arrive within {_BODY_SECONDS:.0f} seconds"
+                408, f"the body did not arrive within {_BODY_TIMEOUT_S:.0f} seconds"
             ) from None
         try:
-            return msgspec.json.decode(body, type=kind)
+            return msgspec.json.decode(body, type=body_type)
         except msgspec.ValidationError as error:
-            fields = ", ".join(kind.__struct_fields__)
-            wrong = errors.one_line(error, _MESSAGE).replace("`", '"')
-            message = f"{wrong}; {request.url.path} takes {fields}"
+            fields = ", ".join(body_type.__struct_fields__)
+            reason = errors.one_line(error, _MAX_MESSAGE_CHARACTERS).replace("`", '"')
+            message = f"{reason}; {request.url.path} takes {fields}"
             raise RequestError(400, message) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            message = f"the body is not JSON of UTF-8 text: {errors.one_line(error, _MESSAGE)}"
+            reason = errors.one_line(error, _MAX_MESSAGE_CHARACTERS)
+            message = f"the body is not JSON of UTF-8 text: {reason}"
             raise RequestError(400, message, code="no_json") from None
 
     def texts(self, value: Any, param: str) -> list[str]:
-        """Return a text or a list of texts as a list, each within the limits."""
+        """Return a text or a list of texts as a list; refuse too many or too long texts."""
         texts = value if isinstance(value, list) else [value]
-        refused = functools.partial(RequestError, 400, param=param)
-        most, longest = self.settings.max_texts, self.settings.max_characters
+        refusal = functools.partial(RequestError, 400, param=param)
+        max_texts, max_characters = self.settings.max_texts, self.settings.max_characters
         if not texts:
-            raise refused(f"{param} is empty; give a text or a list of texts")
-        if len(texts) > most:
-            raise refused(
-                f"{param} has {len(texts):,} texts; give at most {most:,}", code="too_many_texts"
-            )
+            raise refusal(f"{param} is empty; give a text or a list of texts")
+        if len(texts) > max_texts:
+            message = f"{param} has {len(texts):,} texts; give at most {max_texts:,}"
+            raise refusal(message, code="too_many_texts")
         for number, text in enumerate(texts):
             if type(text) in (int, list):
-                raise refused(
+                raise refusal(
                     f"{param} holds token ids of another vocabulary; send text (LangChain:"
                     " check_embedding_ctx_length=False)",
                     code="tokens_refused",
                 )
+            name = f"{param}[{number}]"
             if not isinstance(text, str) or not text:
-                raise refused(
-                    f"{param}[{number}] is empty or not a text; give a text or a list of texts"
-                )
-            if len(text) > longest:
-                raise refused(
-                    f"{param}[{number}] has {len(text):,} characters; give at most {longest:,}",
-                    code="text_too_long",
-                )
+                raise refusal(f"{name} is empty or not a text; give a text or a list of texts")
+            if len(text) > max_characters:
+                message = f"{name} has {len(text):,} characters; give at most {max_characters:,}"
+                raise refusal(message, code="text_too_long")
         return texts
 
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Embeddings:
+        """Return texts encoded, unless the client leaves."""
         return await _while_connected(request, self.batcher.encode(encoder, texts))
 
     async def compute(
@@ -322,8 +352,8 @@ class Service:
     ) -> Result:
         """Return a function's result, computed on the thread of searches.
 
-        The function gets a callback that raises once the result is of no use: the client has gone,
-        or the server has stopped.
+        The function gets a callback that raises once nobody waits for the result: the client has
+        gone, or the server has stopped.
         """
         abandoned = threading.Event()
 
@@ -341,7 +371,7 @@ class Service:
 
 
 def _look_up(kind: str, name: str | None, served: Mapping[str, Result]) -> Result:
-    """Return the model or index of a name; None: the first."""
+    """Return the model or index of a name; None: the first one."""
     if name is None:
         name = next(iter(served))
     if name not in served:
@@ -351,18 +381,15 @@ def _look_up(kind: str, name: str | None, served: Mapping[str, Result]) -> Resul
 
 
 def _encoder_in_role(encoder: Encoder, role: str) -> Encoder:
-    known = encoder.roles()
-    if role not in known:
-        raise RequestError(
-            400,
-            f"input_type {role!r} is not allowed; valid: {', '.join(known)}",
-            param="input_type",
-        )
+    roles = encoder.roles()
+    if role not in roles:
+        message = f"input_type {role!r} is not allowed; valid: {', '.join(roles)}"
+        raise RequestError(400, message, param="input_type")
     return encoder.in_role(role)
 
 
 async def _while_connected(request: Request, work: Awaitable[Result]) -> Result:
-    """Return the result of work, which is cancelled if the client disconnects."""
+    """Return the result of work; cancel the work if the client disconnects."""
 
     async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":

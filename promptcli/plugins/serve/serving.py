@@ -1,4 +1,4 @@
-"""Servers of models and indexes: over HTTP until a signal, and for agents over stdin and stdout."""
+"""Serves models and indexes: over HTTP until a signal, and to agents over stdin and stdout."""
 
 import contextvars
 import os
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model
     from promptcli.retrieval.sentence_index import SentenceIndex
 
-#: Seconds after its client's end in which a server for agents ends.
-_PATIENCE = 3.0
+#: A server for agents ends in this time after its client.
+_END_TIMEOUT_S = 3.0
 
 
 def serve(
@@ -46,11 +46,11 @@ def serve(
     Args:
         models: Names of models and recipes, recipe files, folders or hub ids; requests use these
             names. Default: mini-multi.
-        indexes: Folders of indexes to search; the name of each is its folder's.
+        indexes: Folders of indexes to search; an index is named after its folder.
         settings: Address and limits.
-        normalize: Scale every embedding to length 1, as OpenAI's, so that a dot product is the
-            cosine.
-        key: Required of every request except the page and ``/health``, as a bearer token.
+        normalize: Whether to scale every embedding to length 1, as OpenAI does, so that a dot
+            product is the cosine.
+        key: The bearer token that every request must send, except for the page and ``/health``.
         device: Device of index encoders that are not among the models.
         threads: CPU threads of searches.
 
@@ -58,37 +58,38 @@ def serve(
         UsageError: The extra ``serve`` is not installed, a name is given twice, or the key cannot
             be sent.
         NotFoundError: A model or an index does not exist.
-        PromptcliError: The address cannot be listened on, or a second signal ended it.
+        PromptcliError: The address is not available, or a second signal ended the server.
     """
     errors.require("starlette", "uvicorn", "prometheus_client", extra="serve")
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError("the API key must be ASCII characters without spaces")
     folders = _folders_by_name(indexes)
     from promptcli.plugins.serve.app import make_app
-    from promptcli.plugins.serve.connections import DRAIN_SECONDS, make_server
+    from promptcli.plugins.serve.connections import DRAIN_TIMEOUT_S, make_server
     from promptcli.plugins.serve.service import Service
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
         encoders = _open_models(models or [Choice("mini-multi", device=device)])
-        searched = _open_indexes(folders, encoders, device)
+        opened_indexes = _open_indexes(folders, encoders, device)
         if key is None and not settings.loopback_names():
             note(
                 f"no API key: anyone who can reach {settings.host} can use it (set"
                 " PROMPTCLI_API_KEY)"
             )
         service = Service(
-            encoders, searched, settings, normalize=normalize, key=key, threads=threads
+            encoders, opened_indexes, settings, normalize=normalize, key=key, threads=threads
         )
         server = make_server(make_app(service), service)
-        names = ", ".join([*encoders, *(f"index {name}" for name in searched)])
+        names = ", ".join([*encoders, *(f"index {name}" for name in opened_indexes)])
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         note(f"serving {names} at http://{host}:{listening.getsockname()[1]}")
         server.run([listening])
     if server.force_exit:
         raise PromptcliError("ended at once; requests in progress were dropped")
     if service.dropped:
-        note(f"stopped; requests not answered within {DRAIN_SECONDS} seconds: {service.dropped:,}")
+        seconds = f"within {DRAIN_TIMEOUT_S} seconds"
+        note(f"stopped; requests not answered {seconds}: {service.dropped:,}")
     else:
         note("stopped")
 
@@ -102,8 +103,8 @@ def serve_agents(
     read. The server ends with its stdin.
 
     Args:
-        indexes: Folders of indexes to search; the name of each is its folder's.
-        model: The encoder of ``similar``. Default: that of the first index, else ``mini-multi``.
+        indexes: Folders of indexes to search; an index is named after its folder.
+        model: The encoder of ``similar``. Default: the first index's encoder, else ``mini-multi``.
         device: Device of the index encoders.
 
     Raises:
@@ -118,19 +119,22 @@ def serve_agents(
     models = {}
     if model is not None or not indexes:
         models = _open_models([model or Choice("mini-multi", device=device)])
-    searched = _open_indexes(folders, models, device)
-    encoders = [*models.values(), *(index.open_encoder() for index in searched.values())]
-    server = make_server(searched, encoders[0])
-    note(f"ready for an agent; indexes: {', '.join(searched) or 'none'}")
-    stdin = os.dup(0)  # the protocol's library replaces it
-    # The thread that reads stdin waits for a line, whatever happens; a signal leaves it behind.
+    opened_indexes = _open_indexes(folders, models, device)
+    encoders = list(models.values())
+    if not encoders:
+        encoders = [next(iter(opened_indexes.values())).open_encoder()]
+    server = make_server(opened_indexes, encoders[0])
+    note(f"ready for an agent; indexes: {', '.join(opened_indexes) or 'none'}")
+    stdin = os.dup(0)  # the protocol's library replaces descriptor 0
+    # nothing ends a thread that waits for a line of stdin; a worker's thread does not delay our end
     context = contextvars.copy_context()
     _until_client_leaves(Worker().submit(context.run, server.run, "stdio"), stdin)
 
 
 def _until_client_leaves(running: Future[None], stdin: int) -> None:
-    """Wait for the end of a server; it may itself be waiting to write to a client that has closed
-    its stdin or has gone.
+    """Wait until a server has ended, or until its client has gone or has closed ``stdin``.
+
+    In the second case the server may still wait to write to the client.
     """
     ended = threading.Event()
     running.add_done_callback(lambda server: ended.set())
@@ -144,13 +148,13 @@ def _until_client_leaves(running: Future[None], stdin: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
     ended.wait()
     try:
-        running.result(_PATIENCE)
+        running.result(_END_TIMEOUT_S)
     except* (BrokenPipeError, TimeoutError):
         pass
 
 
 def _folders_by_name(folders: Sequence[str | Path]) -> dict[str, Path]:
-    """Return the folders of indexes by the names of the indexes, all different."""
+    """Return the folders of indexes by the names of the indexes; refuse a repeated name."""
     by_name = dict[str, Path]()
     for folder in map(Path, folders):
         name = files.real_path(folder).name
@@ -166,8 +170,8 @@ def _listen(settings: ServeSettings) -> socket.socket:
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         listening = socket.create_server(addresses[0][-1], family=addresses[0][0])
-        # accepted sockets inherit it; without it the body of an answer waits 40 ms for the client's
-        # acknowledgement
+        # accepted sockets inherit the option; without it, the body of an answer waits 40 ms for the
+        # client's acknowledgement
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except (OSError, ValueError) as error:  # ValueError: not a host name
@@ -179,7 +183,7 @@ def _listen(settings: ServeSettings) -> socket.socket:
 
 
 def _open_models(models: "Sequence[Model]") -> "dict[str, Encoder]":
-    """Return encoders by the names that requests give them."""
+    """Return encoders by the names that requests use."""
     from promptcli.models import loading
 
     encoders: dict[str, Encoder] = {}
@@ -197,7 +201,7 @@ def _open_models(models: "Sequence[Model]") -> "dict[str, Encoder]":
 def _open_indexes(
     folders: Mapping[str, Path], models: "Mapping[str, Encoder]", device: str
 ) -> "dict[str, SentenceIndex]":
-    """Open indexes by name; an encoder not shared with a model is opened on the device."""
+    """Open indexes by name; an encoder that no model shares is opened on the device."""
     from promptcli.retrieval.sentence_index import SentenceIndex
 
     encoders = list(models.values())

@@ -1,7 +1,4 @@
-"""Settings of a server: its address and limits.
-
-The module is light: the command line reads it for its help.
-"""
+"""The settings of a server: its address and limits. This module is light, since help reads it."""
 
 import ipaddress
 import socket
@@ -16,7 +13,7 @@ _LIMITS = "Limits"
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """Settings of a server; each field's ``help`` is also the help of its option."""
+    """The settings of a server; the help of a field is also the help of its option."""
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines reach it.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.", min=0, max=65535)
@@ -46,20 +43,20 @@ class ServeSettings:
         check_bounds(self)
 
     def loopback_names(self) -> tuple[str, ...]:
-        """Return the names of the host if only this machine reaches it, in any notation of its
-        address.
-        """
+        """Return the host's names and addresses if only this machine can reach it, else none."""
         host = self.host.lower()
         if host in LOOPBACK:
             return LOOPBACK
         try:  # 127.1 and 0x7f000001 are addresses, too
-            found = socket.getaddrinfo(
+            resolved = socket.getaddrinfo(
                 host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
         except (OSError, ValueError):  # ValueError: not a host name
             return ()
-        addresses = [ipaddress.ip_address(str(end[0]).partition("%")[0]) for *_, end in found]
-        plain = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
-        if not all(address.is_loopback for address in plain):
-            return ()
-        return tuple(dict.fromkeys([*LOOPBACK, host, *map(str, addresses)]))
+        names = [*LOOPBACK, host]
+        for *_, socket_address in resolved:
+            address = ipaddress.ip_address(str(socket_address[0]).partition("%")[0])
+            if not (getattr(address, "ipv4_mapped", None) or address).is_loopback:
+                return ()
+            names.append(str(address))
+        return tuple(dict.fromkeys(names))

@@ -258,7 +258,7 @@ def test_what_is_computed_ends_with_the_client(held, encoder):
 
 
 def test_it_ends_though_its_client_reads_nothing(monkeypatch):
-    monkeypatch.setattr(serving, "_PATIENCE", 0.01)
+    monkeypatch.setattr(serving, "_END_TIMEOUT_S", 0.01)
     reading, writing = os.pipe()
     os.write(writing, b"unread")
     waiting = Future()  # of a server that waits to write

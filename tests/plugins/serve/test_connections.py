@@ -120,7 +120,7 @@ def test_the_number_of_connections_fits_the_descriptors(encoder, monkeypatch):
         monkeypatch.setattr(serving.resource, "getrlimit", lambda kind: (allowed, allowed))
         monkeypatch.setattr(serving.os, "listdir", lambda folder: range(20))
         service = Service({"tiny": encoder}, settings=settings)
-        return make_server(make_app(service), service).server_state.most, service.most_requests
+        return make_server(make_app(service), service).server_state.max_count, service.max_requests
 
     assert most(100) == (48, 24)
     assert most(10) == (4, 2)
@@ -187,7 +187,7 @@ def test_a_full_table_of_descriptors_is_one_line_in_the_log(encoder, notes):
 
 
 def test_what_has_been_sent_before_the_end_is_answered(encoder):
-    clients = [socket.socket() for _ in range(3 * serving._AT_A_TIME)]
+    clients = [socket.socket() for _ in range(3 * serving._ACCEPTED_AT_A_TIME)]
 
     async def ask():
         service = Service({"tiny": encoder})
@@ -210,7 +210,7 @@ def test_what_has_been_sent_before_the_end_is_answered(encoder):
 
 
 def test_a_server_ends_whatever_its_threads_compute(encoder, monkeypatch):
-    monkeypatch.setattr(serving, "DRAIN_SECONDS", 0)
+    monkeypatch.setattr(serving, "DRAIN_TIMEOUT_S", 0)
     service, go = Service({"tiny": encoder}), threading.Event()
     body = b'{"model": "tiny", "input": "x"}'
     head = (

@@ -98,7 +98,7 @@ async def held(service):
 
 
 async def until_waiting(service, texts):
-    while service.batcher.waiting != texts:
+    while service.batcher.waiting_texts != texts:
         await asyncio.sleep(0)
 
 
@@ -521,7 +521,7 @@ def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monk
     good, bad = asyncio.run(ask(service))
     assert good.status_code == 200 and error(bad, 500)["type"] == "server_error"
     assert notes == ["/v1/embeddings failed: RuntimeError: PanicException: retry limit"]
-    assert (service.in_work, service.held_bytes, service.batcher.waiting) == (0, 0, 0)
+    assert (service.in_work, service.held_bytes, service.batcher.waiting_texts) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -591,7 +591,7 @@ def test_a_long_answer_waits_for_its_client_to_read(served):
 
 
 def test_bodies_and_answers_in_work_have_a_limit_together(served, monkeypatch):
-    monkeypatch.setattr(serving, "_MOST_HELD_BYTES", 5000)
+    monkeypatch.setattr(serving, "_MAX_HELD_BYTES", 5000)
     service = Service(*served)
 
     async def ask():
@@ -657,7 +657,7 @@ def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, roo
     for (first, texts), encoded in zip(asked, asyncio.run(ask()), strict=True):
         assert gap(encoded.vectors, (encoder if first else other).encode(texts)) < 1e-6
         assert len(encoded.tokens) == len(encoded.truncated) == len(texts)
-    assert service.batcher.waiting == 0
+    assert service.batcher.waiting_texts == 0
 
 
 def test_a_long_request_does_not_keep_a_short_one_waiting(served, encoder, monkeypatch):
