@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 Row = TypeVar("Row")
 
-#: Name of the distribution; the package index has another program under the package's name.
-DISTRIBUTION = "promptcli-encoders"
 LONGEST_MESSAGE = 700  #: characters of the longest message
 _LONGEST_VALUE = 80  #: characters of the longest value in a message
 _LONGEST_NAME = 200  #: characters of the longest name for which a similar name is suggested
@@ -168,7 +166,8 @@ def install_command(extra: str) -> str:
     """Return the command that installs an extra of promptcli."""
     if (Path(__file__).parents[1] / "pyproject.toml").is_file():
         return f"pip install '.[{extra}]' in the checkout"
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+    # the package index has another program under the name ``promptcli``
+    return f"pip install 'promptcli-encoders[{extra}]'"
 
 
 def did_you_mean(word: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:

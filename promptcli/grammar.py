@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from promptcli.errors import UsageError, unknown
-from promptcli.named_templates import SLOT, mask_in
+from promptcli.named_templates import MASK, SLOT, named_templates
 
 
 class Pair(NamedTuple):
@@ -172,7 +172,10 @@ def has_mask(prompt: str) -> bool:
     if "prompts" in spec.values:
         return all(has_mask(str(inner)) for inner in spec["prompts"])
     template: str = spec.values.get("text", SLOT)
-    return mask_in(template if SLOT in template else template.rpartition(":")[2])
+    name = template.rpartition(":")[2]
+    if SLOT not in template and name in named_templates():
+        template = named_templates()[name].text
+    return MASK in template
 
 
 # -- poolings

@@ -55,13 +55,6 @@ def template_text(prompt: str, backbone: str = "") -> str:
     return templates[prompt].models.get(last_part(backbone), templates[prompt].text)
 
 
-def mask_in(template: str) -> bool:
-    """Return whether a template, given as a text or by name, has a mask."""
-    if SLOT not in template and template in named_templates():
-        template = named_templates()[template].text
-    return MASK in template
-
-
 def last_part(backbone: str) -> str:
     """Return a backbone's name without owner, folder and revision, e.g. ``opt-125m``."""
     return backbone.partition("@")[0].rstrip("/").rpartition("/")[2]

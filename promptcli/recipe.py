@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, unknown
 from promptcli.grammar import (
     Parts,
     has_mask,
@@ -129,8 +129,12 @@ class Recipe:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Recipe":
         """Make a recipe from plain values."""
+        names = [item.name for item in dataclasses.fields(cls) if item.init]
+        for name in values:
+            if name not in names:
+                raise UsageError(f"the recipe: {unknown('key', name, names)}")
         try:
-            return convert(values, cls, closed=True)
+            return convert(values, cls)
         except ValueError as error:
             raise UsageError(f"the recipe: {error}") from None
 

@@ -195,32 +195,18 @@ _MAIN_COMMANDS = (
         "index",
         "Build, change and search an index of sentences.",
         Command(
-            "build",
-            ".index:build",
-            "Index sentences, or stored vectors, for search by cosine.",
+            "build", ".index:build", "Index sentences, or stored vectors, for search by cosine."
         ),
-        Command(
-            "add",
-            ".index:add",
-            "Add sentences, or vectors of the same encoder, to an index.",
-        ),
+        Command("add", ".index:add", "Add sentences, or vectors of the same encoder, to an index."),
         Command(
             "sync",
             ".index:sync",
             "Make an index equal to files and folders: only what changed is encoded.",
         ),
         Command("delete", ".index:delete", "Delete rows by their ids."),
-        Command(
-            "compact",
-            ".index:compact",
-            "Free the space of deleted rows.",
-        ),
+        Command("compact", ".index:compact", "Free the space of deleted rows."),
         Command("migrate", ".index:migrate", "Give an index the vectors of another model."),
-        Command(
-            "search",
-            ".index:search",
-            "Print the rows that are nearest to each query.",
-        ),
+        Command("search", ".index:search", "Print the rows that are nearest to each query."),
         Command(
             "dups",
             ".index:dups",
@@ -229,15 +215,9 @@ _MAIN_COMMANDS = (
         Command("info", ".index:info", "Describe an index: its rows, type, encoder and columns."),
     ),
     Command(
-        "dups",
-        ".dups:dups",
-        "Find the rows of a test set that also occur in the training data.",
+        "dups", ".dups:dups", "Find the rows of a test set that also occur in the training data."
     ),
-    Command(
-        "embed",
-        ".embed:embed",
-        "Encode sentences into vectors.",
-    ),
+    Command("embed", ".embed:embed", "Encode sentences into vectors."),
     Command(
         "similarity",
         ".embed:similarity",
@@ -248,11 +228,7 @@ _MAIN_COMMANDS = (
         ".evaluate:evaluate_command",
         "Score encoders on STS, transfer, retrieval and your own tasks.",
     ),
-    Command(
-        "train",
-        ".train:train",
-        "Train a sentence encoder by a method of the papers.",
-    ),
+    Command("train", ".train:train", "Train a sentence encoder by a method of the papers."),
     Command(
         "examples", ".examples:examples", "Write the small files that the guides' commands read."
     ),
@@ -266,38 +242,16 @@ _MODEL_COMMANDS = (
             ".models:list_models",
             "List the models: shipped with promptcli, and saved by you.",
         ),
+        Command("import", ".models:import_model", "Import a model trained elsewhere."),
         Command(
-            "import",
-            ".models:import_model",
-            "Import a model trained elsewhere.",
-        ),
-        Command(
-            "show",
-            ".models:show",
-            "Show a model: its recipe, where it came from, and its scores.",
+            "show", ".models:show", "Show a model: its recipe, where it came from, and its scores."
         ),
         Command("remove", ".models:remove", "Delete a model you saved."),
     ),
-    Command(
-        "export",
-        ".models:export",
-        "Write an encoder for other programs.",
-    ),
-    Command(
-        "push",
-        ".models:push",
-        "Send a model to the Hugging Face hub.",
-    ),
-    Command(
-        "pull",
-        ".models:pull",
-        "Save a model that was pushed to the hub.",
-    ),
-    Command(
-        "templates",
-        ".templates:templates",
-        "List templates, or show the tokens of one.",
-    ),
+    Command("export", ".models:export", "Write an encoder for other programs."),
+    Command("push", ".models:push", "Send a model to the Hugging Face hub."),
+    Command("pull", ".models:pull", "Save a model that was pushed to the hub."),
+    Command("templates", ".templates:templates", "List templates, or show the tokens of one."),
     Command("config", ".config:config", "Show, set and unset your own defaults."),
 )
 _RESEARCH_COMMANDS = (
@@ -307,9 +261,7 @@ _RESEARCH_COMMANDS = (
         "Find the template that suits a backbone best.",
     ),
     Command(
-        "ditto-search",
-        ".select:ditto_search",
-        "Find the attention head that weighs tokens best.",
+        "ditto-search", ".select:ditto_search", "Find the attention head that weighs tokens best."
     ),
     Command("search-layers", ".select:search_layers", "Find the best layer for a recipe."),
     Command(
@@ -318,11 +270,7 @@ _RESEARCH_COMMANDS = (
         "Learn a template's words as vectors: train optiprompt.",
         "optiprompt",
     ),
-    Command(
-        "fit",
-        ".fit:fit",
-        "Fit TF-IDF weights or a transform, and save the model.",
-    ),
+    Command("fit", ".fit:fit", "Fit TF-IDF weights or a transform, and save the model."),
 )
 #: Panels of the help page, in the order in which a user needs them.
 _PANELS = (
@@ -403,13 +351,9 @@ def command() -> Commands:
     return program
 
 
-#: Environment variable that the shell sets when it asks for completions.
-_COMPLETION_VARIABLE = "_PROMPTCLI_COMPLETE"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
-    if arguments is None and _COMPLETION_VARIABLE in os.environ:
+    if arguments is None and "_PROMPTCLI_COMPLETE" in os.environ:  # the shell asks for completions
         command().main(prog_name="promptcli")
     words = sys.argv[1:] if arguments is None else list(arguments)
     contextvars.copy_context().run(_run, words, ends_process=arguments is None)
@@ -455,9 +399,6 @@ def _end_with(error: BaseException) -> int:
     return code
 
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
 def _code_and_message(error: Any) -> tuple[int, str] | None:
     """Return the exit code and the message of an error; None if it is a bug in the program."""
     if isinstance(error, PromptcliError):
@@ -469,7 +410,7 @@ def _code_and_message(error: Any) -> tuple[int, str] | None:
         return 1, ""
     if isinstance(error, OSError):
         name = error.filename
-        if error.errno in _DISK_FULL:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return 1, f"disk full: {name or 'the output'} could not be written; {state}"
         if name and error.errno != errno.EIO:
             problem = f"{str(name)!r} cannot be opened or written ({error.strerror})"

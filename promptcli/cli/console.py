@@ -27,7 +27,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from promptcli.cli.visible import visible, visible_json, visible_lines
+from promptcli.cli.visible import visible, visible_json
 from promptcli.errors import short_line
 from promptcli.notes import LOG
 from promptcli.notes import note as note
@@ -83,7 +83,8 @@ def result(line: str) -> None:
 
 def result_document(text: str) -> None:
     """Write a result of several lines, such as a CSV file, to stdout."""
-    sys.stdout.write(visible_lines(text) + "\n")
+    for line in text.split("\n"):
+        result(line)
 
 
 def result_json(value: Any) -> None:

@@ -21,7 +21,6 @@ NewName = Annotated[str, typer.Option("--name", help="Name of the model to save.
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, see ``with_argument``.
 NamedModel = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
-_RECIPE_HELP = {item.name: item.metadata.get("help") for item in dataclasses.fields(Recipe)}
 _model_option = functools.partial(typer.Option, rich_help_panel="Model")
 Model = Annotated[
     str | None,
@@ -32,16 +31,6 @@ Model = Annotated[
         " folder, or a hub id. Default: mini; for `search`, `index`, `dups` and `similarity`"
         " mini-multi.",
     ),
-]
-Backbone = Annotated[
-    str | None,
-    _model_option(help=_RECIPE_HELP["backbone"]),
-]
-Prompt = Annotated[str | None, _model_option(help=_RECIPE_HELP["prompt"])]
-Pooling = Annotated[str | None, _model_option(help=_RECIPE_HELP["pooling"])]
-Transforms = Annotated[
-    list[str] | None,
-    _model_option("--transform", help=_RECIPE_HELP["transforms"]),
 ]
 RecipeFields = Annotated[
     list[str] | None,
@@ -159,13 +148,31 @@ Threshold = Annotated[
 DataDir = Annotated[Path | None, typer.Option(help="SentEval's folder of tasks.")]
 
 
+def field_option(settings: type, field: str, *names: str, panel: str | None = None) -> Any:
+    """Return the option of a setting, by the field of its dataclass.
+
+    Typer checks inclusive bounds; the dataclass checks the others.
+    """
+    about = next(item for item in dataclasses.fields(settings) if item.name == field).metadata
+    return typer.Option(
+        *names,
+        help=about["help"],
+        min=about.get("min"),
+        max=about.get("max"),
+        rich_help_panel=about.get("panel", panel),
+    )
+
+
+_recipe_option = functools.partial(field_option, Recipe, panel="Model")
+
+
 def chosen_model(
     model: Model = None,
     *,
-    backbone: Backbone = None,
-    prompt: Prompt = None,
-    pooling: Pooling = None,
-    transforms: Transforms = None,
+    backbone: Annotated[str | None, _recipe_option("backbone")] = None,
+    prompt: Annotated[str | None, _recipe_option("prompt")] = None,
+    pooling: Annotated[str | None, _recipe_option("pooling")] = None,
+    transforms: Annotated[list[str] | None, _recipe_option("transforms", "--transform")] = None,
     set: RecipeFields = None,
     dim: Dim = None,
 ) -> Choice:
@@ -256,20 +263,6 @@ def format_name(format: str | None, *, json: bool) -> str:
     if json and format not in (None, "json"):
         raise UsageError(f"{format} and --json exclude each other", parameter="format")
     return "json" if json else format or "table"
-
-
-def field_option(settings: type, name: str, *, panel: str | None = None) -> Any:
-    """Return the option of a setting, by the field of its dataclass.
-
-    Typer checks inclusive bounds; the dataclass checks the others.
-    """
-    about = next(item for item in dataclasses.fields(settings) if item.name == name).metadata
-    return typer.Option(
-        help=about["help"],
-        min=about.get("min"),
-        max=about.get("max"),
-        rich_help_panel=about.get("panel", panel),
-    )
 
 
 def field_types(settings: Any) -> dict[str, Any]:

@@ -27,11 +27,6 @@ def visible(text: str) -> str:
     return text.translate(_SIGNS)
 
 
-def visible_lines(text: str) -> str:
-    """Return a text of several lines, each as ``visible`` returns it."""
-    return "\n".join(map(visible, text.split("\n")))
-
-
 def visible_json(document: str) -> str:
     """Return JSON text with its control characters escaped."""
     return _IN_JSON.sub(lambda sign: f"\\u{ord(sign[0]):04x}", document)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from promptcli.errors import CheckFailedError, PromptcliError, did_you_mean, shorten
+from promptcli.errors import CheckFailedError, PromptcliError
 
 _MAX_LEVELS = 64  # of nesting; our documents have fewer than ten
 _TOO_DEEP = f"it is nested deeper than {_MAX_LEVELS} levels"
@@ -86,22 +86,14 @@ def _check_value(value: Any, levels: int = _MAX_LEVELS) -> None:
         raise ValueError("it holds a number that is not finite, or an integer of more than 64 bits")
 
 
-def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Document:
-    """Convert plain values to a dataclass or another type; ``closed`` refuses unknown keys.
+def convert(values: Any, kind: type[Document]) -> Document:
+    """Convert plain values to a dataclass or another type.
 
     Raises:
         ValueError: It names the wrong field.
     """
     import msgspec
 
-    if closed and dataclasses.is_dataclass(kind) and isinstance(values, dict):
-        names = [field.name for field in dataclasses.fields(kind) if field.init]
-        for key in values:
-            if key not in names:
-                raise ValueError(
-                    f"unknown key {shorten(key)}; valid: {', '.join(names)}"
-                    f"{did_you_mean(key, names)}"
-                )
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as problem:

@@ -231,7 +231,10 @@ def train(
         elif json:
             result_json(settings)
         else:
-            _print_settings(settings)
+            for name, value in settings.items():
+                if name not in ("recipe", "template"):  # ``views`` has both
+                    text = " | ".join(value) if isinstance(value, list) else typed_value(value)
+                    result(f"{written_name(name)} = {text}")
         return
     from promptcli.training.step import number_of_processes  # loads torch
 
@@ -330,13 +333,6 @@ def _as_toml(typed: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
             text = json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
             lines.append(f"{names.get(field, written_name(field))} = {text}")
     return "\n".join(lines)
-
-
-def _print_settings(settings: Mapping[str, Any]) -> None:
-    for name, value in settings.items():
-        if name not in ("recipe", "template"):  # ``views`` has both
-            text = " | ".join(value) if isinstance(value, list) else typed_value(value)
-            result(f"{written_name(name)} = {text}")
 
 
 def _print_scores(trained: "Trained") -> None:
