@@ -6,7 +6,6 @@ lines end with ``\r`` alone is refused.
 
 import bz2
 import contextlib
-import functools
 import glob
 import gzip
 import hashlib
@@ -19,7 +18,6 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -34,7 +32,7 @@ from promptcli.errors import (
 )
 from promptcli.notes import is_offline, note
 
-#: Characters of the longest line. A file with a longer one is not a text, and would fill the
+#: Characters of the longest line. A file with a longer line is not a text, and would fill the
 #: memory.
 LONGEST_LINE = 64 << 20
 #: Bytes that any compressed file may unpack to, however small it is.
@@ -42,13 +40,13 @@ UNPACKED = 1 << 28
 #: A compressed file may unpack to more bytes if they are at most this many times its size.
 RATIO = 1000
 #: Bytes that an empty line takes in memory.
-LINE = 64
+_LINE_BYTES = 64
 #: The path of standard input and of standard output.
 STANDARD = Path("-")
 
 _BUFFER = 1 << 20
-#: First bytes of a file that is not text -> what it is.
-_OTHER_KINDS = {
+#: First bytes of a file that is not text -> its kind.
+_BINARY_KINDS = {
     b"\x1f\x8b": "gzip data without the ending .gz",
     b"PK\x03\x04": "an Office document or a zip archive",
     b"\xd0\xcf\x11\xe0": "an old Office document",
@@ -67,14 +65,14 @@ def _open_zstd(stream: Any) -> Any:
     return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd"), _BUFFER)
 
 
-#: Ending of a compressed file -> function that opens it.
+#: Ending of a compressed file -> function that unpacks its stream.
 COMPRESSED: dict[str, Callable[[Any], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
     ".zst": _open_zstd,
 }
-#: Extensions of Markdown, of Org, and of all texts that are prose whatever their lines look like.
+#: Extensions of Markdown, of Org, and of all texts that are always read as prose.
 MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
 ORG = ".org"
 PROSE = (*MARKDOWN, ".rst", ORG)
@@ -97,7 +95,7 @@ def check_file(path: Path, *, regular: bool = False, allowed: str | None = None)
     Args:
         path: The path.
         regular: Whether a pipe is refused, too.
-        allowed: What can be given instead of a missing file, for the message.
+        allowed: What the message offers in place of a missing file.
     """
     if path == STANDARD and not path.exists():
         raise UsageError("- is standard input, which is not read here; give a file")
@@ -109,7 +107,7 @@ def check_file(path: Path, *, regular: bool = False, allowed: str | None = None)
         reason = error.strerror if isinstance(error, OSError) else error
         names = list[str]()
         with contextlib.suppress(OSError, ValueError):
-            # the name itself is listed if it is a link to no file
+            # a broken link is itself in the list
             names = [name for name in os.listdir(path.parent) if name != path.name]
         near = did_you_mean(path.name, names)
         raise NotFoundError(
@@ -127,9 +125,7 @@ def check_file(path: Path, *, regular: bool = False, allowed: str | None = None)
 
 
 def check_sentence(word: str) -> None:
-    """Refuse a sentence of the command line that is not text, or looks like the name of a missing
-    file.
-    """
+    """Refuse a word that is not a sentence: the name of a missing file, or damaged text."""
     if _NAME_OF_FILE.search(word):
         check_file(Path(word))
     check_encodable(word)
@@ -150,8 +146,8 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
 
 
 def split_columns(word: str) -> tuple[str, str]:
-    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``; "" without
-    columns.
+    """Return the file and the columns of ``FILE:first,second,score``; the columns of ``FILE`` are
+    "".
 
     The columns of ``FILE.xlsx:SHEET`` are ``SHEET:``, those of ``FILE.xlsx:SHEET:first,second`` are
     ``SHEET:first,second``.
@@ -184,28 +180,28 @@ def names_file(word: str) -> bool:
 
 
 def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[list[str], str | None]:
-    """Return files, and the column of their sentences: ``FILE:COLUMN`` names it, or ``text_field``;
-    several, ``FILE:FIRST,SECOND``, are joined.
+    """Return files and the column of their sentences, from ``FILE:COLUMN`` or from ``text_field``;
+    several columns, ``FILE:FIRST,SECOND``, are joined.
 
     Example:
         >>> split_text_column(["notes.txt"], None)
         (['notes.txt'], None)
     """
     files = list[str]()
-    chosen = set[str | None]()
+    text_fields = set[str | None]()
     for word in words:
         file, columns = split_columns(word)
         if columns and text_field is not None:
             raise UsageError(f"{word!r} also names a column; leave one out", parameter="text_field")
         files.append(file)
-        chosen.add(columns or text_field)
-    if len(chosen) > 1:
+        text_fields.add(columns or text_field)
+    if len(text_fields) > 1:
         raise UsageError("all files have one column of sentences", parameter="text_field")
-    return files, next(iter(chosen), text_field)
+    return files, next(iter(text_fields), text_field)
 
 
 def extension_of(name: str | Path) -> tuple[str, str]:
-    """Return the extension of a file in small letters, and the ending of a compressed one.
+    """Return the extension of a file and its ending of a compressed file, in small letters.
 
     Example:
         >>> extension_of("notes/Alps.TXT.gz")
@@ -235,9 +231,9 @@ def find_inputs(names: Sequence[str]) -> list[str]:
     files = list[str]()
     for name in names:
         files += _find_remote(name) if is_remote(name) else _find_local(name)
-    doubled = next((name for name, count in Counter(files).items() if count > 1), None)
-    if doubled is not None:
-        raise UsageError(f"{doubled} is given twice; give every file once")
+    repeated_file = next((name for name, count in Counter(files).items() if count > 1), None)
+    if repeated_file is not None:
+        raise UsageError(f"{repeated_file} is given twice; give every file once")
     return files
 
 
@@ -255,7 +251,7 @@ def _find_local(name: str) -> list[str]:
         return [name]
     files = sorted(file for file in glob.glob(pattern, recursive=True) if Path(file).is_file())
     if path.is_dir():
-        # like Arrow and Spark, skip names that begin with an underscore or a dot
+        # Arrow and Spark, too, skip names that begin with an underscore or a dot
         files = [file for file in files if f"{os.sep}_" not in file.removeprefix(str(path))]
     if not files:
         raise NotFoundError(f"no file matches {pattern!r}; look with: ls {pattern}")
@@ -263,7 +259,7 @@ def _find_local(name: str) -> list[str]:
 
 
 def _find_remote(name: str) -> list[str]:
-    def look(system: Any, path: str) -> list[str]:
+    def find(system: Any, path: str) -> list[str]:
         if any(sign in path for sign in _WILDCARDS):
             return sorted(system.glob(path))
         if system.isdir(path):
@@ -271,7 +267,7 @@ def _find_remote(name: str) -> list[str]:
         return [path] if system.exists(path) else []
 
     protocol = name.partition("://")[0]
-    files = on_file_system(name, look)
+    files = on_file_system(name, find)
     if not files:
         raise NotFoundError(
             f"{name!r}: no such file; give a file, a glob, or a folder of .parquet files"
@@ -280,7 +276,7 @@ def _find_remote(name: str) -> list[str]:
 
 
 def on_file_system(name: str, do: Callable[[Any, str], Any]) -> Any:
-    """Return the result of ``do`` for the file system of a URL and the path on it."""
+    """Return the result of ``do``, which takes the file system of a URL and the path on it."""
     import fsspec
 
     try:
@@ -297,7 +293,7 @@ def on_file_system(name: str, do: Callable[[Any, str], Any]) -> Any:
 
 
 def state_of(name: str) -> tuple[int, str]:
-    """Return the size of a file, and a stamp that changes when the file changes."""
+    """Return the size of a file and its stamp, which changes with the file."""
     if is_remote(name):
         state: tuple[int, str] = on_file_system(
             name, lambda system, path: (int(system.size(path)), str(system.ukey(path)))
@@ -315,7 +311,8 @@ class BadRows:
     """The unreadable rows of a file: the first one is refused, or all are skipped and counted.
 
     Args:
-        skip: Whether they are skipped. None: they are refused, and the user cannot change that.
+        skip: Whether the rows are skipped. None: the first one is refused, and no option changes
+            that.
         quiet: Whether ``tell`` is silent.
     """
 
@@ -325,7 +322,7 @@ class BadRows:
         self._hint = "; skip_bad=True leaves such rows out" if skip is not None else ""
         self.count = 0  #: skipped rows
         self._noun = "row"
-        self._reasons = list[str]()
+        self._faults = list[str]()
 
     def add(
         self,
@@ -339,32 +336,32 @@ class BadRows:
     ) -> None:
         """Add an unreadable row of the file ``name``.
 
-        Its ``number`` counts lines or rows (``kind``) from 1. A row of several lines may be several
-        rows, so its lines are counted.
+        Its ``number`` counts lines or rows (``kind``) from 1. Several unreadable lines may be
+        several rows, so the lines are counted.
         """
-        told = f"{kind} {number}: {reason}"
+        fault = f"{kind} {number}: {reason}"
         if lines > 1:
-            told = f"{kind}s {number} to {number + lines - 1}: {reason}"
+            fault = f"{kind}s {number} to {number + lines - 1}: {reason}"
             self._noun = kind
         if not self.skips:
-            raise UsageError(f"{name}: {told}{self._hint}", parameter=parameter)
-        if len(self._reasons) < 4:
-            self._reasons.append(told)
+            raise UsageError(f"{name}: {fault}{self._hint}", parameter=parameter)
+        if len(self._faults) < 4:
+            self._faults.append(fault)
         self.count += lines
 
     def forget(self) -> None:
         """Forget the skipped rows, before the file is read again."""
         self.count = 0
         self._noun = "row"
-        self._reasons.clear()
+        self._faults.clear()
 
     def tell(self, name: str, done: str) -> None:
-        """Say how many rows were skipped, and why the first three."""
+        """Note how many rows were skipped, and the faults of the first three."""
         if self.count and not self._quiet:
             rows = with_count(self.count, self._noun)
-            reasons = "; ".join(self._reasons[:3])
-            more = "; ..." if len(self._reasons) > 3 else ""
-            note(f"{name}: {done} {rows} that cannot be read: {reasons}{more}")
+            faults = "; ".join(self._faults[:3])
+            more = "; ..." if len(self._faults) > 3 else ""
+            note(f"{name}: {done} {rows} that cannot be read: {faults}{more}")
 
 
 REFUSED = BadRows()
@@ -382,7 +379,7 @@ class _HashedBytes(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read the bytes that have arrived, at least one before the end; return their number."""
+        """Read the bytes that have arrived, at least one unless the stream has ended."""
         data = self._read(len(buffer))
         buffer[: len(data)] = data
         self.hash.update(data)
@@ -396,37 +393,34 @@ def file_sha256(path: str | Path) -> str:
         return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
-@dataclass
 class OpenText:
-    """An open file of text; if it is ``stored``, its lines can be read again and again."""
+    """An open file of text; the lines of a ``stored`` one can be read again and again."""
 
-    path: str | Path
-    file: BinaryIO
-    stored: bool
+    def __init__(self, path: str | Path, file: BinaryIO, *, stored: bool) -> None:
+        self.path = path
+        self.file = file
+        self._stored = stored
+        self._raw = _HashedBytes(file)
 
     @property
     def name(self) -> str:
         """The name of the file in messages."""
         return "standard input" if str(self.path) == str(STANDARD) else str(self.path)
 
-    @functools.cached_property
-    def _raw(self) -> _HashedBytes:
-        return _HashedBytes(self.file)
-
     def sha256(self) -> str:
         """Return the hex SHA-256 of the stored file, or of the bytes read so far."""
-        if not self.stored:
+        if not self._stored:
             return self._raw.hash.hexdigest()
         self.file.seek(0)
         return hashlib.file_digest(cast(Any, self.file), "sha256").hexdigest()
 
     def lines(self, encoding: str = "", bad: BadRows = REFUSED) -> Iterator[str]:
-        """Yield the unpacked lines with their ends, an empty line in place of an unreadable one.
+        """Yield the unpacked lines with their ends; an unreadable line is empty.
 
-        Refuse binary data, and an encoding other than UTF-8 unless the user named it.
+        Binary data are refused, and an encoding other than UTF-8 that the user has not named.
         """
         raw = self._raw
-        if self.stored:
+        if self._stored:
             self.file.seek(0)
             raw = _HashedBytes(self.file)
         ending = Path(self.path).suffix.lower()
@@ -435,15 +429,19 @@ class OpenText:
             stream = io.BufferedReader(COMPRESSED[ending](stream), _BUFFER)
         number, unpacked = 1, 0
         try:
-            self._check_kind(stream.peek(64))
+            first_bytes = stream.peek(64)
+            for start, kind in _BINARY_KINDS.items():
+                if first_bytes.startswith(start):
+                    cure = "save it as text or CSV, or name it by its format"
+                    raise UsageError(f"{self.name} is {kind}, not text; {cure}")
             text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
             while line := text.readline(LONGEST_LINE + 1):
                 if number == 1 or len(line) > LONGEST_LINE:
                     self._check_ends(line, number)
                 if ending in COMPRESSED:
-                    unpacked += len(line) + LINE
+                    unpacked += len(line) + _LINE_BYTES
                     check_unpacked(self.name, unpacked, raw.size, "unpack it before")
-                if line.endswith("\r\r\n"):  # an end that was converted twice
+                if line.endswith("\r\r\n"):  # a line end that was converted twice
                     line = line.rstrip("\r\n") + "\n"
                 reason = ""
                 if not line.isascii() and not is_unicode(line):
@@ -463,12 +461,6 @@ class OpenText:
                 f"{self.name}: line {number}: {damaged} ({one_line(error, 100)})"
             ) from None
 
-    def _check_kind(self, head: bytes) -> None:
-        for first, kind in _OTHER_KINDS.items():
-            if head.startswith(first):
-                cure = "save it as text or CSV, or name it by its format"
-                raise UsageError(f"{self.name} is {kind}, not text; {cure}")
-
     def _check_ends(self, line: str, number: int) -> None:
         if len(line) > LONGEST_LINE:
             raise UsageError(
@@ -486,14 +478,14 @@ class OpenText:
 def open_text(
     path: str | Path, stdin: BinaryIO | None = None, *, stored: bool = False
 ) -> Iterator[OpenText]:
-    """Open a file, a pipe or a URL; ``stored`` copies what cannot be read again."""
+    """Open a file, a pipe or a URL; ``stored`` copies a file that cannot be read again."""
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
         if not stored or file.seekable():
-            yield OpenText(path, file, stored)
+            yield OpenText(path, file, stored=stored)
             return
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(file, copy)
-            yield OpenText(path, copy, stored)
+            yield OpenText(path, copy, stored=stored)
 
 
 def read_lines(path: Path, encoding: str = "") -> Iterator[str]:

@@ -257,7 +257,7 @@ def rows_of(
     if not table.header:
         bad.tell(name, "left out")
         return Rows(name, {}, iter(()))
-    chosen = fields.choose(table.header, name, only=not table.are_texts)
+    chosen = fields.choose(table.header, name, accepts_single=not table.are_texts)
     nested = [column for column in chosen.values() if column in table.nested]
     if nested:
         raise UsageError(f"{name}: column {nested[0]!r} holds lists or the like; name a text")

@@ -24,10 +24,10 @@ from promptcli.data.layouts import (
     GRADED_PAIRS,
     ID,
     LABELLED_PAIRS,
-    NONE,
     NUMERIC,
     OPTIONAL,
     PAIRS,
+    ROW_NUMBERS,
     SENTENCES,
     TEXT,
     TRIPLETS,
@@ -207,7 +207,7 @@ def examples_of(
             layout = layout_of_width(layouts, width) or (TEXT,)
             # pairs and triplets may be mixed
             table = dict(zip(layout, itertools.zip_longest(*rows), strict=False))
-    choice = ColumnChoice(layouts=tuple(layouts), id=NONE, remedy="rename them")
+    choice = ColumnChoice(layouts=tuple(layouts), id=ROW_NUMBERS, remedy="rename them")
     read = rows_of(ColumnTable(table), name, choice)
     examples = list(read.numbered())
     all_texts = "\0".join("\0".join(texts) for _, texts in examples)
@@ -325,7 +325,7 @@ def sentences_with_column(
     """Return the sentences of a table and the cells of another of its columns, "" where empty."""
     if not _is_file(path):
         raise UsageError(f"is a column of a file, and {path!r} is no file", parameter="color")
-    fields = ColumnChoice(text=text_field, id=NONE, cells=True)
+    fields = ColumnChoice(text=text_field, id=ROW_NUMBERS, cells=True)
     sentences, cells = list[str](), list[str]()
     with open_rows(path, fields) as rows:
         key = name_in_batch(column, rows.columns)

@@ -20,8 +20,8 @@ from promptcli.data.layouts import (
     GRADED_PAIRS,
     ID,
     LABELLED_PAIRS,
-    NONE,
     PAIRS,
+    ROW_NUMBERS,
     SENTENCES,
     TEXT,
     TRIPLETS,
@@ -222,7 +222,7 @@ def write_without_duplicates(
     dropped_ids = {str(hit.id) for group in groups for hit in group} - kept_ids
     reading = index.load_reading()
     id_field, text_field = reading.id_field, reading.text_field
-    if id_field in (None, NONE):
+    if id_field in (None, ROW_NUMBERS):
         id_field = ID
     if text_field is None or "," in text_field:  # joined columns are already among the others
         text_field = TEXT

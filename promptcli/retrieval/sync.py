@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli.data.arguments import is_unicode
 from promptcli.data.csv_options import stored_options
 from promptcli.data.input_files import split_columns
-from promptcli.data.layouts import NONE
+from promptcli.data.layouts import ROW_NUMBERS
 from promptcli.data.vectors.formats import escape_name
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, with_count
 from promptcli.models import loading
@@ -149,7 +149,7 @@ def sync(
         reading = Reading(
             rows or stored.rows,
             text_field or stored.text_field,
-            None if id_field == NONE else id_field or stored.id_field,
+            None if id_field == ROW_NUMBERS else id_field or stored.id_field,
             split or stored.split,
             stored_options(csv) or stored.csv,
         )
