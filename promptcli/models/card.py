@@ -1,4 +1,4 @@
-"""The model card: a README with the metadata that the hub reads, and how the model is loaded."""
+"""The model card: a README with the hub's metadata, the recipe, and how the model is loaded."""
 
 import json
 import shlex
@@ -18,7 +18,7 @@ from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
 from promptcli.settings import typed_value
 
-#: Metrics with a maximum of 1, in the hub's terms: task, type, name.
+#: Our metrics -> task, type and name in the hub's terms; there their largest value is 1.
 _METRICS = {
     "spearman": ("semantic-similarity", "spearman_cosine", "Spearman correlation of cosine"),
     "accuracy": ("text-classification", "accuracy", "Accuracy of a linear classifier"),
@@ -35,7 +35,15 @@ def write_card(
     use: str,
     library: str = "promptcli",
 ) -> None:
-    """Write a folder's README: name, recipe, Python example; ``library`` is the hub's term."""
+    """Write the README of a folder.
+
+    Args:
+        folder: The folder.
+        entry: The encoder's entry.
+        recipe: Its recipe, as the card shows it.
+        use: Python that encodes sentences with it.
+        library: The hub's name of the library that loads it.
+    """
     base = relation = None
     if is_hub_id(recipe.backbone):
         base = recipe.backbone.partition("@")[0]
@@ -43,8 +51,8 @@ def write_card(
             tuned = any(name.startswith(TUNED) for name in entry.tensors)
             relation = "finetune" if tuned and library != "peft" else "adapter"
     datasets = None
-    learned = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
-    if Path(str(learned.get("source"))).stem in FILE_OF_SET:
+    training = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
+    if Path(str(training.get("source"))).stem in FILE_OF_SET:
         datasets = [TRAINING_FILES]
     metadata = ModelCardData(
         model_name=entry.name,
@@ -54,17 +62,17 @@ def write_card(
         base_model_relation=relation,
         tags=[*dict.fromkeys([library, *_TAGS])],
         datasets=datasets,
-        eval_results=_results(entry.scores, learned.get("chosen_by")) or None,
+        eval_results=_results(entry.scores, training.get("chosen_by")) or None,
     )
-    named = recipe.replace(backbone=without_paths(recipe.backbone))
-    parts = "\n".join(
-        f"| {part} | `{json.dumps(value, ensure_ascii=False)}` |"
-        for part, value in named.to_dict().items()
+    values = recipe.replace(backbone=without_paths(recipe.backbone)).to_dict()
+    fields = "\n".join(
+        f"| {field} | `{json.dumps(value, ensure_ascii=False)}` |"
+        for field, value in values.items()
     )
     text = (
         f"---\n{metadata}\n---\n\n# {entry.name}\n\n"
         "A sentence encoder: vectors of sentences, compared by cosine.\n\n"
-        f"```python\n{use}\n```\n\n| part | |\n|---|---|\n{parts}\n"
+        f"```python\n{use}\n```\n\n| part | |\n|---|---|\n{fields}\n"
     )
     trained = entry.provenance.get("trained")
     if trained and "settings" in trained:
@@ -74,28 +82,22 @@ def write_card(
 
 def _training_section(facts: Mapping[str, Any]) -> str:
     """Return how a model was trained, in enough detail to repeat it."""
-    code = [str(Extension(**each)) for each in facts.get("extensions", [])]
-    several = {
+    extensions = [str(Extension(**each)) for each in facts.get("extensions", [])]
+    summaries = {
         "versions": ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
-        "extensions": "; ".join(dict.fromkeys(code)),
+        "extensions": "; ".join(dict.fromkeys(extensions)),
         "runs": len(facts.get("runs", [])),
     }
     lines = ["", "## Training", "", "| | |", "|---|---|"]
-    for name, value in {**facts, **several}.items():
+    for name, value in {**facts, **summaries}.items():
         if isinstance(value, str | int | float) and value != "":
             lines.append(f"| {name.replace('_', ' ')} | {_cell(value)} |")
-    return "\n".join([*lines, "", *_settings_table(facts), ""])
-
-
-def _settings_table(facts: Mapping[str, Any]) -> list[str]:
-    """Return every setting, and the paper's value if it differs."""
     papers = {each["setting"]: each["paper"] for each in facts.get("differs_from_paper", [])}
-    lines = ["| setting | value | paper's, if it differs |", "|---|---|---|"]
+    lines += ["", "| setting | value | paper's, if it differs |", "|---|---|---|"]
     for name, value in facts.get("settings", {}).items():
         paper = _cell(typed_value(papers[name])) if name in papers else ""
-        cells = (name.replace("_", "-"), _cell(typed_value(value)), paper)
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        lines.append(f"| {name.replace('_', '-')} | {_cell(typed_value(value))} | {paper} |")
+    return "\n".join([*lines, ""])
 
 
 def _cell(value: Any) -> str:
@@ -104,13 +106,13 @@ def _cell(value: Any) -> str:
 
 
 def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list[EvalResult]:
-    """Return an entry's scores in the hub's form, the last score of each task and split.
+    """Return the last score of each task and split in the hub's form.
 
-    ``chosen_by`` is the task whose score chose the checkpoint.
+    ``chosen_by`` names the task whose score chose the checkpoint.
     """
     results = {}
     for score in scores:
-        if score.get("metric") not in _METRICS:  # a user's own, of any scale
+        if score.get("metric") not in _METRICS:  # a user's own metric, of any scale
             continue
         kind, metric, metric_name = _METRICS[score["metric"]]
         task = str(score["task"])
@@ -118,7 +120,7 @@ def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list
         hub = TASKS[task].hub if task in TASKS else None
         name = without_paths(task)
         if hub is None and str(TaskName(task, split)) == chosen_by:
-            split = "dev"  # in the hub's words
+            split = "dev"  # the hub's name of a development set
             name = f"{name} (development pairs: they chose the checkpoint)"
         results[task, split] = EvalResult(
             task_type=kind,
@@ -133,7 +135,7 @@ def _results(scores: Sequence[Mapping[str, Any]], chosen_by: str | None) -> list
 
 
 def publishable(entry: Entry) -> Entry:
-    """Return an entry for publication: local paths become names. Equal entries stay equal."""
+    """Return an entry as it is published: without local paths and the time it was made."""
     return replace(
         with_backbone(entry, without_paths(entry.recipe.backbone)),
         provenance=without_paths(entry.provenance),
@@ -143,21 +145,15 @@ def publishable(entry: Entry) -> Entry:
 
 
 def without_paths(value: Any) -> Any:
-    """Return JSON-ready values with each local path reduced to its file or folder name."""
+    """Return JSON-ready values with each local path reduced to its file or folder name, also within
+    a recorded command line.
+    """
     if isinstance(value, dict):
         named = {key: without_paths(item) for key, item in value.items()}
         if isinstance(value.get("command"), str):
-            named["command"] = _command_without_paths(value["command"])
+            words = [word.rpartition("=") for word in shlex.split(value["command"])]
+            named["command"] = shlex.join("".join(map(without_paths, word)) for word in words)
         return named
     if isinstance(value, list | tuple):
         return [without_paths(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
-
-
-def _command_without_paths(command: str) -> str:
-    """Return a command line with each local path reduced to its file name."""
-    words = []
-    for word in shlex.split(command):
-        option, equals, value = word.rpartition("=")
-        words.append(f"{option}{equals}{without_paths(value)}")
-    return shlex.join(words)

@@ -21,17 +21,18 @@ def similarity(
 def similarity(
     first: str | Sequence[str], second: str | Sequence[str], model: Model | None = None
 ) -> float | NDArray[np.float32]:
-    """Return the cosine of every sentence of ``first`` with every one of ``second``, -1 to 1.
+    """Return the cosine of each sentence of ``first`` with each of ``second``, -1 to 1.
 
-    Equal to ``similarity`` of an encoder. ``promptcli similarity`` compares the rows of two files.
+    The result is that of ``Encoder.similarity``. ``promptcli similarity`` compares the rows of two
+    files.
 
     Args:
-        first: n sentences, or one.
-        second: m sentences, or one.
+        first: n sentences, or a single one.
+        second: m sentences, or a single one.
         model: An encoder, or what ``load`` takes. None: ``mini-multi``.
 
     Returns:
-        (n, m) float32; of two single sentences a number.
+        (n, m) float32; for two single sentences a number.
 
     Example:
         >>> import promptcli as pc
@@ -51,9 +52,9 @@ def cosines_of_pairs(
     second: Sequence[str],
     progress: Advance = no_progress,
 ) -> NDArray[np.float32]:
-    """Return the cosines (n,) of n sentences with n others.
+    """Return the cosine of sentence i of both lists, (n,).
 
-    The cosine of a zero vector is 0, with a note.
+    The cosine of a zero vector is 0; a note counts these vectors.
     """
     vectors = unit(encoder.encode([*first, *second], progress=progress))
     if zero := int((~vectors.any(axis=1)).sum()):

@@ -1,10 +1,9 @@
 """The folder of an encoder, and the registry of named encoders.
 
-The registry, ``Encoder.save``, ``push``, ``pull`` and exports write the same form.
-
-Learned and fitted tensors are in ``tensors.safetensors``, the rest of the entry in
-``promptcli.json``, the backbone in ``backbone`` or in the folder itself, unless it is named by its
-hub id. ``modules.json`` is for sentence-transformers.
+The registry, ``Encoder.save``, ``push``, ``pull`` and exports write the same form:
+``tensors.safetensors`` has the learned and fitted tensors, ``promptcli.json`` the rest of the
+entry, and ``modules.json`` is for sentence-transformers. The backbone is in the folder
+``backbone`` or in the folder itself, unless the entry names it by its hub id.
 """
 
 import datetime
@@ -43,7 +42,7 @@ TENSORS = "tensors.safetensors"
 BACKBONE = "backbone"
 MODULES = "modules.json"
 CARD = "README.md"
-#: ``modules.json`` of a folder whose recipe no modules of sentence-transformers express.
+#: ``modules.json`` of a folder whose recipe the modules of sentence-transformers cannot express.
 OUR_MODULE = to_json(
     [{"idx": 0, "name": "0", "path": "", "type": "promptcli.models.st_module.PromptcliModule"}]
 )
@@ -54,32 +53,31 @@ _HINT = "save or fetch it again, or remove it"
 class Entry:
     """A named encoder: its recipe and every learned or fitted number outside the backbone.
 
-    Everything but ``tensors`` is the content of ``promptcli.json``; the fields from ``created`` on
-    describe the folder.
+    ``promptcli.json`` has all fields but ``tensors``. The fields from ``created`` on describe the
+    folder.
     """
 
     name: str
     recipe: Recipe
     tensors: Mapping[str, Any] = field(default_factory=dict)  #: ``torch.Tensor`` by name.
-    #: JSON-ready; empty if it is only a recipe. ``width``, if known, is d of its vectors.
+    #: JSON-ready; empty for a mere recipe. ``width``, if known, is d of the vectors.
     provenance: dict[str, Any] = field(default_factory=dict)
-    #: Figures measured with it, JSON-ready.
+    #: Scores measured with the encoder, JSON-ready.
     scores: list[dict[str, Any]] = field(default_factory=list)
-    #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
+    #: The recipe for transfer tasks, if it differs (PromptBERT, supervised).
     transfer: Recipe | None = None
-    prompts: LeadingTexts = field(
-        default_factory=LeadingTexts
-    )  #: Texts in front of a sentence, by name.
+    #: Texts in front of a sentence, by name.
+    prompts: LeadingTexts = field(default_factory=LeadingTexts)
     created: str = field(default="", compare=False)  #: UTC, ISO form; empty outside the registry.
     promptcli: str = field(default="", compare=False)  #: Version that wrote it.
-    #: The other files, by relative name.
+    #: The other files of the folder, by relative name.
     files: dict[str, StoredFile] = field(default_factory=dict, compare=False)
     #: Fingerprint of the encoder; None in the registry.
     fingerprint: str | None = field(default=None, compare=False)
-    #: ``to`` of the ``export`` that wrote it.
+    #: The argument ``to`` of the ``export`` that wrote the folder.
     target: str | None = field(default=None, compare=False)
-    #: For a backbone written in another form than loaded: the hash of this form, and the hashes
-    #: that identify the backbone.
+    #: If the backbone was written in another form than it was loaded from: the hash of this form,
+    #: and the hash that identifies the backbone.
     backbone: dict[str, str] = field(default_factory=dict, compare=False)
 
 
@@ -110,8 +108,10 @@ def write_entry(folder: Path, entry: Entry) -> None:
 
 
 def read_entry(folder: Path, *, checked: bool = False) -> Entry:
-    """Return the entry of a folder. Files are compared by size, and also by hash if ``checked``
-    (someone else wrote it).
+    """Return the entry of a folder.
+
+    Files are compared with the entry's list by size; with ``checked``, for a folder that someone
+    else wrote, also by hash.
     """
     entry = read_manifest(folder)
     check_files(folder, entry.files, hashed=checked, hint=_HINT)
@@ -130,7 +130,7 @@ def read_manifest(folder: Path) -> Entry:
     try:
         entry = convert({**values, "name": folder.resolve().name, "tensors": {}}, Entry)
         for recipe in (values["recipe"], values.get("transfer") or {}):
-            Recipe.from_dict(recipe)  # unknown keys are refused
+            Recipe.from_dict(recipe)  # refuses unknown keys
         if not isinstance(value := entry.provenance.get("trained", {}), dict):
             raise ValueError(
                 f"the field 'provenance.trained' must be an object, not {shorten(value)}"
@@ -143,7 +143,7 @@ def read_manifest(folder: Path) -> Entry:
 
 
 def with_backbone(entry: Entry, backbone: str) -> Entry:
-    """Return an entry on another backbone, or on its own under another name."""
+    """Return an entry on another backbone, or on its own backbone under another name."""
     transfer = None
     if entry.transfer is not None:
         transfer = entry.transfer.replace(backbone=backbone)
@@ -155,19 +155,19 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-#: Read-only. ``mini`` is distilled from two teachers; ``mini-static`` has word vectors;
-#: ``mini-multi`` has word vectors of eleven languages.
+#: These models cannot be changed. ``mini`` is distilled from two teachers; ``mini-static`` has word
+#: vectors, and ``mini-multi`` has word vectors of eleven languages.
 SHIPPED_MODELS = ("mini", "mini-static", "mini-multi")
 
-#: Recipes with the name of a method, which a trained model has by default.
+#: Recipes that are also methods: a model trained by a method has the method's name by default.
 _ALSO_METHODS = ("prompteol",)
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 
 
 class Registry:
-    """The entries in ``home``, and the shipped ones.
+    """The entries in the folder ``home``, and the shipped entries.
 
-    Several processes may write at once: they take turns by a lock.
+    Several processes may write at once: a lock makes them take turns.
     """
 
     def __init__(self, home: Path) -> None:
@@ -186,7 +186,7 @@ class Registry:
         return self.load(name, read_manifest)
 
     def check_free(self, name: str, *, force: bool = False) -> None:
-        """Refuse a name that ``save`` would refuse, before any work is done."""
+        """Refuse a name that ``save`` would refuse; called before any work is done."""
         if not _NAME.fullmatch(name):
             raise UsageError(
                 f"{name!r} is not a name for a model; use up to 100 of A-Z a-z 0-9 . _ -, no dot"
@@ -237,8 +237,8 @@ class Registry:
         return self.load(entry.name)
 
     def _take_backbone(self, source: Path, target: Path) -> None:
-        """Give an entry its own copy of a backbone in another entry's folder or in a new one, so
-        that either may be removed.
+        """Give an entry its own copy of a backbone that is in another entry's folder or in a new
+        folder: either entry may be removed.
         """
         if source.is_dir() and is_below(source, self._home):
             for name in list_files(source):
@@ -247,14 +247,14 @@ class Registry:
                     link_file(source / name, target / name)
 
     def remove(self, name: str) -> None:
-        if self._check_known(name) in SHIPPED_MODELS:  # an unknown name makes no home
+        if self._check_known(name) in SHIPPED_MODELS:  # for an unknown name no folder is made
             raise UsageError(f"model {name!r} is shipped with promptcli and cannot be removed")
         with self._lock():
             remove_folder(self._models / self._check_known(name))
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Hold the lock, and first remove leftovers of killed processes."""
+        """Hold the lock in the block; remove the leftovers of killed processes first."""
         self._models.mkdir(parents=True, exist_ok=True)
         with hold(self._home):
             remove_leftovers(self._models)
@@ -274,9 +274,7 @@ class Registry:
 
 
 def portable(recipe: Recipe) -> Recipe:
-    """Return a recipe that does not depend on the current folder: a backbone's path becomes
-    absolute.
-    """
+    """Return a recipe with the absolute path of its backbone, if that is a folder."""
     if recipe.backbone == BUILT_IN.backbone:
         return recipe
     return recipe.replace(backbone=portable_name(recipe.backbone))

@@ -1,4 +1,4 @@
-"""Write an encoder for another program, by a table of targets, and compare the vectors of both."""
+"""Write an encoder for another program (``TARGETS``), and compare the vectors of both programs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -55,8 +55,8 @@ from promptcli.storage.tensors import save_tensors
 
 
 def export_sentence_transformers(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
-    """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, standard modules,
-    or our module.
+    """Fill a folder that ``SentenceTransformer(folder)`` loads: with a table of words, standard
+    modules, or our module.
     """
     tool = "sentence-transformers"
     reason = None
@@ -110,8 +110,8 @@ def _compare(
     folder: Path,
     encode: Callable[[Path, list[str]], np.ndarray],
 ) -> Exported:
-    """Return an export with the lowest cosine between the tool's and the encoder's vectors, if the
-    tool is installed.
+    """Return an export with the lowest cosine of the tool's vectors with the encoder's; if the tool
+    is not installed, with a note.
     """
     tool = str(exported.tool)
     if missing_libraries(tool.replace("-", "_")):
@@ -125,7 +125,7 @@ def _compare(
 def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
     """Fill a folder that ``StaticModel.from_pretrained(folder)`` of model2vec loads."""
     table = static_table(encoder, "model2vec")
-    # a checkpoint may have more rows than tokens
+    # a checkpoint may have more rows than its tokenizer has tokens
     rows = table.rows[: count_tokens(table.definition)].contiguous()
     save_tensors({"embeddings": rows}, folder / WEIGHTS)
     write_json(folder / TOKENIZER, table.definition, indent=None)
@@ -148,7 +148,7 @@ def export_model2vec(entry: Entry, encoder: TorchEncoder, folder: Path) -> Expor
 
 
 def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported:
-    """Fill a folder that ``AutoModel.from_pretrained(folder)`` loads, and ``--backbone folder``."""
+    """Fill a folder that ``AutoModel.from_pretrained(folder)`` and ``--backbone folder`` load."""
     if not tuned_weights(encoder.tensors()):
         unchanged = f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r}, unchanged"
         raise UsageError(f"{unchanged}: there is nothing to merge; onnx holds the complete encoder")
@@ -173,8 +173,8 @@ def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported
 def export_peft(
     entry: Entry, encoder: TorchEncoder, folder: Path, *, base: str | None = None
 ) -> Exported:
-    """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads: the adapter, and the
-    hub id of its base.
+    """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads: with the adapter and
+    the hub id of its base.
     """
     backbone = encoder.backbone
     lora = tuned_weights(encoder.tensors())
@@ -205,8 +205,8 @@ def export_peft(
 
 
 def _prefix(encoder: TorchEncoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return a deep prefix as peft's prefix tuning: keys and values (L, 2, h, p, d/h) as (p, 2 L
-    d).
+    """Return the configuration and the tensor (p, 2 L d) of peft's prefix tuning, for a deep prefix
+    (L, 2, h, p, d/h).
     """
     prompt = encoder.prompt
     backbone = encoder.backbone
@@ -237,6 +237,7 @@ def _prefix(encoder: TorchEncoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _lora(
     encoder: TorchEncoder, tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the configuration and the tensors of peft's LoRA."""
     factors = {name: tensor for name, tensor in tensors.items() if name != ALPHA}
     modules = sorted({name.partition(".lora_")[0] for name in factors})
     alpha = float(tensors[ALPHA])
@@ -261,9 +262,9 @@ def _lora(
 class ExportTarget:
     """A program or format that encoders are exported for."""
 
-    #: Fills a folder, given an entry, its encoder in float32 on the CPU, and the folder.
+    #: Fills a folder, given an entry, the entry's encoder in float32 on the CPU, and the folder.
     write: Callable[..., Exported]
-    takes: tuple[str, ...] = ()  #: ``base`` or ``int8``, which are keywords of ``write`` then
+    takes: tuple[str, ...] = ()  #: further arguments of ``write``: ``base`` or ``int8``
     library: str = ""  #: the hub's name of the program, for a card; "": no card is written
 
 
@@ -290,8 +291,8 @@ def export(
     offline: bool = False,
     force: bool = False,
 ) -> Exported:
-    """Write an encoder in another program's form, in float32, and compare that program's vectors
-    with the encoder's.
+    """Write an encoder for another program, in float32, and compare the program's vectors with the
+    encoder's.
 
     The folder is written only if it holds the encoder exactly: every cosine is at least 0.99999.
 
@@ -307,7 +308,7 @@ def export(
         force: Overwrite an existing export.
 
     Raises:
-        UsageError: No such target, or it cannot hold the encoder exactly; with the reason.
+        UsageError: There is no such target, or it cannot hold the encoder exactly.
         CheckFailedError: The other program's vectors are not the encoder's.
     """
     target = look_up("target", to, TARGETS)

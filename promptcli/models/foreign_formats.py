@@ -1,5 +1,7 @@
-"""Read a model folder of promptcli, peft, sentence-transformers, ..., or refuse it with the reason:
-a table of the files that identify a format, with their schemas and readers.
+"""Read a model folder of promptcli, peft, sentence-transformers, model2vec or a paper's program, or
+refuse it with the reason.
+
+``_FORMATS`` at the end lists the files that identify a format, with their schemas and readers.
 """
 
 import os
@@ -56,7 +58,7 @@ _RERANKER = (
 #: sentence-transformers' settings of the Transformer module, and of the whole model.
 MODULE_SETTINGS = "sentence_bert_config.json"
 MODEL_SETTINGS = "config_sentence_transformers.json"
-_NO_LIMIT = 1 << 30  # tokens; a larger number in a tokenizer's file means no limit
+_NO_LIMIT = 1 << 30  # tokens; a larger number in a tokenizer's file means that there is no limit
 #: Mode of sentence-transformers' Pooling -> our weights.
 MODES = {
     "cls": "cls",
@@ -75,7 +77,7 @@ FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-#: Setting of a module or a tokenizer -> its only supported value.
+#: Setting of a module or a tokenizer -> its only supported value, if it is set.
 _SUPPORTED = {
     "transformer_task": "feature-extraction",
     "module_input_name": "sentence_embedding",
@@ -83,9 +85,8 @@ _SUPPORTED = {
     "use_residual": False,
     "split_special_tokens": False,
 }
-#: Targets of exports that hold a graph; no recipe can be read from one.
-_GRAPHS = ("onnx", "openvino")
-#: PromptBERT's test templates, of BERT and of RoBERTa (run.sh of its code).
+_GRAPHS = ("onnx", "openvino")  #: targets of exports whose folder holds a graph, not a recipe
+#: PromptBERT's templates for BERT and for RoBERTa in its tests (run.sh of its code).
 _TEMPLATES = {
     "bert": f'This sentence of "{SLOT}" means {MASK} .',
     "roberta": f"This sentence : ' {SLOT} ' means{MASK}.",
@@ -93,7 +94,8 @@ _TEMPLATES = {
 _SIMCSE = "SimCSE checkpoint"
 _PROMPTBERT = "PromptBERT checkpoint"
 _PROMCSE_PREFIX = "prefix_encoder.embedding.weight"
-#: PromptBERT's place of denoising, by head (its code: T(h) - T(h_hat), or the head of h - h_hat).
+#: Head -> PromptBERT's place of denoising: its code has T(h) - T(h_hat) for one head, and the other
+#: head of h - h_hat.
 _DENOISE = {"projection:mlm": "head", "projection:tanh": "hidden"}
 #: Backbones of the models that SimCSE's authors released.
 _SIMCSE_BACKBONES = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
@@ -102,7 +104,7 @@ Config = dict[str, Any]
 
 
 def read_model(folder: ModelFolder) -> Entry:
-    """Return the encoder in a folder."""
+    """Return the entry of the encoder in a folder."""
     for file, (schema, read) in _FORMATS.items():
         if folder.has(file):
             return read(folder, folder.document(file, schema))
@@ -138,7 +140,7 @@ def _promptcli(folder: ModelFolder, manifest: Any) -> Entry:
         name = recipe.backbone
         if name in (*inside, *SHIPPED_BACKBONES, *SHIPPED_TABLES):
             continue
-        # with the model, a backbone elsewhere on this machine would be passed on
+        # whoever gets a copy of the model would also get a backbone from elsewhere on this machine
         if words_only(name) or os.path.exists(name):
             raise folder.error(
                 f"has the backbone {shorten(name)}, outside of the folder; load it by its name in"
@@ -150,9 +152,8 @@ def _promptcli(folder: ModelFolder, manifest: Any) -> Entry:
 
 
 def _adapter(folder: ModelFolder, config: AdapterConfig) -> Entry:
-    """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
+    """Read an adapter of peft: prefix tuning becomes a deep prefix, a LoRA a backbone."""
     if config.peft_type != PREFIX_TUNING:
-        # kinds other than LoRA are refused when it is loaded
         check_kind(folder, config)
         is_causal = config.task_type == "CAUSAL_LM"
         recipe = RECIPES["prompteol"] if is_causal else Recipe(pooling="last/cls")
@@ -225,16 +226,16 @@ def _sentence_transformers(folder: ModelFolder, modules: list[_Module]) -> Entry
         )
     (_, transformer), (_, pooling), *after = kinds
     body = folder.subfolder(transformer)
-    base = base_of(body)  # an adapter has the configuration of its base
+    base = base_of(body)  # the configuration of an adapter is that of its base
     model = body if base is None else locate(base)
     family = FAMILIES[model.family]
-    weights, counted = _weights(folder, folder.document(f"{pooling}/{CONFIG}"))
+    weights, includes_prompt = _weights(folder, folder.document(f"{pooling}/{CONFIG}"))
     transforms, tensors = _after_pooling(folder, after)
     rule = _text_rule(body)
     about = folder.optional(MODEL_SETTINGS, _About)
-    prompts = _prompts(folder, about, counted)
+    prompts = _prompts(folder, about, includes_prompt)
     text = lower(prompts.default_text) if rule == "lower" else prompts.default_text
-    if text and not counted:
+    if text and not includes_prompt:
         raise folder.error(
             "has a default prompt that its pooling leaves out, which is not supported"
         )
@@ -282,7 +283,7 @@ def _after_pooling(
             tensors |= {f"dense.{number}.weight": weight, f"dense.{number}.bias": bias}
         elif kind == "Normalize":
             transforms.append("normalize")
-        elif kind != "Dropout":  # has no effect at inference
+        elif kind != "Dropout":  # Dropout changes nothing outside of training
             raise folder.error(
                 f"has a module {kind} ({path}); supported: Dense, Normalize, Dropout"
             )
@@ -290,7 +291,7 @@ def _after_pooling(
 
 
 def _dense(folder: ModelFolder, path: str) -> "tuple[str, Tensor, Tensor]":
-    """Return the activation, the weights and the bias of a layer."""
+    """Return the activation, the weights and the bias of a Dense layer."""
     import torch
 
     from promptcli.encoder.transforms.heads import ACTIVATIONS
@@ -299,8 +300,8 @@ def _dense(folder: ModelFolder, path: str) -> "tuple[str, Tensor, Tensor]":
     _check_settings(folder, f"{path}/{CONFIG}", vars(config))
     activation = config.activation_function.rpartition(".")[2].lower()
     if activation not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise folder.error(f"has a Dense layer with {activation} ({path}); supported: {known}")
+        supported = ", ".join(ACTIVATIONS)
+        raise folder.error(f"has a Dense layer with {activation} ({path}); supported: {supported}")
     stored = folder.tensors(f"{path}/{WEIGHTS}")
     weight = stored.get("linear.weight", torch.empty(0))
     if weight.dim() != 2:
@@ -308,7 +309,8 @@ def _dense(folder: ModelFolder, path: str) -> "tuple[str, Tensor, Tensor]":
     return activation, weight, stored.get("linear.bias", weight.new_zeros(len(weight)))
 
 
-def _prompts(folder: ModelFolder, about: _About, counted: bool) -> LeadingTexts:
+def _prompts(folder: ModelFolder, about: _About, includes_prompt: bool) -> LeadingTexts:
+    """Return the texts in front of sentences; ``includes_prompt``: the pooling reads them."""
     texts = {"query": "", "document": ""}  # sentence-transformers always has these
     texts |= {name: text or "" for name, text in (about.prompts or {}).items()}
     default = about.default_prompt_name
@@ -319,11 +321,11 @@ def _prompts(folder: ModelFolder, about: _About, counted: bool) -> LeadingTexts:
     for text in texts.values():
         if SLOT in text or MASK in text:
             raise folder.error(f"has a prompt with {SLOT} or {MASK} ({text!r})")
-    return LeadingTexts(texts, default, counted)
+    return LeadingTexts(texts, default, includes_prompt)
 
 
 def _weights(folder: ModelFolder, config: Config) -> tuple[str, bool]:
-    """Return our name of a pooling, and whether it includes the tokens of a prompt."""
+    """Return our name of a pooling, and whether it reads the tokens of a text in front."""
     flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
     named = config.get("pooling_mode", [mode for flag, mode in FLAGS.items() if config.get(flag)])
     modes = named if isinstance(named, list) else [named]
@@ -353,7 +355,7 @@ def _max_length(body: ModelFolder, config: Config, family: Family) -> int | None
     """
     module = body.optional(MODULE_SETTINGS)
     _check_settings(body, MODULE_SETTINGS, module)
-    # document() refuses the integer of 31 digits of a tokenizer without a limit
+    # document() refuses the integer of 31 digits in the file of a tokenizer without a limit
     settings = body.path / TOKENIZER_CONFIG
     split = json_field(settings, "split_special_tokens")
     _check_settings(body, TOKENIZER_CONFIG, {"split_special_tokens": split})
@@ -373,8 +375,8 @@ def _check_settings(folder: ModelFolder, file: str, config: Config) -> None:
 
 
 def _truncation(folder: ModelFolder, about: _About) -> list[str]:
-    """Return the transform that keeps ``truncate_dim`` columns; note a similarity other than
-    cosine.
+    """Return the transform that keeps ``truncate_dim`` columns, if it is set; note a similarity
+    other than cosine.
     """
     if about.similarity_fn_name not in (None, "cosine"):
         note(
@@ -408,10 +410,10 @@ def _classes(folder: ModelFolder) -> list[str]:
 
 
 def _checkpoint_kind(folder: ModelFolder) -> str | None:
-    """Return whose program saved a checkpoint, by its tensors and names; None for others.
+    """Return which paper's program saved a checkpoint, by its tensors and names; None for others.
 
-    SimCSE's program and its successors store a projection beside the language model, or the name of
-    its class.
+    SimCSE's program and its successors store a projection with the language model, or the name of
+    their model class.
     """
     tensors = folder.tensor_names()
     name = folder.name.lower()
@@ -423,7 +425,7 @@ def _checkpoint_kind(folder: ModelFolder) -> str | None:
         return _PROMPTBERT
     if is_trained:
         return _SIMCSE
-    # the authors renamed the projections of their released models to the pooler
+    # in their released models the authors renamed the projection to the pooler
     if "simcse" in name and _has_pooler(tensors):
         shapes = [PUBLISHED[backbone].shape for backbone in _SIMCSE_BACKBONES]
         return _SIMCSE if folder_shape(folder) in shapes else None
@@ -433,7 +435,8 @@ def _checkpoint_kind(folder: ModelFolder) -> str | None:
 def _checkpoint(folder: ModelFolder, kind: str, family: str) -> Entry:
     """Read a checkpoint of a paper's authors.
 
-    It does not say whether it is supervised: the folder's name decides, with a note.
+    The checkpoint does not say whether it is supervised: the folder's name decides, and a note says
+    so.
     """
     recipe = Recipe(folder.name, pooling="last/cls")
     if kind == _PROMPTBERT:
@@ -482,7 +485,7 @@ def _deep_prefix(
 
 
 def _head(recipe: Recipe, stored: "Mapping[str, Tensor]") -> "tuple[Recipe, dict[str, Tensor]]":
-    """Return a recipe with the head that a supervised checkpoint keeps, and the head's tensors."""
+    """Return a recipe with the head of a supervised checkpoint, and the head's tensors."""
     head = {
         f"projection.0.{name.removeprefix('mlp.')}": tensor.float()
         for name, tensor in stored.items()

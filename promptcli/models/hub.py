@@ -44,7 +44,7 @@ from promptcli.models.saving import open_exact, save_encoder
 from promptcli.notes import is_offline, note, shows_bars
 from promptcli.storage.files import list_files, temporary_folder
 
-#: The files that promptcli writes to a repository; it never fetches or deletes others.
+#: The files that promptcli writes to a repository. It never fetches or deletes other files.
 _FILES = {CARD, MODEL_MANIFEST, MODULES, MODEL_SETTINGS, MODULE_SETTINGS, TENSORS, CONFIG, WEIGHTS}
 _FILES |= {TOKENIZER, TOKENIZER_CONFIG, "special_tokens_map.json"}
 _FILE_OF_FOLDER = re.compile(
@@ -61,10 +61,10 @@ class Pushed:
     repo: str
     url: str
     commit: str
-    changed: bool  #: False: the repository had all files before, and no commit was made
+    changed: bool  #: False: the repository already had all files, and no commit was made
     fingerprint: str
     files: dict[str, int]  #: bytes by name
-    backbone: str | None  #: its name on the hub; None if its files were sent
+    backbone: str | None  #: the backbone's name on the hub; None if its files were sent
 
 
 def _is_ours(name: str) -> bool:
@@ -90,7 +90,7 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
         private: Create the repository as private.
 
     Raises:
-        UsageError: No token, or one that may not write there.
+        UsageError: There is no token, or the token may not write there.
         NotFoundError: The hub cannot be reached.
     """
     api = client()
@@ -109,7 +109,7 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
             f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}:"
             f" {', '.join(sizes)}{omitted}"
         )
-        with _asking(repo):
+        with _hub_errors(repo):
             api.create_repo(repo, private=private or None, exist_ok=True)
             before = api.model_info(repo)
             if private and not before.private:
@@ -128,10 +128,8 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
 
 
 def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
-    """Fill a folder with a repository's files.
-
-    Return the encoder's fingerprint, and its backbone's name on the hub; None if the backbone is
-    included.
+    """Fill a folder with a repository's files; return the encoder's fingerprint, and its backbone's
+    name on the hub (None: the backbone is in the folder).
     """
     encoder = open_exact(entry)
     source = encoder.backbone.provenance
@@ -174,41 +172,38 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
     with registry.new_folder() as temporary:
         folder = temporary / "model"
         note(f"fetching {repo} from {api.endpoint}")
-        with _asking(repo):
-            commit = _fetch(api, repo, revision, folder)
-        manifest = read_manifest(folder)
+        with _hub_errors(repo):
+            info = api.model_info(repo, revision=revision)
+            files = [file.rfilename for file in info.siblings or ()]
+            if info.sha is None or MODEL_MANIFEST not in files:
+                raise UsageError(
+                    f"{repo} was not pushed by promptcli; see `promptcli models import {repo}"
+                    " --name NAME`"
+                )
+            api.hf_hub_download(repo, MODEL_MANIFEST, revision=info.sha, local_dir=folder)
+            manifest = read_manifest(folder)
+            for file in manifest.files:
+                if not _is_ours(file):
+                    raise CheckFailedError(
+                        f"{repo}: {MODEL_MANIFEST} names {file!r}, which no model of promptcli has;"
+                        " push it again"
+                    )
+            patterns = [MODEL_MANIFEST, *manifest.files]
+            api.snapshot_download(
+                repo, revision=info.sha, local_dir=folder, allow_patterns=patterns
+            )
+        shutil.rmtree(folder / ".cache", ignore_errors=True)  # of the client
         with opening(f"model {repo}"):
             entry = read_model(ModelFolder(str(folder), folder))  # compares sizes and checksums
-        pulled = {"pulled": {"repo": repo, "revision": commit}, "backbone": entry.recipe.backbone}
+        pulled = {"pulled": {"repo": repo, "revision": info.sha}, "backbone": entry.recipe.backbone}
         entry = replace(entry, name=name, provenance={**manifest.provenance, **pulled})
         return replace(registry.save(entry, force=force), fingerprint=manifest.fingerprint)
-
-
-def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:
-    info = api.model_info(repo, revision=revision)
-    if info.sha is None or MODEL_MANIFEST not in [file.rfilename for file in info.siblings or ()]:
-        raise UsageError(
-            f"{repo} was not pushed by promptcli; see `promptcli models import {repo} --name NAME`"
-        )
-    api.hf_hub_download(repo, MODEL_MANIFEST, revision=info.sha, local_dir=folder)
-    files = read_manifest(folder).files
-    for name in files:
-        if not _is_ours(name):
-            raise CheckFailedError(
-                f"{repo}: {MODEL_MANIFEST} names {name!r}, which no model of promptcli has; push it"
-                " again"
-            )
-    api.snapshot_download(
-        repo, revision=info.sha, local_dir=folder, allow_patterns=[MODEL_MANIFEST, *files]
-    )
-    shutil.rmtree(folder / ".cache", ignore_errors=True)  # of the client
-    return info.sha
 
 
 def _check_repo(repo: str, action: str) -> None:
     if not _REPO.fullmatch(repo):
         raise UsageError(
-            f"{repo!r} is not a repository of the hub; give OWNER/NAME, a branch or commit by"
+            f"{repo!r} is not a repository of the hub; give OWNER/NAME, and a branch or commit as"
             " the revision"
         )
     if is_offline():
@@ -216,10 +211,12 @@ def _check_repo(repo: str, action: str) -> None:
 
 
 @contextlib.contextmanager
-def _asking(repo: str) -> Iterator[None]:
-    """Turn the client's exceptions into one line; show its progress bars only if ours are shown."""
+def _hub_errors(repo: str) -> Iterator[None]:
+    """Turn any exception of the client into a one-line error in the block; hide the client's
+    progress bars unless ours are shown.
+    """
     quiet = not shows_bars() and not are_progress_bars_disabled()
-    # it warns of a push that changes nothing
+    # the client would warn of a push that changes nothing
     logging.getLogger("huggingface_hub.hf_api").setLevel(logging.ERROR)
     try:
         if quiet:
@@ -227,7 +224,7 @@ def _asking(repo: str) -> Iterator[None]:
         yield
     except PromptcliError:
         raise
-    # the client, its HTTP library and its storage library have their own classes
+    # the client, its HTTP library and its storage library raise many classes
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(error, 160)}"
         raise NotFoundError(

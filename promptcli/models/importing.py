@@ -1,6 +1,4 @@
-"""Import a model trained elsewhere into the registry: recognised by ``foreign_formats``, stored
-with its backbone.
-"""
+"""Import a model that was trained elsewhere into the registry."""
 
 import shutil
 from collections.abc import Sequence
@@ -41,9 +39,9 @@ def import_model(
     model2vec, peft's prefix tuning and LoRA, plain language models.
 
     Args:
-        source: A folder, or a hub id, with @REVISION after it.
+        source: A folder, or a hub id, which may end with @REVISION.
         name: Name of the model in the registry.
-        convert: Convert pickled weights to safetensors, by a process that reads only tensors.
+        convert: Convert pickled weights to safetensors, in a process that reads only tensors.
         offline: Never use the network.
         force: Replace a model of that name.
         changes: Fields of the recipe that replace the recognised ones, e.g. ``pooling="last/avg"``.
@@ -62,29 +60,30 @@ def import_model(
         files = (*FOLDER_FILES, "*.bin") if convert else FOLDER_FILES
         folder = locate(source, files=files)
         folder.check_links(folder.path.rglob("*"))
-        read = folder
+        readable = folder
         if convert and not list(folder.path.rglob("*.safetensors")):
             note(
                 f"a separate process converts {source}'s pickles to safetensors; it reads only"
                 " tensors"
             )
-            read = replace(folder, path=_convert(folder.path, temporary / "converted"))
+            readable = replace(folder, path=temporary / "converted")
+            _convert(folder.path, readable.path)
         with opening(folder):
-            entry = read_model(read)
+            entry = read_model(readable)
         kind = str(entry.provenance.get("kind", "promptcli folder"))
         if "backbone" in changes:
             raise UsageError(
-                f"{source} ({kind}) has its own, or names it in adapter_config.json",
+                f"{source} ({kind}) has its own backbone, or names it in adapter_config.json",
                 parameter="backbone",
             )
         if "prompt" in changes:
             changes = {"period": None, **changes}
         entry = replace(entry, recipe=entry.recipe.replace(**changes))
-        is_named = entry.recipe.backbone == source and read is folder
+        is_named = entry.recipe.backbone == source and readable is folder
         if is_named and folder.revision:
             entry = with_backbone(entry, f"{source.partition('@')[0]}@{folder.revision}")
         elif not is_named or Path(source).is_dir():
-            entry = _take_backbone(entry, read, temporary / BACKBONE)
+            entry = _take_backbone(entry, readable, temporary / BACKBONE)
         encoder = open_model(entry, device="cpu", dtype="float32")
         encoder.encode(PROBES[:2])
         opened = entry_from(encoder)
@@ -99,21 +98,21 @@ def import_model(
         return registry.save(entry, force=force)
 
 
-def _convert(path: Path, folder: Path) -> Path:
-    for file in sorted(path.rglob("*")):
-        target = folder / file.relative_to(path)
+def _convert(source: Path, folder: Path) -> None:
+    """Write the settings of a model folder, and its pickled weights as safetensors."""
+    for file in sorted(source.rglob("*")):
+        target = folder / file.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix in (".json", ".txt", ".model"):
             shutil.copyfile(file, target)
         elif file.suffix == ".bin":
             stem = "adapter_model" if file.stem == "adapter_model" else "model"
             convert_apart(file, target.with_name(f"{stem}.safetensors"))
-    return folder
 
 
 def _take_backbone(entry: Entry, folder: ModelFolder, target: Path) -> Entry:
-    """Copy an entry's backbone, or an adapter with its base, if it is inside the folder; return the
-    entry on the copy.
+    """Return an entry on a copy of its backbone, or of the adapter with its base; the entry itself
+    if the backbone is not inside the folder.
     """
     path = Path(entry.recipe.backbone)
     if entry.recipe.backbone == folder.name:

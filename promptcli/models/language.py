@@ -1,7 +1,7 @@
 """The language of texts, by which their words are stemmed, and whether a model has learned it.
 
-The script decides if it can. For Latin letters py3langid decides; it takes half a second to load,
-so it is used only if the English vocabulary splits many words.
+If the script belongs to one language, the script decides. For Latin letters py3langid decides. It
+takes half a second to load, so it is used only if the English vocabulary splits many words.
 """
 
 import functools
@@ -44,18 +44,18 @@ _NAMES = {
 }
 _SAMPLE_TEXTS = 200
 _SAMPLE_CHARACTERS = 1000  # of each text
-#: An English text has at most as many tokens of the English vocabulary per word. Of 300 sentences
-#: 11% have more in English, 96% in French, all in German, Spanish, Italian, Dutch, Polish and
+#: Largest number of tokens of the English vocabulary per word of an English text. Of 300 sentences,
+#: 11% have more in English, 96% in French, and all in German, Spanish, Italian, Dutch, Polish and
 #: Portuguese.
-_MOST_PIECES = 1.3
+_MAX_ENGLISH_PIECES = 1.3
 #: Lowest probability at which py3langid is trusted: it mistakes none of 300 English sentences, and
 #: identifies 98% or more of the others.
-_LEAST_PROBABILITY = 0.3
-_ONE_IN = 3  # py3langid is used if at least a third of the texts seem to be of another language
-#: A model that has learned a language has fewer tokens per word, as a share of the English
-#: vocabulary's.
-_MOST_OF_ENGLISH = 0.9
-#: The language of a script that several languages share, or that is not identified here.
+_MIN_PROBABILITY = 0.3
+_MIN_FOREIGN_SHARE = 1 / 3  #: of texts that seem not to be English, for py3langid to be used
+#: Largest number of tokens per word of a model that has learned the language, as a share of the
+#: English vocabulary's.
+_MAX_PIECES_SHARE = 0.9
+#: The language of texts in a script that several languages share, or that is not identified here.
 _UNNAMED = "the language of these texts"
 _UNDECIDED = ""  #: the language of texts in Latin letters that are too short or may be names
 _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏ]")
@@ -66,7 +66,7 @@ _HAN = re.compile("[㐀-鿿]")
 
 
 def main_language(texts: Iterable[str]) -> str:
-    """Return the language of most texts if it can be identified, else English."""
+    """Return the language of the most texts; English if it cannot be identified."""
     language = _language_of_most(texts)
     return language if language in _NAMES.values() else ENGLISH
 
@@ -75,7 +75,9 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
     """Warn the user if the encoder's vocabulary splits the texts' words into small pieces."""
     sampled = sample(texts)
     pieces = encoder.piece_tokenizer.pieces_per_word(sampled)
-    if pieces <= _MOST_PIECES or pieces < _MOST_OF_ENGLISH * _english().pieces_per_word(sampled):
+    if pieces <= _MAX_ENGLISH_PIECES:
+        return
+    if pieces < _MAX_PIECES_SHARE * _english().pieces_per_word(sampled):
         return
     language = _language_of_most(sampled)
     if language in (ENGLISH, _UNDECIDED):
@@ -88,22 +90,22 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
 
 
 def sample(texts: Iterable[str]) -> list[str]:
-    """Return the beginnings of some texts: spread over a list, else the first texts."""
+    """Return the beginnings of some texts: spread over a list, but the first of an iterator."""
     if isinstance(texts, Sequence):
         texts = texts[:: max(1, len(texts) // _SAMPLE_TEXTS)]
     return [text[:_SAMPLE_CHARACTERS] for text, _ in zip(texts, range(_SAMPLE_TEXTS), strict=False)]
 
 
 def _language_of_most(texts: Iterable[str]) -> str:
-    """Return the language of most texts, or ``_UNNAMED``, or ``_UNDECIDED``."""
+    """Return the language of the most texts, or ``_UNNAMED``, or ``_UNDECIDED``."""
     counts = Counter[str]()
     latin = list[str]()
     for text in sample(texts):
         letters = sum(map(str.isalpha, text))
         if not letters:
             continue
-        kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
-        if 2 * (kana + han) > letters:
+        kana = len(_KANA.findall(text))
+        if 2 * (kana + len(_HAN.findall(text))) > letters:
             counts["Japanese" if kana else "Chinese"] += 1
         elif 2 * len(_CYRILLIC.findall(text)) > letters:
             counts[_UNNAMED if _NOT_RUSSIAN.search(text) else "Russian"] += 1
@@ -111,9 +113,9 @@ def _language_of_most(texts: Iterable[str]) -> str:
             latin.append(text)
         else:
             counts[_UNNAMED] += 1
-    foreign = [text for text in latin if _english().pieces_per_word([text]) > _MOST_PIECES]
+    foreign = [text for text in latin if _english().pieces_per_word([text]) > _MAX_ENGLISH_PIECES]
     counts[ENGLISH] += len(latin) - len(foreign)
-    if _ONE_IN * len(foreign) < len(latin):
+    if len(foreign) < _MIN_FOREIGN_SHARE * len(latin):
         counts[_UNDECIDED] += len(foreign)
         foreign = []
     for text in foreign:
@@ -132,5 +134,5 @@ def _identifier() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(
-        MODEL_FILE, norm_probs=True, min_confidence=_LEAST_PROBABILITY
+        MODEL_FILE, norm_probs=True, min_confidence=_MIN_PROBABILITY
     )

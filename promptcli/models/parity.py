@@ -1,4 +1,4 @@
-"""Compare an encoder's vectors with another program's on probe sentences; cosines must be 1."""
+"""Compare an encoder's vectors with another program's on probe sentences: cosines must be 1."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from promptcli.errors import CheckFailedError
 
 #: Probes of the most frequent words, which any English vocabulary has.
 ENGLISH_PROBES = ("the man is in the house", "the water of the river")
-#: Sentences that exports are compared on: short and long, with and without an end mark, with other
-#: scripts and several spaces.
+#: Sentences that exports are compared on: short and long ones, with and without an end mark, with
+#: accents and several spaces.
 PROBES = (
     "A man is playing the guitar.",
     "Two children run across a green field",
@@ -29,17 +29,14 @@ def uncut_probes(encoder: TorchEncoder) -> list[str]:
     ]
 
 
-#: A text that is cut. Only its ids, and those of a blank text, may differ, with a note.
+#: A text that is cut. The ids of this and of a blank text may differ; a note says so.
 TOO_LONG = "the town is far away " * 400
 BLANK = " "
-LEAST_COSINE = 0.99999  #: lowest cosine of an exported vector to the encoder's own
+MIN_COSINE = 0.99999  #: lowest cosine of an exported vector to the encoder's own
 
 
 def row_cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Return the cosine of each row of (n, d) with its twin, (n,).
-
-    Two vectors of zeros are the same.
-    """
+    """Return the cosine of row i of both (n, d), (n,); 1 if both rows are zeros."""
     both_zero = ~ours.any(axis=1) & ~theirs.any(axis=1)
     return np.where(both_zero, 1.0, np.sum(unit(ours).astype(np.float64) * unit(theirs), axis=1))
 
@@ -50,17 +47,17 @@ def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
-    """Return the lowest cosine, at least ``LEAST_COSINE``.
+    """Return the lowest cosine of the encoder's vectors with the tool's; refuse one below
+    ``MIN_COSINE``.
 
-    Rows of zeros, which a note reports, do not count.
+    The tool's rows of zeros, which a note reports, do not count.
     """
     theirs = np.asarray(theirs, dtype=np.float32)
     nonzero = theirs.any(axis=1)
+    lowest = float("nan")
     if ours.shape == theirs.shape:
         lowest = lowest_cosine(ours[nonzero], theirs[nonzero])
-    else:
-        lowest = float("nan")
-    if not lowest >= LEAST_COSINE:
+    if not lowest >= MIN_COSINE:
         why = f"lowest cosine {lowest:.6f}, shapes {theirs.shape} and {ours.shape}"
         raise CheckFailedError(
             f"{tool} gives other vectors than the encoder ({why}); nothing was written"

@@ -1,6 +1,7 @@
 """Write an encoder into a folder that ``load`` and sentence-transformers open.
 
-It is written as standard modules, or else as one module that calls promptcli.
+For sentence-transformers the folder has standard modules, or if these cannot express the recipe, a
+module that calls promptcli.
 """
 
 import shutil
@@ -65,18 +66,19 @@ def save_encoder(
     named_backbone: str | None = None,
     target: str | None = None,
 ) -> tuple[str | None, tuple[str, ...]]:
-    """Write an encoder into an empty folder; one below float32 is rebuilt from its entry.
+    """Write an encoder into an empty folder; if it computes below float32, it is first opened again
+    from its entry.
 
     Args:
         entry: The encoder's entry.
         encoder: The encoder.
         folder: The folder.
-        named_backbone: Name of a backbone that is not included; None: it is included.
+        named_backbone: Name of the backbone, which is then not included; None: it is included.
         target: ``to`` of ``export``.
 
     Returns:
-        Why modules of sentence-transformers cannot express the recipe (None: they can), and how the
-        vectors of the modules differ.
+        The reason why modules of sentence-transformers cannot express the recipe (None: they can),
+        and notes about differences of the modules' vectors.
     """
     if encoder.backbone.dtype != torch.float32:
         encoder = open_model(entry, device="cpu", dtype="float32")
@@ -84,7 +86,7 @@ def save_encoder(
     backbone = encoder.backbone
     source = ModelFolder(backbone.name, backbone.folder)
     tensors = encoder.tensors()
-    #: hashes of an unchanged backbone's weights as written here and as loaded
+    #: hashes of an unchanged backbone's weights, as written here and as loaded
     hashes: dict[str, str] = {}
     notes: tuple[str, ...] = ()
     reason: str | None = None
@@ -110,7 +112,7 @@ def save_encoder(
                 hashes = {"written": weights_digest(folder), "weights": loaded}
             tensors = tensors_outside_backbone(encoder)
     transfer = entry.transfer and TorchEncoder(entry.transfer, backbone, encoder.tensors()).recipe
-    # the encoder's recipes have every name written out
+    # in the encoder's recipes every name and default is written out
     entry = publishable(
         with_backbone(replace(entry, recipe=encoder.recipe, transfer=transfer), place)
     )
@@ -120,7 +122,7 @@ def save_encoder(
 
 
 def check_shareable(encoder: TorchEncoder) -> None:
-    """Refuse to export weights that a link in the backbone's folder takes from elsewhere on this
+    """Refuse to copy weights if the backbone's folder has a link to a file elsewhere on this
     machine.
     """
     backbone = encoder.backbone
@@ -130,7 +132,7 @@ def check_shareable(encoder: TorchEncoder) -> None:
 
 
 def tensors_outside_backbone(encoder: TorchEncoder) -> dict[str, Tensor]:
-    """Return an encoder's tensors outside the backbone."""
+    """Return an encoder's tensors without those of a tuned backbone."""
     return {
         name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)
     }

@@ -1,4 +1,6 @@
-"""An encoder as modules of sentence-transformers, as a table, and as a ``tokenizer.json``."""
+"""Write an encoder as modules of sentence-transformers, as a table of words, or as a
+``tokenizer.json`` that makes its inputs.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,16 +44,16 @@ class Exported:
     load: str  #: Python that loads it
     use: str = ""  #: Python example for its card
     tool: str | None = None  #: the program whose vectors were compared; None if it is not installed
-    cosine: float | None = None  #: the lowest of the probes' vectors to the encoder's
+    cosine: float | None = None  #: the lowest cosine of the program's vectors with the encoder's
     notes: tuple[str, ...] = ()  #: differences, and requirements for loading
-    backbone: str | None = None  #: the backbone by the folder's own recipe; None: the encoder's
-    base: str | None = None  #: the hub id of the model that it adapts
+    backbone: str | None = None  #: the backbone of the folder's own recipe; None: the encoder's
+    base: str | None = None  #: the hub id of the model that an adapter adapts
     target: str = ""
     folder: Path = Path()
     bytes: int = 0  #: of all files
 
 
-#: Tokenizers normalise the text before and after a special token separately.
+#: The reason: tokenizers normalise the text before and after a special token separately.
 TYPED_SPECIAL = (
     "a sentence with a literal special token, e.g. [MASK], gets a different vector there"
 )
@@ -64,7 +66,7 @@ class InexactError(UsageError):
 TEMPLATE_TOKEN = "⊢⊢⊢"  #: represents the template in front of every text of a table of words
 
 _PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text without an end mark; not of an empty text
-# the normalizer also reads TEMPLATE_TOKEN, and leaves it unchanged
+# patterns that leave TEMPLATE_TOKEN unchanged, which the normalizer also reads
 _START = rf"\A(?!{TEMPLATE_TOKEN})"
 _END = r"(?<!⊢)\z"
 
@@ -85,7 +87,7 @@ def set_normalizer(encoder: TorchEncoder, definition: dict[str, Any], *, marks: 
     """Let a ``tokenizer.json`` normalise a sentence as the encoder does: by text rule and period,
     with the characters of the template that touch [X].
 
-    It also puts ``TEMPLATE_TOKEN`` in front of every text, ``marks`` times.
+    The normaliser also puts ``TEMPLATE_TOKEN`` in front of every text, ``marks`` times.
     """
     template = encoder.template
     if template.has_blocks or template.copies > 1:
@@ -107,7 +109,7 @@ def set_normalizer(encoder: TorchEncoder, definition: dict[str, Any], *, marks: 
         steps.append({"type": "Prepend", "prepend": before})
     if after:
         steps.append(_replace(_END, after))
-    remove_blanks(definition)  # the spaces are in the template
+    remove_blanks(definition)  # the template has these spaces
     steps += definition["normalizer"]["normalizers"]
     if marks:  # at the end, because the library panics if it comes before BERT's normalizer
         steps.append(_replace(_START, TEMPLATE_TOKEN * marks + before))
@@ -131,8 +133,8 @@ def _truncation(max_length: int) -> dict[str, Any]:
 
 
 def write_tokenizer(encoder: TorchEncoder, folder: Path) -> list[str]:
-    """Write a tokenizer whose ids are the encoder's inputs, with its prompt around them and cut to
-    its length; return how it differs, in words.
+    """Write a tokenizer whose ids are the encoder's inputs: with the template around a sentence,
+    cut to its longest input. Return notes about differences.
 
     Raises:
         InexactError: No ``tokenizer.json`` expresses the prompt.
@@ -157,8 +159,8 @@ def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
 
 
 def count_tokens(definition: dict[str, Any]) -> int:
-    """Return the number of tokens of a ``tokenizer.json``, added ones included; their ids must have
-    no gaps.
+    """Return the number of tokens of a ``tokenizer.json``, added tokens included; refuse ids with
+    gaps.
     """
     ids = token_ids(definition)
     if len(ids) != 1 + max(ids):
@@ -176,9 +178,8 @@ _CLASSES = {
     },
 }
 _PROBE_VECTORS = 16  # random vectors on which a map is compared with its affine form
-_PROBE_LENGTH = (
-    2.0**14
-)  # of the vectors that give the slope, so that the bias's rounding is negligible
+# length of the vectors that give the slope: so large that the bias's rounding is negligible
+_PROBE_LENGTH = 2.0**14
 _TOLERANCE = 1e-4
 
 
@@ -201,7 +202,8 @@ def _dense(weight: Tensor, bias: Tensor, activation: str = IDENTITY) -> Module:
 def transform_modules(encoder: TorchEncoder) -> list[Module]:
     """Return the transforms of an encoder as modules, in order.
 
-    InexactError names a transform that no module expresses.
+    Raises:
+        InexactError: No module expresses a transform.
     """
     modules: list[Module] = []
     width = encoder.backbone.last_width
@@ -222,7 +224,7 @@ def transform_modules(encoder: TorchEncoder) -> list[Module]:
                 f"transform {transform.spec!r} is neither an affine map nor dense layers"
             )
         modules += layers
-        width = len([*layers[-1].tensors.values()][-1])  # of the bias
+        width = len([*layers[-1].tensors.values()][-1])  # the last tensor is a bias
     return modules
 
 
@@ -267,7 +269,7 @@ def _network_layers(network: nn.Module) -> list[Module]:
 
 
 def _activation(function: Callable[[Tensor], Tensor]) -> str | None:
-    """Return the class of an activation, None if sentence-transformers has none."""
+    """Return the class of an activation; None if sentence-transformers has no such class."""
     points = torch.linspace(-6, 6, 101)
     values = function(points)
     same = (
@@ -281,22 +283,21 @@ class StaticTable:
     """A static recipe as a row for every token: a sentence is the mean of its tokens' rows."""
 
     rows: Tensor  #: (v, d)
-    definition: dict[str, Any]  #: of the tokenizer, ``tokenizer.json``
+    definition: dict[str, Any]  #: the tokenizer's ``tokenizer.json``
     max_length: int  #: tokens of a sentence, marks included
-    notes: tuple[str, ...]  #: differences in the program that reads it
+    notes: tuple[str, ...]  #: differences of the vectors in the program that reads the table
 
 
 def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
     """Return a static recipe as a table for ``program``.
 
-    The template's tokens around a sentence become as many marks in front of it, each with the mean
-    of their rows.
+    If k tokens of the template are around a sentence, k marks are in front of it in the table's
+    tokenizer; the row of a mark is the mean of the rows of these tokens.
     """
     if encoder.pooling.spec not in ("static/avg", "mlm-head/avg"):
         raise InexactError(
             f"{program} holds a table of words, which pooling {encoder.pooling.spec!r} does not"
-            f" come from; give a static model such as mini-static, or the pooling"
-            " static/avg"
+            " average; give a static model such as mini-static, or the pooling static/avg"
         )
     if encoder.backbone.words_only:
         raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
@@ -340,12 +341,12 @@ def write_static(table: StaticTable, folder: Path) -> None:
 
 _LAYERS = "WeightedLayerPooling"
 _READ_MASK = "[promptcli-mask]"  #: replaces the template's mask; a sentence may contain [MASK]
-#: Our weights -> their flag, in the order in which Pooling joins several.
+#: Our weights -> their flag in sentence-transformers, in the order in which several are joined.
 _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
 
 
 def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
-    """Write Transformer, pooling and dense layers; return how their vectors differ."""
+    """Write Transformer, pooling and dense layers; return notes about different vectors."""
     if encoder.backbone.words_only:
         raise InexactError("a table of words has no layers")
     about = {
@@ -375,7 +376,7 @@ def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
     differences = _compare_ids(encoder, folder)
     reading: dict[str, Any] = {"max_seq_length": encoder.max_length, "do_lower_case": False}
     if backbone.family.pooler and backbone.model.pooler is None:
-        # else a pooler with random weights is made there, with a warning
+        # otherwise the library makes a pooler with random weights, and warns
         reading["model_args"] = {"add_pooling_layer": False}
     write_json(folder / MODULE_SETTINGS, reading)
     write_json(folder / MODEL_SETTINGS, about)
@@ -398,7 +399,9 @@ def _row(number: int, kind: str, path: str) -> dict[str, str | int]:
 
 
 def _pooling_modules(encoder: TorchEncoder) -> list[Module]:
-    """Return Pooling, after the module that averages layers unless only the last one is read."""
+    """Return Pooling, and before it the module that averages layers, unless only the last layer is
+    read.
+    """
     pooling = encoder.recipe.parts.pooling
     width = encoder.backbone.width
     last = encoder.backbone.n_layers
@@ -427,8 +430,8 @@ def _pooling_modules(encoder: TorchEncoder) -> list[Module]:
 def _template_tokens(
     encoder: TorchEncoder, *, reads_mask: bool
 ) -> tuple[dict[str, Any], dict[int, Tensor]]:
-    """Return a tokenizer with the template, and the rows of the tokens added for learned vectors
-    and for the mask that is read.
+    """Return a tokenizer with the template, and the vectors of the tokens that are added to it: for
+    each learned vector, and for the mask that is read.
     """
     backbone = encoder.backbone
     template = encoder.template
@@ -463,7 +466,7 @@ def _template_tokens(
 
 
 def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
-    """Return how the inputs that a folder's tokenizer makes differ from the encoder's."""
+    """Return notes on how the inputs of a folder's tokenizer differ from the encoder's."""
     probes = [*parity.PROBES, parity.TOO_LONG, parity.BLANK]
     theirs = whole_inputs(folder, probes, encoder.max_length)
     inputs = encoder.inputs(probes)

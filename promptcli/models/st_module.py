@@ -1,5 +1,5 @@
-"""An encoder as the only module of a SentenceTransformer, for recipes that no configuration
-expresses.
+"""An encoder as the only module of a SentenceTransformer, for recipes that its standard modules
+cannot express.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from promptcli.models.saving import save_encoder
 
 
 class PromptcliModule(InputModule):  # type: ignore[misc]
-    """Texts in, ``sentence_embedding`` (n, d) out; the work is the encoder's."""
+    """Texts in, ``sentence_embedding`` (n, d) out; the encoder computes it."""
 
     def __init__(self, encoder: TorchEncoder) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
 
     @property
     def max_seq_length(self) -> int:
-        """The longest input in tokens, template included."""
+        """The length of the longest input in tokens, template included."""
         return self.encoder.max_length
 
     @max_seq_length.setter
@@ -59,16 +59,14 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
         names = ("token", "cache_folder", "revision", "local_files_only")
-        given = {name: options[name] for name in names if name in options}
-        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **given)
+        known = {name: options[name] for name in names if name in options}
+        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **known)
         path = Path(folder or model_name_or_path)
         return cls(open_model(read_model(ModelFolder(str(path), path)), dtype="stored"))
 
 
 def as_sentence_transformer(encoder: TorchEncoder) -> SentenceTransformer:
-    """Return a SentenceTransformer whose vectors are the encoder's.
-
-    No ``trust_remote_code`` is needed.
+    """Return a SentenceTransformer with the encoder's vectors; it needs no ``trust_remote_code``.
 
     Example:
         >>> import promptcli as pc
