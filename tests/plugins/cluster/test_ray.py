@@ -39,7 +39,9 @@ def trapped(tmp_path_factory):
         patch.chdir(folder)
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # the workers import tests
         with ray_engine.connected(None):
+            session = Path(ray.nodes()[0]["ObjectStoreSocketName"]).parents[2]
             yield folder
+        assert not session.exists()
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ def test_a_session_is_private_and_within_this_machine(trapped):
 
 
 def test_an_address_where_no_cluster_answers_is_refused(place, run, monkeypatch):
-    monkeypatch.setattr(ray_engine, "_PATIENCE", 300)  # of a busy machine
+    monkeypatch.setattr(ray_engine, "_ANSWER_TIMEOUT_S", 300)  # of a busy machine
     there = ray.get_runtime_context().gcs_address
     with refusal(r"address: .*connected to Ray"):
         ray_engine.RayEngine().check(there)

@@ -65,7 +65,7 @@ def test_a_worker_gets_the_code_that_cleans_its_path_and_does_not_look_for_it(tm
 
 def test_the_variables_of_the_hub_are_passed_on(monkeypatch, here):
     for name in list(os.environ):
-        if name.startswith(ray_engine._PASSED_ON):
+        if name.startswith(ray_engine._PASSED_PREFIXES):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", "cache")
@@ -79,22 +79,18 @@ def test_the_place_of_a_session_leaves_room_for_sockets(monkeypatch, tmp_path):
     long = "/var/tmp/" + "x" * 60
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", long)
-    assert ray_engine._place() == "/tmp"
+    assert ray_engine._session_parent() == "/tmp"
     monkeypatch.setenv("RAY_TMPDIR", long)
     with refusal(r"RAY_TMPDIR .*too many for the path of a socket"):
-        ray_engine._place()
+        ray_engine._session_parent()
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    monkeypatch.setattr(ray_engine, "_LONGEST_PLACE", 1000)
+    monkeypatch.setattr(ray_engine, "_MAX_PARENT_BYTES", 1000)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "open"))
     with refusal(r"RAY_TMPDIR .*moved away by other users"):
-        ray_engine._place()
+        ray_engine._session_parent()
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    assert ray_engine._place() == str(tmp_path)
-    with ray_engine._private_folder() as session:
-        assert session.parent.parent == tmp_path
-        assert session.parent.stat().st_mode & 0o777 == 0o700
-    assert not session.parent.exists()
+    assert ray_engine._session_parent() == str(tmp_path)
 
 
 class Stopped(Exception):
@@ -109,7 +105,7 @@ def test_sigterm_is_answered_by_this_program(during, monkeypatch):
     before = signal.signal(signal.SIGTERM, stop)
     try:
         with pytest.raises(Stopped):
-            with ray_engine._own_answer_to_sigterm():
+            with ray_engine._keep_sigterm_handler():
                 signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as Ray does
                 if during:
                     signal.raise_signal(signal.SIGTERM)
