@@ -26,13 +26,20 @@ _SPECIALS = (
     "mask_token",
 )
 #: Beginnings of the names of a tokenizer's files.
-_TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece")
+_TOKENIZER_FILES = (
+    "tokenizer",
+    "vocab",
+    "merges",
+    "special_tokens",
+    "added_tokens",
+    "sentencepiece",
+)
 
 
 def is_tokenizer_file(path: Path) -> bool:
     """Return whether a file of a backbone's folder belongs to its tokenizer."""
     return path.suffix == ".model" or (
-        path.name.startswith(_TOKENIZER) and path.suffix in (".json", ".txt")
+        path.name.startswith(_TOKENIZER_FILES) and path.suffix in (".json", ".txt")
     )
 
 
@@ -44,10 +51,10 @@ def write_json(path: Path, values: Any, indent: int | None = 2) -> None:
 def save_weights(
     backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor] | None = None, **config: Any
 ) -> None:
-    """Write ``config.json`` with ``config`` changed, and ``model.safetensors`` in float32: the
-    encoder without heads.
+    """Write ``config.json`` with the fields of ``config`` changed, and ``model.safetensors`` in
+    float32, without heads.
 
-    ``rows`` are word embeddings (d,) by the id that they get; ids beyond the table make it longer.
+    ``rows`` are word embeddings (d,) by id; ids beyond the table make it longer.
     """
     model = backbone.model
     tensors = {
@@ -73,7 +80,7 @@ def save_weights(
 
 
 def with_rows(table: Tensor, rows: Mapping[int, Tensor]) -> Tensor:
-    """Return a table (v, d) with rows (d,) replaced or added by their numbers; gaps are zeros."""
+    """Return a table (v, d) with rows (d,) replaced or added by id; gaps are zeros."""
     longer = table.new_zeros(max(len(table), max(rows) + 1), table.size(1))
     longer[: len(table)] = table
     for number, row in rows.items():
@@ -90,7 +97,7 @@ def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
 
 
 def put_around(definition: dict[str, Any], left: Sequence[int], right: Sequence[int]) -> None:
-    """Let a ``tokenizer.json`` put ids around every input, so that truncation leaves them."""
+    """Let a ``tokenizer.json`` put ids around every input, which truncation does not remove."""
     texts = {token["id"]: token["content"] for token in definition["added_tokens"]}
     special_tokens = []
     for name, ids in (("<left>", left), ("<right>", right)):

@@ -1,6 +1,7 @@
-"""Convert a ``pytorch_model.bin`` to safetensors in a separate process: a pickle can run code.
+"""Convert a ``pytorch_model.bin`` to safetensors, in a separate process, because a pickle can run
+code.
 
-Only torch's reader of tensors opens it.
+It is opened by torch's reader that accepts tensors only.
 """
 
 import subprocess
@@ -10,22 +11,22 @@ from pathlib import Path
 from promptcli.children import python_command
 from promptcli.errors import UsageError
 
-_MOST_SECONDS = 600
+_TIMEOUT_S = 600
 
 
 def convert_apart(file: Path, target: Path) -> None:
-    """Write a pickle's tensors as safetensors, in a new process."""
+    """Write a pickle's tensors as safetensors; a new process reads the pickle."""
     command = python_command("promptcli.backbones.convert", str(file), str(target))
     try:
-        ran = subprocess.run(
-            command, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        reason = f"it took longer than {_MOST_SECONDS} s"
+        reason = f"it took longer than {_TIMEOUT_S} s"
     else:
-        if ran.returncode == 0:
+        if process.returncode == 0:
             return
-        *_, reason = ["no reason given", *ran.stderr.strip().splitlines()]
+        *_, reason = ["no reason given", *process.stderr.strip().splitlines()]
     raise UsageError(f"{file} was not converted, and nothing in it was run: {reason[:200]}")
 
 

@@ -1,4 +1,4 @@
-"""Devices: the meaning of ``auto`` on this machine, copies to and from a device."""
+"""Devices and dtypes: what ``auto`` means on this machine, and copies to and from a device."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,10 +11,10 @@ from torch import Tensor
 from promptcli.backbones import kernels
 from promptcli.errors import UsageError, unknown
 
-#: Float32 whose matrix products, on a GPU, round their operands to 10 bits of mantissa.
+#: Float32 with matrix products that, on a GPU, round their operands to 10 bits of mantissa.
 TF32 = "tf32"
 Key = TypeVar("Key")
-Fetch = Callable[[], dict[Key, np.ndarray]]  #: waits for arrays from a device
+Fetch = Callable[[], dict[Key, np.ndarray]]  #: waits for arrays from a device, and returns them
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -23,7 +23,7 @@ DTYPES: dict[str, torch.dtype] = {
 
 
 def choose_device(name: str) -> str:
-    """Return a torch device name; ``auto`` takes CUDA, else MPS, else the CPU."""
+    """Return torch's name of a device; ``auto`` takes CUDA, else MPS, else the CPU."""
     usable = ["cpu"]
     if torch.backends.mps.is_available():
         usable.insert(0, "mps")
@@ -37,9 +37,8 @@ def choose_device(name: str) -> str:
 
 
 def weights_dtype(name: str, device: str) -> torch.dtype | None:
-    """Return the dtype of an encoder's weights by its name, as ``choose_dtype`` does.
-
-    It is None for ``stored`` (the files' dtype), and float32 for ``tf32`` (see ``Backbone.tf32``).
+    """Return the dtype of an encoder's weights by its name, as ``choose_dtype`` does; None for
+    ``stored`` (the files' dtype), float32 for ``tf32`` (see ``Backbone.tf32``).
     """
     if name == TF32:
         if not device.startswith("cuda"):
@@ -54,7 +53,7 @@ def weights_dtype(name: str, device: str) -> torch.dtype | None:
 
 @contextlib.contextmanager
 def tf32_products() -> Iterator[None]:
-    """Let a GPU round the operands of float32 products to TF32 in the block."""
+    """Let a GPU round the operands of float32 products to TF32 within the block."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -64,9 +63,8 @@ def tf32_products() -> Iterator[None]:
 
 
 def choose_dtype(name: str, device: str) -> torch.dtype:
-    """Return the weights' dtype.
-
-    ``auto`` takes bfloat16 if the hardware computes in it, else float32.
+    """Return a dtype by its name; ``auto`` takes bfloat16 if the device computes in it, else
+    float32.
     """
     if name == "auto":
         return torch.bfloat16 if computes(torch.bfloat16, device) else torch.float32
@@ -76,7 +74,7 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
 
 
 def computes(dtype: torch.dtype, device: str) -> bool:
-    """Return whether a device multiplies matrices of that dtype at speed."""
+    """Return whether a device multiplies matrices of that dtype fast."""
     if dtype != torch.bfloat16:
         return dtype == torch.float32 or not device.startswith("cpu")
     if device.startswith("cuda"):
@@ -93,9 +91,8 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def begin_fetch(tensors: Mapping[Key, Tensor]) -> Fetch[Key]:
-    """Begin to copy tensors to host memory, asynchronously from a GPU.
-
-    The function returned waits for them.
+    """Begin to copy tensors to host memory, asynchronously from a GPU; return the function that
+    waits for them.
     """
     device = next(iter(tensors.values())).device
     if device.type != "cuda":
@@ -110,8 +107,8 @@ def begin_fetch(tensors: Mapping[Key, Tensor]) -> Fetch[Key]:
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record(torch.cuda.current_stream(device))
 
-    def fetched() -> dict[Key, np.ndarray]:
+    def fetch() -> dict[Key, np.ndarray]:
         copied.synchronize()
         return {key: copy.numpy() for key, copy in copies.items()}
 
-    return fetched
+    return fetch

@@ -1,48 +1,47 @@
-"""The differences between the families of backbones, as a table: heads, positions, layout."""
+"""The families of backbones, as a table of their differences: heads, positions, layout."""
 
 from dataclasses import dataclass
 
 from promptcli.extensions import Table
 
-GELU = "gelu"  #: a step of the MLM transform that is a function and not a module of the model
+GELU = "gelu"  #: the step of the MLM transform that is a function
 
 
 @dataclass(frozen=True)
 class BertPlan:
-    """The facts about a family with BERT's layout that ``backbones/bert.py`` needs to compute it
-    without transformers.
-    """
+    """The differences of a family with BERT's layout, for ``backbones/bert.py``."""
 
-    model: str  #: transformers' class without a head, for configurations that others read
+    model: str  #: transformers' class without a head, written into exported configurations
     prefix: str  #: of its tensors' names in a model with a head
     pad: int = 0  #: id of the padding token, if the configuration has none
-    projected: bool = False  #: embeddings have another width than the layers, and a projection
-    token_types: bool = True  #: embeddings of token types are added
-    relative_positions: bool = False  #: scores have a bias by distance, maps have MPNet's names
+    projected: bool = False  #: whether the embeddings may have another width than the layers
+    token_types: bool = True  #: whether embeddings of token types are added
+    #: whether scores have a bias by distance; the attention then has MPNet's names
+    relative_positions: bool = False
 
 
 @dataclass(frozen=True)
 class Family:
     """One ``model_type`` of transformers."""
 
-    #: Modules of the masked-LM model that make the MLM transform T, in order; none in causal
+    #: Modules of the masked-LM model that make up the MLM transform T, in order; empty in causal
     #: families, where T is the identity.
     transform: tuple[str, ...]
-    decoder: str  #: its output projection, bias included
-    pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
-    hook: bool = True  #: the attention hook works with transformers' model
-    plan: BertPlan | None = None  #: None unless it has BERT's layout
-    pooler: bool = False  #: checkpoints may have a pooler
-    causal: bool = False  #: a token sees only earlier ones; the sentence is read at the last token
-    layers: str = ""  #: module that holds the layers (causal families)
-    #: output projection of the attention, {} for the layer's number; "" if it may not be read
+    decoder: str  #: module of the output projection, bias included
+    pads_before_positions: bool = False  #: whether positions start after the padding id
+    hook: bool = True  #: whether the attention hook works with transformers' model
+    plan: BertPlan | None = None  #: for families with BERT's layout
+    pooler: bool = False  #: whether checkpoints may have a pooler
+    causal: bool = False  #: whether a token sees only earlier tokens
+    layers: str = ""  #: module of the layers, in causal families
+    #: module of the attention's output projection, {} for the layer's number; "" if unknown
     projection: str = ""
-    #: transformers' model takes keys and values from outside, as peft's prefix tuning gives them
+    #: whether transformers' model accepts keys and values, which peft's prefix tuning gives
     takes_keys: bool = True
 
     @property
     def opens(self) -> bool:
-        """Whether methods reach its attention: Ditto and deep prefixes work."""
+        """Whether methods reach its attention, as Ditto and deep prefixes need."""
         return self.hook or self.plan is not None
 
 

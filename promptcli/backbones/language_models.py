@@ -1,4 +1,4 @@
-"""Masked language models with their heads, for pre-training: a BERT from random weights, or a
+"""Masked language models with their heads, for pre-training: a BERT with random weights, or a
 checkpoint of any masked family.
 """
 
@@ -28,23 +28,23 @@ from promptcli.storage.tensors import disk_errors
 
 @dataclass(frozen=True)
 class MaskedInputs:
-    """Inputs of masked language modelling on a device, and what is predicted from them."""
+    """Inputs of masked language modelling on a device, with the right predictions."""
 
     ids: Tensor  #: (n, t)
     real: Tensor | None  #: (n, t) bool, not padding; None without padding
     begins: Tensor  #: (n,) the position of each row's first token
-    places: Tensor  #: (k,) places to predict from, numbered in the flattened ids
+    places: Tensor  #: (k,) places with a prediction, as indices of the flattened ids
     gold: Tensor  #: (g,) the right ids of the first g places
-    owners: Tensor  #: (e,) for each word the place that predicts it, numbered after the g places
-    words: Tensor  #: (e,) ids of words that masks of templates predict
+    words: Tensor  #: (e,) ids of words that the masks of templates predict, at the other places
+    owners: Tensor  #: (e,) for each word its place, counted after the first g
     weights: Tensor  #: (e,) of the words, with the sum 1 (Ma et al. 2024, eq. 3)
 
 
 class ContinuedMaskedLM:
-    """A checkpoint of a masked family with its own head, computed by transformers; dropout follows
-    its configuration, and every row begins at position 0.
+    """A checkpoint of a masked family with its own head, computed by transformers.
 
-    Products are computed in ``dtype``, all else in float32.
+    Dropout follows its configuration, and every row begins at position 0. Products are computed in
+    ``dtype``, all else in float32.
     """
 
     def __init__(self, stored: Any, head: nn.Module, dtype: torch.dtype) -> None:
@@ -62,7 +62,7 @@ class ContinuedMaskedLM:
         return logits
 
     def _drop(self, dropout: float) -> None:
-        """Set the probability of dropout, unless the configuration has it."""
+        """Set the probability of dropout; the checkpoint's configuration decides here."""
 
     def loss(self, inputs: MaskedInputs, *, dropout: float) -> tuple[Tensor, Tensor]:
         """Return the mean cross-entropy of the gold ids plus the words' cross-entropy, and the
@@ -76,11 +76,11 @@ class ContinuedMaskedLM:
         with torch.autocast(device, self._dtype, enabled=self._dtype != torch.float32):
             logits = self._logits(inputs).float()
         loss = functional.cross_entropy(logits[: len(gold)], gold)
-        right = (logits.detach()[: len(gold)].argmax(dim=1) == gold).sum()
+        right_count = (logits.detach()[: len(gold)].argmax(dim=1) == gold).sum()
         if len(words):
             likelihoods = logits[len(gold) :].log_softmax(dim=1)[inputs.owners, words]
             loss = loss - (inputs.weights * likelihoods).sum()
-        return loss, right
+        return loss, right_count
 
     def save(self, folder: Path, *, dropout: float) -> None:
         """Write ``config.json`` and ``model.safetensors``, head included."""
@@ -90,9 +90,9 @@ class ContinuedMaskedLM:
 
 
 class MaskedLM(ContinuedMaskedLM):
-    """A BERT and its head from random weights.
+    """A BERT and its head with random weights.
 
-    transformers draws, names and stores them; our own model computes on the same tensors.
+    transformers draws, names and stores the weights; our own model computes on the same tensors.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class MaskedLM(ContinuedMaskedLM):
             self._bert = BertModel(our_config, FAMILIES["bert"], pooler=False)
         self._bert.load_state_dict(stored.bert.state_dict(keep_vars=True), assign=True)
         if not tied:
-            del self.parameters["cls.predictions.bias"]  # the untied decoder has its own bias
+            del self.parameters["cls.predictions.bias"]  # an untied decoder has its own bias
 
     @property
     def word_embeddings(self) -> nn.Parameter:
@@ -146,7 +146,7 @@ class MaskedLM(ContinuedMaskedLM):
         return rows
 
     def start_from(self, vectors: Tensor) -> None:
-        """Set the word embeddings, and also untied output embeddings, to (v, d) vectors."""
+        """Set the word embeddings, and untied output embeddings too, to vectors (v, d)."""
         with torch.no_grad():
             for rows in (self.word_embeddings, self._decoder.weight):
                 rows.copy_(vectors)
@@ -154,7 +154,7 @@ class MaskedLM(ContinuedMaskedLM):
     def _logits(self, inputs: MaskedInputs) -> Tensor:
         ids = inputs.ids
         positions = inputs.begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        # padding may lie beyond the table
+        # the positions of padding may exceed the table
         positions = positions.clamp(max=len(self.position_rows) - 1)
         output = self._bert(input_ids=ids, attention_mask=inputs.real, position_ids=positions)
         logits: Tensor = self._head(output.last_hidden_state.flatten(0, 1)[inputs.places])
@@ -174,7 +174,7 @@ class MaskedLM(ContinuedMaskedLM):
 
 @dataclass(frozen=True)
 class MaskedCheckpoint:
-    """A checkpoint of a masked family that can be trained on: its tokenizer, sizes and files."""
+    """A checkpoint of a masked family whose pre-training continues."""
 
     name: str  #: as given
     backbone: Backbone
@@ -210,8 +210,8 @@ class MaskedCheckpoint:
         model, head = load_masked_lm(
             self.backbone.folder, self.name, family, names, dtype=torch.float32
         )
-        whole = nn.Sequential(head.transform, head.decoder)
-        return ContinuedMaskedLM(model.to(device), whole, dtype)
+        both = nn.Sequential(head.transform, head.decoder)
+        return ContinuedMaskedLM(model.to(device), both, dtype)
 
     def copy_tokenizer(self, folder: Path) -> None:
         """Copy the files of its tokenizer into a folder."""

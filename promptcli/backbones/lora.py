@@ -1,8 +1,7 @@
-"""Low-rank adapters (LoRA, Hu et al. 2022) on a backbone: trained by peft, merged without peft for
-use.
+"""Low-rank adapters (LoRA, Hu et al. 2022) on a backbone, trained by peft and merged without it.
 
 An adapter's tensors have peft's names inside the model, ``MODULE.lora_A.default.weight`` (r, in)
-and ``lora_B`` (out, r), and ``lora_alpha`` is among them: W becomes W + alpha / r B A.
+and ``lora_B`` (out, r). ``lora_alpha`` is one of them: W becomes W + alpha / r B A.
 """
 
 from collections.abc import Mapping
@@ -24,8 +23,8 @@ ALPHA = "lora_alpha"
 _HINT = "save it again (peft: save_pretrained)"
 _DOWN = ".lora_A.default.weight"
 _UP = ".lora_B.default.weight"
-#: Field of an adapter's configuration -> value of a plain LoRA; other values mean other formulas.
-_PLAIN: dict[str, tuple[Any, ...]] = {
+#: Field of an adapter's configuration -> its values in a plain LoRA, whose formula is used here.
+_PLAIN_VALUES: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA", None),
     "bias": ("none", None),
     **dict.fromkeys(
@@ -38,9 +37,8 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, seed: int) -> None:
     """Add a trainable adapter to every linear map of a model, and freeze the model's weights.
 
-    The adapter changes nothing at first.
-
-    A is drawn by ``seed``, B is 0; ``family`` is for messages.
+    A is drawn by ``seed`` and B is 0, so the adapter changes nothing at first. Messages name the
+    ``family``.
     """
     require("peft", extra="peft")
     from peft import LoraConfig, inject_adapter_in_model
@@ -64,30 +62,31 @@ def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, 
 
 
 def is_transposed(module: torch.nn.Module) -> bool:
-    """Return whether a linear map's matrix is stored (in, out), as by GPT-2 in transformers."""
+    """Return whether a linear map's matrix is stored (in, out), as in transformers' GPT-2."""
     return type(module).__name__ == "Conv1D"
 
 
 def is_lora(tensors: Mapping[str, Tensor]) -> bool:
-    """Return whether tensors are an adapter's."""
+    """Return whether the tensors are an adapter."""
     return ALPHA in tensors
 
 
 def merge_lora(owner: object, model: Any, tensors: Mapping[str, Tensor]) -> None:
     """Add an adapter to the weights of the model that it was trained on, in place."""
     alpha = float(tensors[ALPHA])
-    parts = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
-    known = {ALPHA}
-    for name in parts:
-        known |= {name + _DOWN, name + _UP}
+    adapted = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
+    expected = {ALPHA}
+    for name in adapted:
+        expected |= {name + _DOWN, name + _UP}
     modules = dict(model.named_modules())
-    for name in sorted(known ^ set(tensors)) or sorted(parts - modules.keys()):
+    misfits = sorted(expected ^ set(tensors)) or sorted(adapted - modules.keys())
+    if misfits:
         raise UsageError(
-            f"{owner} has a tensor {name}, and the backbone does not; give the one it was trained"
-            " on"
+            f"{owner} has a tensor {misfits[0]}, and the backbone does not; give the one it was"
+            " trained on"
         )
     with torch.no_grad():
-        for name in sorted(parts):
+        for name in sorted(adapted):
             weight = modules[name].weight
             down = tensors[name + _DOWN].float()
             up = tensors[name + _UP].float()
@@ -107,15 +106,12 @@ def merge_lora(owner: object, model: Any, tensors: Mapping[str, Tensor]) -> None
 
 
 def read_adapter(folder: ModelFolder, prefix: str) -> dict[str, Tensor]:
-    """Return an adapter that peft saved.
-
-    ``prefix`` precedes its names in a model with a head, e.g. ``model``.
-    """
+    """Return an adapter that peft saved; in a model with a head its names begin with ``prefix``."""
     config = read_adapter_config(folder)
     check_kind(folder, config)
-    for field, plain in _PLAIN.items():
+    for field, plain_values in _PLAIN_VALUES.items():
         value = getattr(config, field)
-        if value not in plain:
+        if value not in plain_values:
             raise folder.error(
                 f"is not a plain LoRA ({field} {shorten(value)}); merge it: merge_and_unload"
             )

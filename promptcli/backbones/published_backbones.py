@@ -1,6 +1,6 @@
 """Recognition of published backbones by their content.
 
-A folder's name alone is a claim: any folder may be called ``bert-base-uncased``.
+A folder's name proves nothing: any folder may be called ``bert-base-uncased``.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a language model by its configuration; None: not stated."""
+    """The size of a language model by its configuration; None if the configuration has no value."""
 
     family: str
     width: int  #: d, of the hidden states
@@ -36,7 +36,7 @@ class Shape:
 
 
 #: Size of a language model -> configuration fields that may hold it.
-_SIZES = {
+_SIZE_FIELDS = {
     "width": ("hidden_size", "d_model", "n_embd", "dim"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers"),
     "heads": ("num_attention_heads", "n_head", "n_heads"),
@@ -45,9 +45,7 @@ _SIZES = {
 
 
 def shape_of(name: str) -> Shape:
-    """Return the shape of a backbone, by its config.json alone; an adapter has the shape of its
-    base.
-    """
+    """Return the shape of a backbone from its config.json; an adapter has the shape of its base."""
     with without_network():
         folder = locate(name)
         base = base_of(folder)
@@ -55,9 +53,9 @@ def shape_of(name: str) -> Shape:
 
 
 def folder_shape(folder: ModelFolder) -> Shape:
-    """Return the shape of the language model in a folder, by its config.json."""
+    """Return the shape of the language model in a folder, from its config.json."""
     sizes: dict[str, Any] = {}
-    for size, fields in _SIZES.items():
+    for size, fields in _SIZE_FIELDS.items():
         values = map(folder.config.get, fields)
         sizes[size] = next((value for value in values if isinstance(value, int)), None)
     if sizes["width"] is None:
@@ -71,9 +69,9 @@ class PublishedBackbone:
 
     shape: Shape
     owners: tuple[str, ...]  #: its owners on the hub; "" if the name is also used without an owner
-    ids: Mapping[str, int] = field(default_factory=dict)  #: of some words of its vocabulary
+    ids: Mapping[str, int] = field(default_factory=dict)  #: some words of its vocabulary -> ids
     sha256: str | None = None  #: of its file of weights, if known
-    rows: range | None = None  #: allowed numbers of word embeddings; None: the number in its shape
+    rows: range | None = None  #: allowed numbers of word embeddings; None for that of its shape
 
     def fits(self, backbone: "Backbone") -> bool:
         """Return whether a backbone has this shape and vocabulary."""
@@ -96,15 +94,15 @@ _BERT_BASE_SHA256 = "68d45e234eb4a928074dfd868cead0219ab85354cc53d20e772753c6bb9
 def _published(
     owner: str, *shape: Any, ids: Mapping[str, int] | None = None, sha256: str | None = None
 ) -> PublishedBackbone:
-    """Return a backbone of a family, with its width, layers, heads and vocabulary; older backbones
-    are also named without their owner.
+    """Return a backbone with a shape: family, width, layers, heads, vocabulary. Older backbones are
+    also named without their owner.
     """
     owners = ("", owner) if owner in ("google-bert", "FacebookAI") else (owner,)
     return PublishedBackbone(Shape(*shape), owners, ids or {}, sha256)
 
 
-#: Last part of a name -> the backbone. A folder with the shape of one is a copy of it, or a model
-#: of the same design.
+#: Name without its owner -> the backbone. A folder with the shape of one may also hold another
+#: model of that design.
 PUBLISHED: dict[str, PublishedBackbone] = {
     "bert-base-uncased": _published(
         "google-bert", "bert", 768, 12, 12, 30_522, ids=_UNCASED, sha256=_BERT_BASE_SHA256
@@ -134,34 +132,36 @@ PUBLISHED: dict[str, PublishedBackbone] = {
     "Mistral-7B-v0.1": _published("mistralai", "mistral", 4096, 32, 32, 32_000),
     "Qwen2-7B": _published("Qwen", "qwen2", 3584, 28, 28, 152_064),
     "gemma-2-9b": _published("google", "gemma2", 3584, 42, 16, 256_000),
-    # glove.840B.300d has 2,196,017 lines. Sentences without a known word have one more row; lines
-    # with the same word share a row
+    # glove.840B.300d has 2,196,017 lines. Lines with the same word share a row, and sentences
+    # without a known word have a row.
     "GloVe": PublishedBackbone(Shape("glove", 300, 0), ("",), rows=range(2_195_000, 2_196_019)),
 }
 
 
 def published_name(backbone: "Backbone") -> str | None:
-    """Return the published or shipped backbone equal to this one, by the last part of its name, or
+    """Return the name, without owner, of the published or shipped backbone equal to this one, or
     None.
 
-    A known hash of the weights decides. Without one, the hub's own copy counts, and so does a
-    folder or file of that name with the same shape and vocabulary.
+    A known hash of the weights decides. If no hash is known, the hub's own copy counts, and so does
+    a folder or file of that name with the same shape and vocabulary.
     """
-    if backbone.provenance.family not in {known.shape.family for known in PUBLISHED.values()}:
+    if backbone.provenance.family not in {other.shape.family for other in PUBLISHED.values()}:
         return None
     for name, folder in SHIPPED_BACKBONES.items():
         if backbone.provenance.weights_sha256 == shipped_digest(folder):
             return name
-    for name, known in PUBLISHED.items():
-        if known.sha256 is None or backbone.merged or not known.fits(backbone):
+    if backbone.merged:
+        return None
+    for name, published in PUBLISHED.items():
+        if published.sha256 is None or not published.fits(backbone):
             continue
         file = backbone.folder / WEIGHTS
-        if file.is_file() and sha256(file) == known.sha256:
+        if file.is_file() and sha256(file) == published.sha256:
             return name
     name = "GloVe" if backbone.words_only else last_part(backbone.name)
-    published = PUBLISHED.get(name)
-    if published is None or backbone.merged or not published.fits(backbone):
+    if name not in PUBLISHED or not PUBLISHED[name].fits(backbone):
         return None
+    published = PUBLISHED[name]
     if backbone.provenance.revision is None:  # not from the hub
         return name if published.sha256 is None else None
     owner = backbone.name.partition("@")[0].rpartition("/")[0]

@@ -12,31 +12,31 @@ LAST = -1  #: the slot of an input's last token
 
 @dataclass(frozen=True)
 class SoftTokens:
-    """Learned vectors in place of some tokens' word embeddings."""
+    """Learned vectors that replace some tokens' word embeddings."""
 
     vectors: Tensor  #: (m, d) for all inputs, or (n, m, d); (…, e) if embeddings are narrower
-    positions: Tensor  #: (n, m) theirs
+    positions: Tensor  #: (n, m), of the vectors
 
 
 @dataclass(frozen=True)
 class SharedTokens:
-    """The tokens that begin every input of a template, computed once (a causal model's see nothing
-    after them).
+    """The first tokens of a template's inputs, which are equal in every input of a causal model and
+    therefore computed once.
     """
 
     length: int
-    #: per layer their keys and values, each (1, h', length, d/h)
+    #: per layer the tokens' keys and values, each (1, h', length, d/h)
     prefix: tuple[tuple[Tensor, Tensor], ...]
 
 
 @dataclass(frozen=True)
 class Prepending:
-    """Token Prepending: before some layers the states of placeholders become those of other tokens,
-    all at the same time.
+    """Token Prepending: before some layers, placeholders get the states of other tokens, all at the
+    same time.
     """
 
     positions: Tensor  #: (n, k) of the placeholders
-    sources: Tensor  #: (n, k) the positions of the tokens whose states they get
+    sources: Tensor  #: (n, k) positions of the tokens with the states
     layers: range  #: 0-based
 
 
@@ -47,19 +47,19 @@ class Rerouting:
     """
 
     layers: range  #: 0-based, from 1
-    bias: float  #: added to the scores of that place
+    bias: float  #: added to the scores of that key
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Contrastive Prompting: one layer's mixture of the heads at the last token changes before its
+    """Contrastive Prompting: the heads' mixture at the last token of a layer changes before its
     projection.
     """
 
     layer: int  #: 0-based
     factor: float  #: C
-    norm: bool  #: keep the mixture's length
-    #: (n, h d/h) B, the mixtures at the same layer and place under the auxiliary prompt
+    norm: bool  #: whether the mixture keeps its length
+    #: (n, h d/h) B, the mixtures at the same layer and token under the auxiliary prompt
     other: Tensor
 
     def __call__(self, mixed: Tensor) -> Tensor:
@@ -87,13 +87,13 @@ class Batch:
     #: Per layer learned keys and values, each (h', p, d/h) or (n, h', p, d/h); positions start
     #: after them.
     prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
-    soft: SoftTokens | None = None  #: learned vectors in place of some tokens' own
-    shared: SharedTokens | None = None  #: tokens computed in advance; every row begins with them
+    soft: SoftTokens | None = None
+    shared: SharedTokens | None = None  #: computed in advance; every row begins with these tokens
     prepending: Prepending | None = None
     contrast: Contrast | None = None
     rerouting: Rerouting | None = None
     augment: Callable[[Tensor], Tensor] | None = None  #: changes the embeddings (n, t, e)
-    #: ``lengths`` in host memory, so that reading them waits for no device.
+    #: ``lengths`` in host memory, where reading them does not wait for a device.
     lengths_on_host: np.ndarray | None = field(default=None, compare=False)
     #: ``ids`` in host memory.
     ids_on_host: np.ndarray | None = field(default=None, compare=False)
@@ -122,7 +122,7 @@ class Batch:
 
 
 def without_shared(batch: Batch) -> Batch:
-    """Return the inputs without the shared tokens; their keys and values become the prefix."""
+    """Return the inputs without the shared tokens, whose keys and values become the prefix."""
     if batch.shared is None:
         return batch
     count = batch.shared.length
@@ -163,21 +163,21 @@ def slot_positions(batch: Batch, slot: int) -> Tensor:
 class Needs:
     """The outputs that a pooling reads; nothing else is computed or kept."""
 
-    #: hidden states wanted, 0 = embedding output, L = last layer
-    layers: frozenset[int] = frozenset()
-    #: layers (0-based) whose attention diagonals are wanted
+    layers: frozenset[int] = frozenset()  #: of hidden states: 0 = embedding output, L = last layer
+    #: layers (0-based) of the attention's diagonals
     diagonals: frozenset[int] = frozenset()
-    #: layers (0-based) whose whole attention matrices are wanted
+    #: layers (0-based) of the attention matrices
     matrices: frozenset[int] = frozenset()
-    #: layers (0-based) and slots whose row of the attention matrix is wanted
+    #: layers (0-based) and slots of single rows of the attention matrices
     attention_rows: frozenset[tuple[int, int]] = frozenset()
-    #: layers (0-based) whose attention block's output is wanted
+    #: layers (0-based) of the attention blocks' outputs
     attention_outputs: frozenset[int] = frozenset()
-    #: layers (0-based) whose values are wanted
+    #: layers (0-based) of the attention's values
     values: frozenset[int] = frozenset()
-    static: bool = False  #: the raw word-embedding rows are wanted
-    output_embeddings: bool = False  #: the masked-LM head's output rows are wanted
-    slot: int | None = None  #: only position read: 0 for [CLS], k for the k-th mask, ``LAST``
+    static: bool = False  #: the raw word-embedding rows
+    output_embeddings: bool = False  #: the rows of the masked-LM head's output matrix
+    #: the only position that is read: 0 for [CLS], k for the k-th mask, ``LAST``; None for all
+    slot: int | None = None
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
@@ -212,7 +212,7 @@ class HiddenStates:
     #: Layer (0-based) -> (n, t, d) float32, the attention block's output after its projection,
     #: before the residual.
     attention_outputs: dict[int, Tensor] = field(default_factory=dict)
-    #: Layer (0-based) -> (n, t, h' d/h) float32, what its attention reads of every token.
+    #: Layer (0-based) -> (n, t, h' d/h) float32, the values of its attention.
     values: dict[int, Tensor] = field(default_factory=dict)
     #: if set, layers, ``attention_outputs`` and ``values`` hold only that position: (n, 1, d)
     slot: int | None = None

@@ -1,4 +1,4 @@
-"""T5 as a gap filler for generating templates: the next token of a text, given many examples at
+"""T5 as a gap filler that generates templates: it predicts the next token for many examples at
 once.
 """
 
@@ -15,7 +15,7 @@ from promptcli.backbones.model_folder import locate
 from promptcli.backbones.transformers_loading import load_model, load_tokenizer, opening
 from promptcli.errors import UsageError
 
-_ROWS = 256  # examples that the decoder takes at a time
+_EXAMPLES_PER_PASS = 256
 _BLANK = "\N{LOWER ONE EIGHTH BLOCK}"  # how the vocabulary writes the space before a word
 
 
@@ -35,8 +35,7 @@ class T5:
         for mark, token in zip(names, self.sentinels, strict=True):
             if token not in range(self.size) or token == tokenizer.unk_token_id:
                 raise UsageError(f"T5 {name!r} has no token {mark}, which marks a gap to fill")
-        # only the last position's logits are read: the decoder's states are cut before they meet
-        # the vocabulary
+        # only the last position's logits are read, so the decoder's other states are cut
         model.lm_head.register_forward_pre_hook(lambda module, inputs: (inputs[0][:, -1:],))
 
     def encode(self, text: str) -> list[int]:
@@ -45,47 +44,41 @@ class T5:
         return ids
 
     def text(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, with a space before every word that has one."""
+        """Return the text of ids, leading space included."""
         return "".join(self._tokenizer.convert_ids_to_tokens(list(ids))).replace(_BLANK, " ")
 
     def words(self) -> dict[int, str]:
-        """Return every id of a piece of text, with the text.
-
-        Special tokens and unused rows are left out.
-        """
-        tokens = self._tokenizer.convert_ids_to_tokens(
-            list(range(min(self.size, len(self._tokenizer))))
-        )
-        return {
-            number: token.replace(_BLANK, " ")
-            for number, token in enumerate(tokens)
-            if token is not None
-            and number not in self._specials
-            and not token.startswith("<extra_id_")
-        }
+        """Return id -> text of the vocabulary, without special tokens and unused rows."""
+        ids = range(min(self.size, len(self._tokenizer)))
+        texts = {}
+        for id, token in zip(ids, self._tokenizer.convert_ids_to_tokens(list(ids)), strict=True):
+            is_special = id in self._specials or token is None or token.startswith("<extra_id_")
+            if not is_special:
+                texts[id] = token.replace(_BLANK, " ")
+        return texts
 
     @torch.inference_mode()
     def read(self, inputs: Sequence[Sequence[int]]) -> list[tuple[Tensor, Tensor]]:
-        """Return the encoder's states (k, t, d) and the mask of real tokens (k, t) of n inputs, in
-        groups.
+        """Return the encoder's states (k, t, d) and the mask of real tokens (k, t), for each block
+        of k inputs.
         """
-        groups = []
-        for start in range(0, len(inputs), _ROWS):
-            rows = [torch.tensor(ids) for ids in inputs[start : start + _ROWS]]
+        blocks = []
+        for start in range(0, len(inputs), _EXAMPLES_PER_PASS):
+            rows = [torch.tensor(ids) for ids in inputs[start : start + _EXAMPLES_PER_PASS]]
             real = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
             padded = pad_sequence(rows, batch_first=True).to(self._model.device)
             real = real.to(self._model.device)
             encoded = self._model.encoder(input_ids=padded, attention_mask=real)
-            groups.append((encoded.last_hidden_state, real))
-        return groups
+            blocks.append((encoded.last_hidden_state, real))
+        return blocks
 
     @torch.inference_mode()
-    def next_logits(self, examples: list[tuple[Tensor, Tensor]], written: Sequence[int]) -> Tensor:
-        """Return the logits (n, v) float32 of the token that follows ``written`` in examples that
-        ``read`` returned.
+    def next_logits(self, blocks: list[tuple[Tensor, Tensor]], decoded: Sequence[int]) -> Tensor:
+        """Return the logits (n, v) float32 of the token that follows the ids ``decoded``, for the
+        blocks that ``read`` returned.
         """
         start = self._model.config.decoder_start_token_id
-        prefix = torch.tensor([[start, *written]], device=self._model.device)
+        prefix = torch.tensor([[start, *decoded]], device=self._model.device)
         logits = [
             self._model(
                 encoder_outputs=(states,),
@@ -93,13 +86,13 @@ class T5:
                 decoder_input_ids=prefix.expand(len(states), -1),
                 use_cache=False,
             ).logits[:, -1]
-            for states, real in examples
+            for states, real in blocks
         ]
         return torch.cat(logits).float()
 
 
 def load_t5(name: str, *, device: str = "cpu") -> T5:
-    """Load a T5 from a local folder or by a hub id, ``@revision`` after it allowed."""
+    """Load a T5 from a local folder or by a hub id, with or without ``@revision``."""
     folder = locate(name)
     with opening(folder):
         family = folder.config.get("model_type")

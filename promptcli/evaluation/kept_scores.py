@@ -1,4 +1,4 @@
-"""Scores of earlier evaluations, stored on disk under everything that determines them."""
+"""Scores of earlier evaluations, on disk under a key of everything that determines them."""
 
 import hashlib
 from dataclasses import replace
@@ -20,10 +20,9 @@ PROTOCOL_VERSION = 4
 
 
 def _kept_as(task: AnyTask) -> type[Score] | None:
-    """Return the class of the scores of a task.
+    """Return the class of a task's scores; None if they are not stored.
 
-    None if scores are not stored: the metric of an ``OwnTask`` is a function, which may change
-    unnoticed.
+    Those of an ``OwnTask`` are not, because its metric is a function, which may change unnoticed.
     """
     if isinstance(task, OtherTask):
         return task.kept_as
@@ -31,22 +30,20 @@ def _kept_as(task: AnyTask) -> type[Score] | None:
 
 
 class KeptScores:
-    """The scores of earlier evaluations; a ``fresh`` one returns none of them."""
+    """The scores of earlier evaluations; with ``fresh`` none of them is returned."""
 
     def __init__(self, settings: EvalSettings, *, fresh: bool = False) -> None:
         self._cache = Cache(home_folder() / "cache" / "scores", fresh=fresh)
         self._settings = settings
-        self._hashes: dict[int, str] = {}  # of each task's data, by the task's id
+        self._hashes: dict[int, str] = {}  # id of a task -> the hash of its data and gold
 
     def get(self, encoder: TorchEncoder, label: Label, task: AnyTask) -> Score | None:
         """Return the score of an encoder on a task under a label, or None."""
         kind = _kept_as(task)
-        if kind is None:
-            return None
-        values = self._cache.get(self._key(encoder, task))
+        values = None if kind is None else self._cache.get(self._key(encoder, task))
         if values is None:
             return None
-        score = msgspec.convert(values, kind, dec_hook=_array)
+        score = msgspec.convert(values, kind, dec_hook=lambda _, numbers: np.array(numbers))
         return replace(score, label=label, recipe=encoder.recipe.to_dict())
 
     def put(self, encoder: TorchEncoder, task: AnyTask, score: Score) -> None:
@@ -55,28 +52,20 @@ class KeptScores:
             self._cache.put(self._key(encoder, task), values)
 
     def _key(self, encoder: TorchEncoder, task: AnyTask) -> dict[str, Any]:
+        if id(task) not in self._hashes:
+            content = msgspec.json.encode(task, enc_hook=np.ndarray.tolist)
+            self._hashes[id(task)] = hashlib.sha256(content).hexdigest()
         computed_by = dict(encoder.provenance)  # dtype, or the exported model
-        del computed_by["backbone"]  # its name: the fingerprint hashes its content
+        del computed_by["backbone"]  # a name; the fingerprint hashes the backbone's content
         key = {
             "protocol_version": PROTOCOL_VERSION,
             "fingerprint": encoder.fingerprint,
             "computed_by": computed_by,
             "device": encoder.device.type,
-            "data": self._hash(task),
+            "data": self._hashes[id(task)],
         }
         if isinstance(task, OtherTask):
             key["settings"] = task.settings(self._settings)
         if isinstance(task, RetrievalTask):
             key["prompts"] = vars(encoder.leading)  # of queries and documents
         return key
-
-    def _hash(self, task: AnyTask) -> str:
-        """Return the hash of a task's name, protocol, sentences and gold."""
-        if id(task) not in self._hashes:
-            content = msgspec.json.encode(task, enc_hook=np.ndarray.tolist)
-            self._hashes[id(task)] = hashlib.sha256(content).hexdigest()
-        return self._hashes[id(task)]
-
-
-def _array(_: type, values: list[float]) -> np.ndarray:
-    return np.array(values)
