@@ -87,10 +87,13 @@ def search_layers(
         factors = [factor for factor in _FACTORS if factor != prompt.factor]
         best = score_prompts(prompt.with_subtraction(layer, factor) for factor in factors)
     own_value = scores[0][1].value
-    rows = [
-        Ranked(_choice(choice), score.value, score.ci95, gain=score.value - own_value)
-        for choice, score in scores
-    ]
+    rows = []
+    for layer_encoder, score in scores:
+        choice = layer_encoder.recipe.pooling
+        if isinstance(layer_encoder.prompt, Contrastive):
+            choice = f"{layer_encoder.prompt.settings} {choice}"
+        gain = score.value - own_value
+        rows.append(Ranked(choice, score.value, score.ci95, gain=gain))
     cosines = np.stack([score.cosines for _, score in scores])
     search = Search(
         encoder=best,
@@ -102,14 +105,6 @@ def search_layers(
         cross_validation=cross_validate(cosines[None], cosines[:1], task.pairs().gold),
     )
     return search.save(name, force=force)
-
-
-def _choice(encoder: TorchEncoder) -> str:
-    prompt = encoder.prompt
-    pooling = encoder.recipe.pooling
-    if isinstance(prompt, Contrastive):
-        return f"{prompt.settings} {pooling}"
-    return pooling
 
 
 def _poolings(encoder: TorchEncoder, weights: Sequence[str]) -> list[str]:

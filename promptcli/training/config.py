@@ -76,7 +76,7 @@ class Preset:
         return self.settings.replace(**given)
 
     def summary(self, given: Mapping[str, Any]) -> str:
-        """Return one line: the source of the settings, and the given ones."""
+        """Return one line: where the settings come from, and the given settings."""
         line = f"settings of {self.method.name}: {self.source}"
         return f"{line}; given: {', '.join(typed_settings(given))}" if given else line
 

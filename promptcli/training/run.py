@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.model_folder import SHIPPED_BACKBONES
 from promptcli.backbones.published_backbones import published_name
@@ -42,8 +41,7 @@ from promptcli.training.config import (
     differences_from_paper,
     read_inputs,
 )
-from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
-from promptcli.training.objectives import find_objective
+from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.step import Processes, start_processes
 from promptcli.training.teacher import SentenceVectors, mine_negatives, open_vectors
 from promptcli.training.trainable_encoder import TrainableEncoder
@@ -53,19 +51,8 @@ from promptcli.training.watching import DevScore, WatchedRun, Watcher, make_trac
 _WORDS_IN_NOTE = 8  # left-out words that a note names
 _NEAREST_COUNT = 5  # tokens named for each word of a soft template
 _REPORTED_FIELDS = (
-    "seed",
-    "steps",
-    "best_step",
-    "seconds",
-    "nearest_words",
-    "settings",
-    "differs_from_paper",
-    "data",
-    "development",
-    "backbone",
-    "command",
-    "versions",
-    "extensions",
+    *("seed", "steps", "best_step", "seconds", "nearest_words", "settings", "differs_from_paper"),
+    *("data", "development", "backbone", "command", "versions", "extensions"),
 )
 UNTRAINED_START = "begun"  #: its name in the records of models
 #: The scored encoders: the untrained recipe, the method's own start, the default model, the result.
@@ -570,36 +557,3 @@ def warn_if_worse(trained: Trained) -> None:
         f"{trained.entry.name} is not better than before training: {value:.2f} on {development},"
         f" {plain} has {before:.2f}; more data or epochs, or another learning rate may help"
     )
-
-
-def train_encoder(
-    method: Method,
-    settings: TrainingSettings,
-    examples: TrainingExamples,
-    development: DevelopmentTask,
-    backbone: Backbone,
-    folder: Path,
-    *,
-    dtype: str = "float32",
-) -> tuple[TorchEncoder, dict[str, Tensor]]:
-    """Train a method on an opened backbone; a method that tunes the backbone changes it in place.
-
-    Args:
-        method: The method, unsupervised or supervised.
-        settings: Its settings.
-        examples: The training examples; those that its objective cannot read are left out.
-        development: Pairs or queries that choose the best checkpoint.
-        backbone: The backbone, on the device of the training.
-        folder: Keeps the state; a stopped training continues from it.
-        dtype: Precision of matrix products.
-
-    Returns:
-        The encoder of the best checkpoint, and its tensors.
-    """
-    objective = find_objective(method)
-    usable_examples = objective.choose(examples, settings, backbone)
-    processes = start_processes(str(backbone.device), dtype)
-    configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
-    encoder = TrainableEncoder(configured, backbone, objective)
-    tensors = Trainer(encoder, processes, usable_examples, development, folder).fit()
-    return encoder.load_encoder(tensors), tensors

@@ -32,7 +32,7 @@ from promptcli.errors import UsageError
 from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
 from promptcli.notes import note
 from promptcli.recipe import Recipe
-from promptcli.training.methods.method import ConfiguredMethod, TrainingSettings
+from promptcli.training.methods.method import ConfiguredMethod
 from promptcli.training.objective import Columns, Objective, TokenizedSide, TokenizedSides, Views
 from promptcli.training.teacher import SentenceVectors
 
@@ -42,8 +42,8 @@ Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
 BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 
 #: Tokens per pass that fit a CPU's caches best (benchmarks/README.md).
-_CHUNK_TOKENS = {"cpu": 1024}
-_CHUNK_TOKENS_ELSEWHERE = 32768
+_CPU_CHUNK_TOKENS = 1024
+_CHUNK_TOKENS = 32768  # on other devices
 _PREDICTED_SHARE = 0.15  # share of tokens to predict (BERT)
 #: BERT's shares of the tokens to predict; the other tokens to predict stay unchanged.
 MASKED_SHARE = 0.8
@@ -80,14 +80,22 @@ class TrainableEncoder(nn.Module):
         self.model: Any = backbone.model
         self.models = models
         #: Padded tokens per forward pass; affects memory and time, not the gradient.
-        self.chunk_tokens: int = settings.chunk_tokens or _CHUNK_TOKENS.get(
-            backbone.device.type, _CHUNK_TOKENS_ELSEWHERE
+        self.chunk_tokens = settings.chunk_tokens or (
+            _CPU_CHUNK_TOKENS if backbone.device.type == "cpu" else _CHUNK_TOKENS
         )
         self.caching: bool = settings.gradient_caching  #: one pass's activations at a time
         #: The learned tensors of prompt and pooling.
         self.learned = {name: nn.Parameter(start.float()) for name, start in starts.items()}
         self.head = _head(configured.head, backbone, generator)
-        self.mlm_head = _mlm_head(settings, backbone)
+        #: Of the masked-LM loss; it starts as the pre-trained one, untied from the word embeddings.
+        self.mlm_head: MLMHead | None = None
+        if settings.mlm_weight:
+            if backbone.tokenizer.mask is None:
+                raise UsageError(
+                    f"backbone {backbone.name!r} has no mask token; leave it out",
+                    parameter="mlm_weight",
+                )
+            self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
         #: Sum and number of the masked-LM losses of the last batch; every pass adds to both.
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         encoders = {prompt: self._encoder_of(prompt, pooling) for prompt in dict.fromkeys(prompts)}
@@ -359,20 +367,6 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
     start = start_projection(kind, context, generator)
     head.load_state_dict({name.partition(".")[2]: tensor for name, tensor in start.items()})
     return head.to(backbone.device).requires_grad_(True)
-
-
-def _mlm_head(settings: TrainingSettings, backbone: Backbone) -> MLMHead | None:
-    """Return the head of the masked-LM loss, which starts as the pre-trained one, untied from the
-    word embeddings; None without that loss.
-    """
-    if not settings.mlm_weight:
-        return None
-    if backbone.tokenizer.mask is None:
-        raise UsageError(
-            f"backbone {backbone.name!r} has no mask token; leave it out",
-            parameter="mlm_weight",
-        )
-    return backbone.new_head().requires_grad_(settings.mlm_head == "trained")
 
 
 def _mask_slots(sides: TokenizedSides) -> np.ndarray:

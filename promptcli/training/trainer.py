@@ -18,9 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import DevelopmentTask
 from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.embeddings import prefetch
+from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.evaluator import value_on
 from promptcli.notes import Advance, describe, note, note_counts, stage
@@ -28,9 +30,10 @@ from promptcli.storage.files import atomic_path
 from promptcli.storage.interrupts import delay_interrupts
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
-from promptcli.training.methods.method import TrainingSettings
+from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 from promptcli.training.objective import TokenizedSide
-from promptcli.training.step import DeferredMetrics, Processes, TrainingStep
+from promptcli.training.objectives import find_objective
+from promptcli.training.step import DeferredMetrics, Processes, TrainingStep, start_processes
 from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
@@ -336,3 +339,36 @@ def _again_and_again(seed: int, source: int, rows: range) -> Iterator[int]:
 def _cut(rows: np.ndarray, size: int) -> list[np.ndarray]:
     """Cut the rows into batches; the last one may be short."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def train_encoder(
+    method: Method,
+    settings: TrainingSettings,
+    examples: TrainingExamples,
+    development: DevelopmentTask,
+    backbone: Backbone,
+    folder: Path,
+    *,
+    dtype: str = "float32",
+) -> tuple[TorchEncoder, dict[str, Tensor]]:
+    """Train a method on an opened backbone; a method that tunes the backbone changes it in place.
+
+    Args:
+        method: The method, unsupervised or supervised.
+        settings: Its settings.
+        examples: The training examples; those that its objective cannot read are left out.
+        development: Pairs or queries that choose the best checkpoint.
+        backbone: The backbone, on the device of the training.
+        folder: Keeps the state; a stopped training continues from it.
+        dtype: Precision of matrix products.
+
+    Returns:
+        The encoder of the best checkpoint, and its tensors.
+    """
+    objective = find_objective(method)
+    usable_examples = objective.choose(examples, settings, backbone)
+    processes = start_processes(str(backbone.device), dtype)
+    configured = ConfiguredMethod(method, settings, backbone.name, backbone.provenance.family)
+    encoder = TrainableEncoder(configured, backbone, objective)
+    tensors = Trainer(encoder, processes, usable_examples, development, folder).fit()
+    return encoder.load_encoder(tensors), tensors

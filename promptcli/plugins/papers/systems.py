@@ -28,7 +28,7 @@ from promptcli.training.fitting import fit_recipe
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 from promptcli.training.objectives import find_objective
-from promptcli.training.run import train_encoder
+from promptcli.training.trainer import train_encoder
 
 
 def hash_of(value: Any) -> str:
