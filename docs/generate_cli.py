@@ -81,9 +81,9 @@ def section_of_command(called: Any, path: str, level: str, shared: Iterable[Row]
     context = called.make_context(title, [], resilient_parsing=True)
     usage = called.get_usage(context).removeprefix("Usage: ")
     yield f"{level} `{title}`\n\n{prose(str(called.help))}\n\n```text\n{usage}\n```\n"
-    if called.first:
-        whole = " ".join(("promptcli", called.target.rpartition(":")[2], *called.first))
-        yield f"It is `{whole}`, with the same options.\n"
+    if called.leading_words:
+        words = ("promptcli", called.target.rpartition(":")[2], *called.leading_words)
+        yield f"It is `{' '.join(words)}`, with the same options.\n"
         return
     rows = list(rows_of(called.params))
     own = [row for row in rows if row not in shared]

@@ -54,8 +54,8 @@ def with_count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 @contextlib.contextmanager
-def if_stopped(left: str, *, instead: bool = False) -> Iterator[None]:
-    """Attach ``left``, what remains on disk, to an interrupt or a disk's error in the block.
+def if_stopped(state: str, *, instead: bool = False) -> Iterator[None]:
+    """Attach ``state``, what is on disk now, to an interrupt or a disk's error in the block.
 
     The command line prints it instead of "nothing was changed". The text of an inner block is kept,
     unless this one replaces it (``instead``).
@@ -63,12 +63,12 @@ def if_stopped(left: str, *, instead: bool = False) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, OSError) as error:
-        if instead or not left_by(error):
-            error.__notes__ = [left]
+        if instead or not state_after(error):
+            error.__notes__ = [state]
         raise
 
 
-def left_by(error: BaseException) -> str:
+def state_after(error: BaseException) -> str:
     """Return the text that ``if_stopped`` attached to an error, or ""."""
     return "; ".join(getattr(error, "__notes__", ()))
 

@@ -71,7 +71,7 @@ class Table(MutableMapping[str, Row]):
 
     def __init__(self, name: str, rows: Mapping[str, Row]) -> None:
         self.name = name
-        self.own = rows
+        self.built_in = rows
         self._rows = dict(rows)
         self._is_complete = False
         self._extensions: dict[str, Extension] = {}
@@ -136,7 +136,7 @@ class Table(MutableMapping[str, Row]):
     def __setitem__(self, name: str, row: Row) -> None:
         self._complete()[name] = row
         self._extensions.pop(name, None)
-        if row is not self.own.get(name):
+        if row is not self.built_in.get(name):
             module = str(getattr(row, "__module__", ""))
             self._extensions[name] = Extension(self.name, name, None, None, _hash_of_times(module))
 

@@ -51,7 +51,7 @@ class _Form(NamedTuple):
     """The form of a name's argument."""
 
     pattern: str  #: its named groups are the values
-    allowed: str  #: the allowed texts, for messages
+    allowed_texts: str  #: for messages
 
 
 _WHOLE = "[0-9]{1,18}"
@@ -103,7 +103,7 @@ def _parse(forms: Mapping[str, _Form], text: str, name: str, argument: str | Non
     form = forms[name]
     match = re.fullmatch(form.pattern, argument or "", re.DOTALL)
     if match is None:
-        raise UsageError(f"{text!r} is not allowed; give {form.allowed}")
+        raise UsageError(f"{text!r} is not allowed; give {form.allowed_texts}")
     values = {}
     for key, value in match.groupdict().items():
         values[key] = None if value is None else _VALUE_PARSERS.get(key, str)(value)
@@ -333,9 +333,9 @@ def parse_denoise(text: str) -> Spec:
     With ``code``, the positions of the bias count from 0 in every family, as in the published code.
     The paper takes the positions of real inputs, which start at 2 in RoBERTa.
     """
-    allowed = [*PLACES, *(f"{place}:code" for place in PLACES)]
-    if text not in allowed:
-        raise unknown("denoise", text, allowed)
+    texts = [*PLACES, *(f"{place}:code" for place in PLACES)]
+    if text not in texts:
+        raise unknown("denoise", text, texts)
     return Spec(text, *split_name(text))
 
 

@@ -58,11 +58,11 @@ def note_counts(
             note(f"{what}: {count:,} of {rows:,}")
 
 
-def silent(wanted: bool = True) -> AbstractContextManager[None]:
-    """Suppress notes, warnings and progress in the block if ``wanted``, e.g. in all processes of a
+def silent(active: bool = True) -> AbstractContextManager[None]:
+    """Suppress notes, warnings and progress in the block if ``active``, e.g. in all processes of a
     run but one; a block inside cannot show them again.
     """
-    return _set(_SILENT, wanted or _SILENT.get())
+    return _set(_SILENT, active or _SILENT.get())
 
 
 # -- progress
@@ -117,9 +117,9 @@ def _display() -> StageDisplay | None:
 _OFFLINE: ContextVar[bool] = ContextVar("promptcli_offline", default=False)
 
 
-def without_network(wanted: bool = True) -> AbstractContextManager[None]:
-    """Forbid the network in the block if ``wanted``; a block inside cannot allow it again."""
-    return _set(_OFFLINE, wanted or _OFFLINE.get())
+def without_network(active: bool = True) -> AbstractContextManager[None]:
+    """Forbid the network in the block if ``active``; a block inside cannot allow it again."""
+    return _set(_OFFLINE, active or _OFFLINE.get())
 
 
 def is_offline() -> bool:

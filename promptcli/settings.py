@@ -35,13 +35,13 @@ PAPER = Defaults(
 )
 
 
-def setting(default: Any, about: str, **metadata: Any) -> Any:
-    """Return the dataclass field of a setting; ``about`` is the help text of its option.
+def setting(default: Any, help_text: str, **metadata: Any) -> Any:
+    """Return the dataclass field of a setting; ``help_text`` is that of its option.
 
     Metadata: ``min`` and ``max``, inclusive bounds; ``above`` and ``below``, exclusive bounds;
     ``choices``, the allowed values.
     """
-    return field(default=default, metadata={"help": about, **metadata})
+    return field(default=default, metadata={"help": help_text, **metadata})
 
 
 def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
@@ -64,7 +64,7 @@ def typed_settings(values: Mapping[str, Any]) -> list[str]:
 class UserDefault(NamedTuple):
     """A default that a user may set."""
 
-    about: str
+    help_text: str
     variable: str  #: environment variable that sets it
     built_in: str | None
 

@@ -493,7 +493,7 @@ def test_the_page_of_commands_describes_every_option():
     described = page.split("\n## Options of every command")[1].split("\n### ")[0]
     for words, called in command().walk():
         section = sections[" ".join(("promptcli", *words))]
-        if not isinstance(called, Command) or called.first:
+        if not isinstance(called, Command) or called.leading_words:
             continue
         for parameter in called.params:
             if parameter.param_type_name == "option" and not parameter.hidden:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.errors import if_stopped, install_command, left_by, unknown
+from promptcli.errors import if_stopped, install_command, state_after, unknown
 from promptcli.recipe import RECIPES
 from promptcli.training.methods import METHODS
 
@@ -55,4 +55,4 @@ def test_a_stopped_block_says_what_it_leaves_and_the_inner_one_wins(error, inste
     with pytest.raises(type(error)), if_stopped("all is kept", instead=instead):
         with if_stopped("parts are kept"):
             raise error
-    assert left_by(error) == said
+    assert state_after(error) == said

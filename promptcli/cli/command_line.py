@@ -27,7 +27,7 @@ import promptcli
 from promptcli.cli.console import progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, configure_libraries, written_name
 from promptcli.cli.stopping import Terminated, interruptible
-from promptcli.errors import PromptcliError, is_out_of_memory, left_by, one_line
+from promptcli.errors import PromptcliError, is_out_of_memory, one_line, state_after
 from promptcli.extensions import Table
 from promptcli.notes import recording_command, showing_stages, silent, without_network
 from promptcli.recipe import Choice
@@ -82,13 +82,13 @@ _PLUGIN_PANEL = "Plug-ins"
 class Command(TyperCommand):
     """A command, ``module:function``, whose module is imported when the command is used.
 
-    A command also takes the program's options. The words ``first`` go before the typed arguments.
+    A command also takes the program's options. ``leading_words`` go before the typed arguments.
     """
 
-    def __init__(self, name: str, target: str, about: str, *first: str) -> None:
-        super().__init__(name, short_help=about, rich_help_panel=_PLUGIN_PANEL)
+    def __init__(self, name: str, target: str, help_text: str, *leading_words: str) -> None:
+        super().__init__(name, short_help=help_text, rich_help_panel=_PLUGIN_PANEL)
         self.target = target
-        self.first = first
+        self.leading_words = leading_words
 
     def load(self) -> None:
         """Import the module, and take the help and the options from the function."""
@@ -110,15 +110,15 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         self.load()
         _name_variables(self.params, ctx.command_path)
-        return super().parse_args(ctx, [*self.first, *args])
+        return super().parse_args(ctx, [*self.leading_words, *args])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, which may come before or after it."""
         program_values = ctx.find_root().params
         values = {}
         for option in _program_options():
-            own = ctx.params.pop(option.name)
-            values[option.name] = program_values[option.name] if own is None else own
+            value = ctx.params.pop(option.name)
+            values[option.name] = program_values[option.name] if value is None else value
         offline, quiet = values.pop("offline"), values.pop("quiet")
         if values["dtype"] == "auto":
             values["dtype"] = None
@@ -170,14 +170,14 @@ def _typed_name(parameter: Any) -> str:
     return str(max(parameter.opts, key=len))
 
 
-def group(name: str, about: str, *rows: Command) -> Commands:
+def group(name: str, help_text: str, *members: Command) -> Commands:
     """Return a group of commands; its name is typed before theirs."""
-    for row in rows:
-        row.rich_help_panel = None
-    commands: Any = {row.name: row for row in rows}
+    for member in members:
+        member.rich_help_panel = None
+    commands: Any = {member.name: member for member in members}
     return Commands(
         name=name,
-        help=about,
+        help=help_text,
         commands=commands,
         no_args_is_help=True,
         rich_markup_mode="rich",
@@ -281,12 +281,12 @@ _PANELS = (
 #: ``--help`` lists the commands of plug-ins last.
 COMMANDS = Table[Any](
     "commands",
-    {str(row.name): row for _, rows in _PANELS for row in rows},
+    {str(member.name): member for _, members in _PANELS for member in members},
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         typer.echo(promptcli.__version__)
         raise typer.Exit
 
@@ -344,9 +344,9 @@ def command() -> Commands:
     program = typer.main.get_command(app)
     assert isinstance(program, Commands)
     _name_variables(program.params, "promptcli")
-    for panel, rows in _PANELS:
-        for row in rows:
-            row.rich_help_panel = panel
+    for panel, members in _PANELS:
+        for member in members:
+            member.rich_help_panel = panel
     program.commands = COMMANDS
     return program
 
@@ -403,7 +403,7 @@ def _code_and_message(error: Any) -> tuple[int, str] | None:
     """Return the exit code and the message of an error; None if it is a bug in the program."""
     if isinstance(error, PromptcliError):
         return error.exit_code, str(error)
-    state = left_by(error) or "nothing was changed"
+    state = state_after(error) or "nothing was changed"
     if isinstance(error, KeyboardInterrupt):
         return 143 if isinstance(error, Terminated) else 130, f"interrupted; {state}"
     if isinstance(error, BrokenPipeError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.options import Explain, Json, format_name
+from promptcli.cli.options import Json, format_name
 from promptcli.data.layouts import name_key
 from promptcli.errors import CheckFailedError, UsageError, unknown, with_count
 
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from promptcli.retrieval.pairs import Leak, Leaks
     from promptcli.retrieval.ranking import Hit
 
-Format = Annotated[
-    Literal["table", "csv", "json"] | None, typer.Option(help="Output format. Default: table.")
-]
-Show = Annotated[
-    str | None,
-    typer.Option(help="Columns to show with each hit, e.g. year,lang; in table and csv."),
-]
 #: Line ends of other systems; their carriage return would move the cursor of a terminal.
 _CARRIAGE_RETURN = re.compile("\r\n?")
 #: Line and page breaks, and tabs.
@@ -46,9 +39,22 @@ class HitPrinter:
 
     def __init__(
         self,
-        show: Show = None,
-        explain: Explain = False,
-        format: Format = None,
+        show: Annotated[
+            str | None,
+            typer.Option(help="Columns to show with each hit, e.g. year,lang; in table and csv."),
+        ] = None,
+        explain: Annotated[
+            bool,
+            typer.Option(
+                "--explain",
+                help="Show what each word adds to the score of a hit, and mark the words that add"
+                " most.",
+            ),
+        ] = False,
+        format: Annotated[
+            Literal["table", "csv", "json"] | None,
+            typer.Option(help="Output format. Default: table."),
+        ] = None,
         json: Json = False,
     ) -> None:
         self.format = format_name(format, json=json)
@@ -60,17 +66,17 @@ class HitPrinter:
         self._columns = list(dict.fromkeys(name.strip() for name in names if name.strip()))
         self._csv_headers: list[str] = []
 
-    def missing_columns(self, known: Iterable[str]) -> list[str]:
-        """Return the chosen columns that are not among those known, whatever their case and
+    def missing_columns(self, columns: Iterable[str]) -> list[str]:
+        """Return the chosen columns that are not among ``columns``, whatever their case and
         spaces.
         """
-        keys = set(map(name_key, known))
+        keys = set(map(name_key, columns))
         return [name for name in self._columns if name_key(name) not in keys]
 
-    def check_columns(self, known: Iterable[str]) -> None:
-        """Refuse chosen columns that no row has."""
-        for name in self.missing_columns(known):
-            raise unknown("column", name, known)
+    def check_columns(self, columns: Iterable[str]) -> None:
+        """Refuse chosen columns that are not among ``columns``."""
+        for name in self.missing_columns(columns):
+            raise unknown("column", name, columns)
 
     def print_line(
         self, hit: "Hit", place: tuple[int, int], lines: Sequence[str], context: int
@@ -119,10 +125,10 @@ class HitPrinter:
             label = f"{hit.rank:>4}  {_score_prefix(hit, 7)}  {name:<{width}}  {stale}"
             self._print(hit, document, (label, _one_text(hit)))
 
-    def print_leaks(self, leaks: "Leaks", names: tuple[str, str], *, check: bool) -> None:
+    def print_leaks(self, leaks: "Leaks", set_names: tuple[str, str], *, check: bool) -> None:
         """Print the rows of a set that also occur in another, and their number.
 
-        With ``check``, any such row is an error. ``names`` are the names of the two sets.
+        With ``check``, any such row is an error. ``set_names`` are the names of the two sets.
         """
         if self.format == "json":
             document = {
@@ -146,8 +152,8 @@ class HitPrinter:
             console.result_table(("kind", "rows", "share", ""), rows)
         verb = "occur in, or are near a row of," if leaks.counts["near"] else "occur in"
         summary = (
-            f"{len(leaks.found):,} of {with_count(leaks.rows, 'row')} of {names[0]} (left)"
-            f" {verb} the {leaks.source_rows:,} of {names[1]} (right)"
+            f"{len(leaks.found):,} of {with_count(leaks.rows, 'row')} of {set_names[0]} (left)"
+            f" {verb} the {leaks.source_rows:,} of {set_names[1]} (right)"
         )
         if check and leaks.found:
             raise CheckFailedError(summary)

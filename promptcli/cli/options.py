@@ -41,14 +41,6 @@ RecipeFields = Annotated[
         " period=true or false; max-length=N; text-rule=prompteol.",
     ),
 ]
-Dim = Annotated[
-    int | None,
-    _model_option(
-        min=1,
-        help="Keep only the first dimensions of each vector, for a model that was trained for it"
-        " (`train --set dims=128,64`).",
-    ),
-]
 TextField = Annotated[
     str | None,
     typer.Option(
@@ -103,13 +95,6 @@ Where = Annotated[
         " null; and, or, not, parentheses."
     ),
 ]
-Explain = Annotated[
-    bool,
-    typer.Option(
-        "--explain",
-        help="Show what each word adds to the score of a hit, and mark the words that add most.",
-    ),
-]
 Rows = Annotated[
     str | None,
     typer.Option(
@@ -153,13 +138,13 @@ def field_option(settings: type, field: str, *names: str, panel: str | None = No
 
     Typer checks inclusive bounds; the dataclass checks the others.
     """
-    about = next(item for item in dataclasses.fields(settings) if item.name == field).metadata
+    metadata = next(item for item in dataclasses.fields(settings) if item.name == field).metadata
     return typer.Option(
         *names,
-        help=about["help"],
-        min=about.get("min"),
-        max=about.get("max"),
-        rich_help_panel=about.get("panel", panel),
+        help=metadata["help"],
+        min=metadata.get("min"),
+        max=metadata.get("max"),
+        rich_help_panel=metadata.get("panel", panel),
     )
 
 
@@ -174,7 +159,14 @@ def chosen_model(
     pooling: Annotated[str | None, _recipe_option("pooling")] = None,
     transforms: Annotated[list[str] | None, _recipe_option("transforms", "--transform")] = None,
     set: RecipeFields = None,
-    dim: Dim = None,
+    dim: Annotated[
+        int | None,
+        _model_option(
+            min=1,
+            help="Keep only the first dimensions of each vector, for a model that was trained for"
+            " it (`train --set dims=128,64`).",
+        ),
+    ] = None,
 ) -> Choice:
     """Return the choice made by the Model panel's options and the program's device and dtype."""
     fields = {
@@ -290,7 +282,7 @@ def parse_pairs(
     """Return the values of ``FIELD=VALUE`` by the fields' types."""
     values = dict[str, Any]()
     for pair in pairs:
-        written, _, text = pair.partition("=")
+        typed_field, _, text = pair.partition("=")
         field = field_of(pair)
         if not text:
             raise UsageError(
@@ -298,7 +290,7 @@ def parse_pairs(
                 f" {pair!r}"
             )
         if field not in types:
-            raise unknown("setting", written, map(written_name, types))
+            raise unknown("setting", typed_field, map(written_name, types))
         members = get_args(types[field]) or (types[field],)
         parse, allowed = next(
             (_PARSERS[member] for member in members if member in _PARSERS), _PARSERS[str]
@@ -307,7 +299,7 @@ def parse_pairs(
             values[field] = parse(text)
         except (KeyError, ValueError):
             raise UsageError(
-                f"{option} {written}: {text!r} is not allowed; it takes {allowed}"
+                f"{option} {typed_field}: {text!r} is not allowed; it takes {allowed}"
             ) from None
     return values
 

@@ -45,9 +45,9 @@ def interruptible(ends_process: bool) -> Iterator[list[KeyboardInterrupt]]:
 
 
 @contextlib.contextmanager
-def ended_by_signals(wanted: bool) -> Iterator[None]:
+def ended_by_signals(active: bool) -> Iterator[None]:
     """End the process ``PATIENCE_S`` seconds after a signal if the block has not ended by then."""
-    if not wanted:
+    if not active:
         yield
         return
     reader, writer = os.pipe()

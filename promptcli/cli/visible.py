@@ -11,8 +11,8 @@ _SEPARATORS = (0x2028, 0x2029)  #: of lines and paragraphs
 #: ESC, BEL, CR, LF and DEL become pictures of their names; a tab stays.
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) != "\t"}
 _SIGNS[0x7F] = "\N{SYMBOL FOR DELETE}"
-_OTHERS = (*range(0x80, 0xA0), *_DIRECTIONS, *_SEPARATORS)
-_SIGNS |= dict.fromkeys(_OTHERS, "\N{REPLACEMENT CHARACTER}")
+_UNSHOWN = (*range(0x80, 0xA0), *_DIRECTIONS, *_SEPARATORS)
+_SIGNS |= dict.fromkeys(_UNSHOWN, "\N{REPLACEMENT CHARACTER}")
 #: Control characters that JSON does not have to escape.
 _IN_JSON = re.compile("[\x7f-\x9f]")
 

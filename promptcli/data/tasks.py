@@ -250,7 +250,7 @@ def task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
                 f"task {word!r} is {type(word).__name__}, not a name; give e.g. 'STS-B'"
             )
         labels += GROUPS.get(str(word), (str(word),))
-    place = {label: number for number, label in enumerate(TASKS.own)}
+    place = {label: number for number, label in enumerate(TASKS.built_in)}
     labels.sort(key=lambda label: place.get(label, len(place)))
     return list(dict.fromkeys(map(_task_name, labels)))
 

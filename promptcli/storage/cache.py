@@ -32,17 +32,17 @@ class Cache:
         self._file = folder / "values.sqlite"
         self._is_writable = True
         self._fresh = fresh
-        self._renewed: set[str] = set()
+        self._visible_names: set[str] = set()
 
     def is_hidden(self, name: str) -> bool:
         """Return whether a fresh cache hides the value under a name, as it may be of an earlier
         run.
         """
-        return self._fresh and name not in self._renewed
+        return self._fresh and name not in self._visible_names
 
     def renew(self, name: str) -> None:
         """Stop hiding the value under a name."""
-        self._renewed.add(name)
+        self._visible_names.add(name)
 
     def get(self, key: Mapping[str, Any]) -> Any:
         """Return the value of a key, or None."""

@@ -134,8 +134,8 @@ def check_name(path: Path, *, parameter: str = "output") -> None:
 
 def is_writable(folder: Path) -> bool:
     """Return whether files can be written to a folder, which may not exist yet."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return os.access(existing, os.W_OK | os.X_OK)
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return os.access(nearest, os.W_OK | os.X_OK)
 
 
 def real_path(path: Path) -> Path:

@@ -15,5 +15,9 @@ def delete_plugin(name, monkeypatch, *tables):
 
 def forget_entry_points(table, monkeypatch):
     """Let a table read the entry points again."""
-    for name, empty in (("_rows", dict(table.own)), ("_is_complete", False), ("_extensions", {})):
+    for name, empty in (
+        ("_rows", dict(table.built_in)),
+        ("_is_complete", False),
+        ("_extensions", {}),
+    ):
         monkeypatch.setattr(table, name, empty)

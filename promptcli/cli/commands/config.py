@@ -41,7 +41,7 @@ def config(
         result_json({"file": str(path), "models": str(home_folder()), "settings": documents})
         return
     for name, default in defaults.items():
-        about, variable, _ = USER_DEFAULTS[name]
-        show(f"{name} = {default.value or '-'}  ({default.source}; {about}; ${variable})")
+        help_text, variable, _ = USER_DEFAULTS[name]
+        show(f"{name} = {default.value or '-'}  ({default.source}; {help_text}; ${variable})")
     missing = "" if path.is_file() else " (does not exist)"
     note(f"settings file: {path}{missing}; models, runs and caches: {home_folder()}")

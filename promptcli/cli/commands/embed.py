@@ -273,10 +273,10 @@ def similarity(
     """
     from promptcli.embedding import compare_rows
 
-    for left, right, cosine in compare_rows(
+    for text_a, text_b, cosine in compare_rows(
         first, second, choice, text_field=text_field, csv=csv_options(csv)
     ):
         if json:
-            result_json({"a": left, "b": right, "similarity": cosine})
+            result_json({"a": text_a, "b": text_b, "similarity": cosine})
         else:
             result(f"{cosine:.4f}")

@@ -52,7 +52,7 @@ def _find_kind(spec: Spec) -> tuple[type[Prompt], Spec]:
     """Return the class of a prompt, and the spec that it is built from."""
     if spec.name and spec.name in PROMPTS:
         # for another package's prompt, the grammar knows only its argument: that is the template
-        if spec.name not in PROMPTS.own:
+        if spec.name not in PROMPTS.built_in:
             spec = replace(spec, values={"text": spec.argument})
         return PROMPTS[spec.name], spec
     return Prompt, spec
