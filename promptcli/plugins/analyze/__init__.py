@@ -174,7 +174,7 @@ def analyze(
         models = [] if model is None else loading.as_list(model)
         is_single = not models or models[0] is model
         if analysis.is_map:
-            models = [loading.or_search_model(each) for each in models or [Choice()]]
+            models = list(map(loading.or_search_model, models or [Choice()]))
         _, opened, refused = candidates.open_candidates(models or [BUILT_IN.backbone])
         if refused and not (skip_unfit and opened):
             raise next(iter(refused.values()))

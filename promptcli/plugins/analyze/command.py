@@ -60,7 +60,7 @@ _PLAIN_RECIPE = ("first-last-avg",)
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of one analysis, with what they were computed from."""
+    """The results of an analysis, its input and its settings."""
 
     results: "dict[Label, Any]"
     on: Any  #: the input, as the user wrote it

@@ -181,10 +181,10 @@ def measure_uniformity(
             " give pairs graded from 0 to 5"
         )
     with notes.stage("uniformity", 2 * len(first)) as advance:
-        encoded = encode_together(encoders, [*first, *second], progress=advance)
+        embeddings = encode_together(encoders, [*first, *second], progress=advance)
     results = []
-    for of_encoder in encoded:
-        vectors = unit_float64(of_encoder.vectors)
+    for encoded in embeddings:
+        vectors = unit_float64(encoded.vectors)
         first_vectors, second_vectors = np.split(vectors, 2)
         aligned = alignment(first_vectors[positive], second_vectors[positive])
         results.append(Uniformity(aligned, uniformity(vectors), int(positive.sum()), len(vectors)))

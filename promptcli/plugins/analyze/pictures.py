@@ -1,6 +1,6 @@
 """Picture files, drawn by matplotlib.
 
-The colours are Okabe and Ito's, which colour-blind readers can tell apart.
+The colours are Okabe and Ito's, which colour-blind readers can distinguish.
 """
 
 import contextlib

@@ -123,7 +123,7 @@ def _umap(directions: Doubles, seed: int) -> Doubles:
 class Layout:
     """A method that places vectors in a plane."""
 
-    name: str  #: as it is shown
+    name: str  #: in titles
     libraries: tuple[str, ...]  #: the Python packages that it needs
     #: takes unit vectors (n, d) and a seed, and returns points (n, 2)
     place: Callable[[Doubles, int], Doubles]
@@ -146,7 +146,7 @@ def _trustworthiness(directions: Doubles, points: Doubles) -> float:
     return float(trustworthiness(directions[sample], points[sample], n_neighbors=neighbours))
 
 
-#: Number of classes that get their own colour and mark; more could not be told apart.
+#: Number of classes that get their own colour and mark; readers could not distinguish more.
 MAX_CLASSES = len(pictures.COLOURS)
 _NO_VALUE = "no value"  #: name of the sentences without a value
 _MAX_NAME_CHARACTERS = 30  #: a longer name of a class is cut

@@ -162,7 +162,7 @@ def _print_results(
 
     If no table could be measured, the first error is raised.
     """
-    from promptcli.plugins.papers.report import printed_parts, records
+    from promptcli.plugins.papers.report import lay_out, records
 
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
@@ -176,8 +176,8 @@ def _print_results(
         for picture in reproduction.pictures:
             note(f"drawn to {picture}")
         if format not in _SINGLE_DOCUMENT_FORMATS:
-            parts = printed_parts(reproduction.document, intervals=intervals)
-            report = result_files.Report(reproduction.document, parts, [])
+            tables_and_lines = lay_out(reproduction.document, intervals=intervals)
+            report = result_files.Report(reproduction.document, tables_and_lines, [])
             result_files.print_report(report, format)
             result("")
     if failed and not documents:

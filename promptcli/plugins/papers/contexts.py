@@ -95,7 +95,7 @@ class FiguresCache(Cache):
 
 @dataclass(eq=False)
 class MeasurementContext:
-    """A backbone, the data that it is measured on, and what was asked for."""
+    """A backbone, the data that it is measured on, and the options of the run."""
 
     backbone_name: str  #: a shipped name, a folder, a hub id, or a file of word vectors
     open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes a backbone

@@ -89,8 +89,8 @@ def tables_with_backbones(
         return [(table, backbone or default) for table in tables]
     pairs = []
     for table in tables:
-        measured = [row for row in table.rows if SYSTEMS[row.kind].is_measured(train=train)]
-        published = dict.fromkeys(row.backbone for row in measured)
+        measured_rows = [row for row in table.rows if SYSTEMS[row.kind].is_measured(train=train)]
+        published = dict.fromkeys(row.backbone for row in measured_rows)
         for name in (UNPUBLISHED_BACKBONE, ANY_BACKBONE):
             published.pop(name, None)
         pairs += [(table, name) for name in published or [default]]

@@ -43,7 +43,7 @@ def _draw(
     from promptcli.plugins.analyze import pictures
 
     rows = document["rows"]
-    measured = f"measured, {document['backbone']['name']}"
+    measured_label = f"measured, {document['backbone']['name']}"
     blue = {"color": pictures.BLUE}
     red = {"color": pictures.RED, "linestyle": "", "markerfacecolor": "none"}
     with pictures.drawing(path, 4.0 + 3.0 * len(values), 1.9 + 0.34 * len(rows)) as figure:
@@ -53,10 +53,12 @@ def _draw(
                 if cell and cell["ci95"]:
                     panel.plot(cell["ci95"], [number, number], linewidth=2, **blue)
                 if cell:
-                    panel.plot(cell["value"], number, "o", linestyle="", label=measured, **blue)
+                    panel.plot(
+                        cell["value"], number, "o", linestyle="", label=measured_label, **blue
+                    )
                 if published is not None:
-                    label = f"published, {rows[number]['published']['backbone']}"
-                    panel.plot(published, number, "D", label=label, **red)
+                    published_label = f"published, {rows[number]['published']['backbone']}"
+                    panel.plot(published, number, "D", label=published_label, **red)
             panel.set_yticks(range(len(rows)), [row["method"] for row in rows])
             panel.set(xlabel=header, ylim=(len(rows) - 0.5, -0.5))
             panel.grid(axis="x", alpha=0.3)

@@ -98,8 +98,8 @@ def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
     """
     cells = {column: row["figures"][column] for column in columns if column in row["figures"]}
     if cells:
-        measured = {column: cell["value"] for column, cell in cells.items()}
-        texts = [text or "-" for text in _texts(columns, measured)]
+        values = {column: cell["value"] for column, cell in cells.items()}
+        texts = [text or "-" for text in _texts(columns, values)]
         yield TableLine("measured", _label(row), texts)
         label = f"recipe {row['recipe_id']}" if row["recipe_id"] else "±"
         spreads = {}
@@ -117,8 +117,8 @@ def row_lines(row: Document, columns: Sequence[str]) -> Iterator[TableLine]:
         yield TableLine("missing", _label(row), ["-"] * len(columns))
     published = row["published"]
     if published["figures"]:
-        values = {column: published_value(published, column) for column in columns}
-        texts = _texts(columns, values)
+        published_values = {column: published_value(published, column) for column in columns}
+        texts = _texts(columns, published_values)
         for place, column in enumerate(columns):
             if column in published.get("other_tasks", ()):
                 texts[place] += f" (of {published['other_tasks'][column]})"
@@ -166,7 +166,7 @@ def remarks(document: Document) -> list[str]:
     Missing data are left out, since the caption names them.
     """
     columns = document["columns"]
-    rows = []
+    row_remarks = []
     reasons_of_columns: dict[str, None] = {}
     notes = []
     for row in document["rows"]:
@@ -175,12 +175,12 @@ def remarks(document: Document) -> list[str]:
         if any(column in row["figures"] for column in columns):
             reasons_of_columns |= reasons
         else:
-            rows.append((_label(row), f"not measured: {'; '.join(reasons)}"))
+            row_remarks.append((_label(row), f"not measured: {'; '.join(reasons)}"))
         if row["note"]:
             notes.append((f"{row['method']} on {row['published']['backbone']}", row["note"]))
     reasons_of_columns.pop("not measured", None)
-    of_columns = [reason for reason in reasons_of_columns if not reason.startswith("no data")]
-    return [*_by_text(rows), *of_columns, *_by_text(notes)]
+    column_remarks = [text for text in reasons_of_columns if not text.startswith("no data")]
+    return [*_by_text(row_remarks), *column_remarks, *_by_text(notes)]
 
 
 def _by_text(remarks: Iterable[tuple[str, str]]) -> list[str]:
@@ -303,8 +303,8 @@ def _differences(differs: Mapping[str, Sequence[Any]] | None) -> str:
     return f"differs from the paper: {', '.join(differences)}"
 
 
-def printed_parts(document: Document, *, intervals: bool) -> TablesAndLines:
-    """Return a result document as it is printed: a caption, the table and remarks."""
+def lay_out(document: Document, *, intervals: bool) -> TablesAndLines:
+    """Return a result document for a terminal: a caption, the table and remarks."""
     return [
         f"{document['table']}: {document['title']}",
         *caption(document),
@@ -313,7 +313,7 @@ def printed_parts(document: Document, *, intervals: bool) -> TablesAndLines:
     ]
 
 
-def page_parts(document: Document, *, level: int = 1, folder: str = "") -> TablesAndLines:
+def lay_out_section(document: Document, *, level: int = 1, folder: str = "") -> TablesAndLines:
     """Return a result document as the section of a page, under a heading of that level.
 
     ``folder`` is the folder of the pictures, relative to the page and with a final slash.
@@ -347,10 +347,10 @@ unless the column says otherwise. `promptcli reproduce page` writes this page fr
 def results_page(documents: Sequence[Document], folder: str = "../results/") -> str:
     """Return the page of results; ``folder`` is their folder, relative to the page."""
     names = dict.fromkeys(f"`{document['backbone']['name']}`" for document in documents)
-    parts: TablesAndLines = [_PAGE.format(", ".join(names))]
+    tables_and_lines: TablesAndLines = [_PAGE.format(", ".join(names))]
     for document in documents:
-        parts += page_parts(document, level=2, folder=folder)
-    return text_of(Report({}, parts, []), "markdown")
+        tables_and_lines += lay_out_section(document, level=2, folder=folder)
+    return text_of(Report({}, tables_and_lines, []), "markdown")
 
 
 def write_result(folder: Path, document: Document) -> Path:
@@ -358,7 +358,7 @@ def write_result(folder: Path, document: Document) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_stem(document)}.json"
     files.write_text(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
-    markdown = text_of(Report({}, page_parts(document), []), "markdown")
+    markdown = text_of(Report({}, lay_out_section(document), []), "markdown")
     files.write_text(path.with_suffix(".md"), markdown)
     return path
 

@@ -50,7 +50,7 @@ def compare(
     result("")
     result(
         f"differences of the means; p over seeds: two-sided t test, Holm over {tested}, *"
-        " beyond what seeds make; p over pairs: paired bootstrap of the best runs alone"
+        " significant; p over pairs: paired bootstrap of each group's best run"
     )
     headers = ["", "task", "points", "test", "n", "p over seeds", "p over pairs"]
     result_table(headers, list(map(_comparison_row, table.comparisons)))

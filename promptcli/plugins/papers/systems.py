@@ -132,9 +132,9 @@ FORMS: dict[str, TrainedForm] = {
 }
 
 
-def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _trained_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the system of a row that is trained, once for each seed of the context."""
-    runs = [_trained_with(seed, row, context) for seed in context.seeds]
+    runs = [_trained_system_of_seed(seed, row, context) for seed in context.seeds]
     first = runs[0]
     if len(runs) == 1:
         return first
@@ -146,7 +146,9 @@ def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     )
 
 
-def _trained_with(seed: int, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _trained_system_of_seed(
+    seed: int, row: PublishedRow, context: MeasurementContext
+) -> MeasuredSystem:
     form = FORMS.get(row.argument) or TrainedForm(row.argument)
     is_supervised = row.setting == "sup"
     method = find_method(form.method, supervised=is_supervised)
@@ -183,13 +185,13 @@ def _trained_with(seed: int, row: PublishedRow, context: MeasurementContext) -> 
     if form.fitted_afterwards is None:
         return system
     fitted_recipe = recipe_on(RECIPES[form.fitted_afterwards], context)
-    return _fitted_afterwards(system, fitted_recipe, examples)
+    return _system_fitted_afterwards(system, fitted_recipe, examples)
 
 
 def _settings_of(
     row: PublishedRow, method: Method, form: TrainedForm, context: MeasurementContext
 ) -> TrainingSettings:
-    """Return the settings of a trained row: the backbone's, what was asked for, and the row's."""
+    """Return the settings of a trained row: the preset, the user's changes, and the row's own."""
     if context.paper and row.backbone in method.paper:
         preset = preset_for(method, row.backbone, paper=True)
     else:
@@ -244,7 +246,7 @@ def _load_or_train(
     return encoder
 
 
-def _fitted_afterwards(
+def _system_fitted_afterwards(
     trained: MeasuredSystem, recipe: Recipe, examples: TrainingExamples
 ) -> MeasuredSystem:
     """Return the system of a recipe that is fitted on the backbone of a trained system."""
@@ -299,18 +301,16 @@ def _encoding_with(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
     return lambda row, context: system_of(recipe_of(row.argument), row, context)
 
 
-_named = _encoding_with(lambda name: RECIPES[name])
-_pooled = _encoding_with(lambda pooling: Recipe(pooling=pooling))
-_prompted = _encoding_with(lambda template: RECIPES["prompt"].replace(prompt=template))
+_named_system = _encoding_with(lambda name: RECIPES[name])
 
 
-def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _picture_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     if context.pictures is None:
         raise UsageError("a picture: drawn by the command, with matplotlib installed")
     return MeasuredSystem(row, {"picture": row.argument, **weights_of(context)})
 
 
-def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _fitted_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the system of a recipe that is fitted on the corpus.
 
     A row that the paper fitted on NLI pairs is fitted on the pairs of the triplets, if given.
@@ -331,7 +331,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return MeasuredSystem(row, identity, recipe, fit, fitted_on=kind)
 
 
-def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _ranked_head_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the system of the published head, or on another backbone of the head with its rank."""
     rank, _, head = row.argument.partition(":")
     if not context.is_on(row.backbone):
@@ -345,7 +345,7 @@ def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSyst
     return system_of(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
 
 
-def _mask_tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _mask_tokens_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     recipe = recipe_on(RECIPES["prompt-denoised"], context)
     return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
 
@@ -381,7 +381,7 @@ def ranked_heads(context: MeasurementContext) -> list[Facts]:
     return list(cached["heads"])
 
 
-def _tied(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _tied_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the system of a row whose backbone must have tied, or untied, output embeddings.
 
     Source: PromptBERT, table 12. Users pre-train such a backbone themselves.
@@ -393,29 +393,29 @@ def _tied(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
             f"needs a backbone with {row.kind} output embeddings: that of `promptcli pretrain` with"
             f" the setting tied={str(not is_tied).lower()}"
         )
-    return _pooled(row, context)
+    return system_of(Recipe(pooling=row.argument), row, context)
 
 
 #: The kinds of rows by name.
 SYSTEMS: dict[str, RowKind] = {
-    "recipe": RowKind(_named),
-    "own": RowKind(_named, backbone="own"),
-    "pooling": RowKind(_pooled),
-    "tied": RowKind(_tied),
-    "untied": RowKind(_tied),
-    "template": RowKind(_prompted),
+    "recipe": RowKind(_named_system),
+    "own": RowKind(_named_system, backbone="own"),
+    "pooling": RowKind(_encoding_with(lambda pooling: Recipe(pooling=pooling))),
+    "tied": RowKind(_tied_system),
+    "untied": RowKind(_tied_system),
+    "template": RowKind(_encoding_with(lambda prompt: RECIPES["prompt"].replace(prompt=prompt))),
     "word-vectors": RowKind(_encoding_with(lambda _: RECIPES["static-avg"]), backbone="words"),
-    "fitted": RowKind(_fitted),
-    "fitted-nli": RowKind(_fitted),
-    "head": RowKind(_ranked_head, searches=True),
-    "tokens": RowKind(_mask_tokens),
+    "fitted": RowKind(_fitted_system),
+    "fitted-nli": RowKind(_fitted_system),
+    "head": RowKind(_ranked_head_system, searches=True),
+    "tokens": RowKind(_mask_tokens_system),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
-    "picture": RowKind(_picture),
+    "picture": RowKind(_picture_system),
     "settings": RowKind(
         time="-", why_not_measured="settings, no figures: `promptcli train --paper` takes them"
     ),
     "trained": RowKind(
-        _trained,
+        _trained_system,
         "hours, GPU",
         "training: `promptcli reproduce --train` does it",
         trains=True,
