@@ -9,15 +9,15 @@ from promptcli.data.input_files import check_unpacked
 from promptcli.data.tables import DEEPEST, RowTable, check_header
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 
-#: Approximate characters of a batch, so that very long texts do not fill the memory.
+#: Approximate characters of a batch; very long texts would fill the memory.
 CHARACTERS = 1 << 20
-#: Rows of a Parquet file read at once.
-_FEW = 64
-#: Advice for a foreign file that unpacks to too much.
+#: Rows of a Parquet file that are read at once.
+_ROWS_AT_ONCE = 64
+#: Advice for a foreign file that unpacks to too many bytes.
 _UNPACK = "write it again, uncompressed and without a dictionary"
-#: Least bytes of a Parquet value of any type, null included: its levels, and its slots in Arrow's
-#: column and Python's list.
-_VALUE = 16
+#: Least bytes of a Parquet value of any type, null included: its levels, its slot in Arrow's column
+#: and its slot in Python's list.
+_VALUE_BYTES = 16
 
 #: pyarrow has no types: this is its ``RecordBatch``.
 RecordBatch = Any
@@ -56,25 +56,21 @@ def open_parquet(
         raise refusal(problem) from None
     try:
         with file:
-            check_unpacked(str(name), _unpacked_size(file.metadata), _size_of(file), _UNPACK)
+            unpacked = sum(
+                max(column.total_uncompressed_size, column.num_values * _VALUE_BYTES)
+                for column in _chunks(file.metadata)
+            )
+            check_unpacked(str(name), unpacked, _size_of(file), _UNPACK)
             yield file
     except damages as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
-            raise  # the disk of another file, for example, is full
+            raise  # an error of another file, such as a full disk
         raise refusal(problem) from None
 
 
 def _size_of(file: Any) -> int:
     """Return the bytes of an open Parquet file."""
     return sum(column.total_compressed_size for column in _chunks(file.metadata))
-
-
-def _unpacked_size(metadata: Any) -> int:
-    """Return the least bytes of a Parquet file in memory, by its footer."""
-    return sum(
-        max(column.total_uncompressed_size, column.num_values * _VALUE)
-        for column in _chunks(metadata)
-    )
 
 
 def _chunks(metadata: Any) -> Iterator[Any]:
@@ -152,9 +148,7 @@ class ParquetTable(RowTable):
                     yield number, list(row)
 
     def _groups(self) -> tuple[list[int], int]:
-        """Return the row groups from that of the first row on, and the number of rows before
-        them.
-        """
+        """Return the row groups from the first row's group on, and the number of rows before it."""
         group = before = 0
         while group < self._file.num_row_groups:
             end = before + self._file.metadata.row_group(group).num_rows
@@ -164,7 +158,7 @@ class ParquetTable(RowTable):
         return list(range(group, self._file.num_row_groups)), before
 
     def _batches(self, columns: list[str], groups: list[int]) -> Iterator[RecordBatch]:
-        """Yield a few rows at a time; a single row if texts are long.
+        """Yield a few rows at a time, or single rows if their texts are long.
 
         A dictionary can turn a small file into many long texts.
         """
@@ -172,8 +166,8 @@ class ParquetTable(RowTable):
 
         unpacked = 0
         packed = _size_of(self._file)
-        for batch in read_batches(self._file, _FEW, columns=columns, row_groups=groups):
-            rows = 1 if batch.nbytes > CHARACTERS else _FEW
+        for batch in read_batches(self._file, _ROWS_AT_ONCE, columns=columns, row_groups=groups):
+            rows = 1 if batch.nbytes > CHARACTERS else _ROWS_AT_ONCE
             for row in range(0, len(batch), rows):
                 piece = batch.slice(row, rows)
                 values = [

@@ -2,7 +2,7 @@
 ``parquet_files``.
 
 A table has a header, and rows that can be read again and again. A cell is a text, a number, a truth
-value, an ``IsoDate``, or None. A file that is unclear is refused; the message names the option that
+value, an ``IsoDate``, or None. An unclear file is refused, and the message names the option that
 makes it clear.
 """
 
@@ -27,11 +27,11 @@ from promptcli.errors import UsageError, did_you_mean, one_line, require, shorte
 from promptcli.notes import note
 
 #: Number of rows that determine the delimiter of a CSV and the fields of JSON.
-_LOOKED_AT = 100
+_SAMPLE_ROWS = 100
 #: Most columns of a table, and most characters of a column's name.
 _COLUMNS, _LONGEST_NAME = 10_000, 1000
 DELIMITERS = ",;\t|"
-#: Levels of lists and objects in a row of JSON or Parquet; Python writes some 960.
+#: Levels of lists and objects in a row of JSON or Parquet; Python can write some 960.
 DEEPEST = 100
 #: Matches numbers, dates and times, which are unlikely to be column names.
 _FIGURE = re.compile(r"-?\d[\d.,:/ -]*")
@@ -66,8 +66,8 @@ def named_header(
 ) -> list[str]:
     """Return the names of columns in a row of cells; an unnamed column is named by its number.
 
-    A row without a name for a column that has cells ``below`` is a title, and refused. Only the
-    first name may be empty, as pandas writes it.
+    If a column with cells ``below`` has no name, the row is a title and is refused. Only the first
+    name may be empty, since pandas writes it so.
     """
     names = ["" if cell is None else str(cell).strip() for cell in cells]
     nameless = [place for place, title in enumerate(names) if place and not title]
@@ -90,10 +90,10 @@ def check_header(header: Sequence[str], name: str, where: str) -> None:
             f"{name}: {len(header):,} columns and a name of {longest:,} characters in {where};"
             f" a table has at most {_COLUMNS:,}, and a name {_LONGEST_NAME:,}"
         )
-    doubled = next((column for column in header if header.count(column) > 1), None)
-    if doubled is not None:
+    repeated = next((column for column in header if header.count(column) > 1), None)
+    if repeated is not None:
         raise UsageError(
-            f"{name}: {where} names {header.count(doubled)} columns {doubled!r}; rename one, or"
+            f"{name}: {where} names {header.count(repeated)} columns {repeated!r}; rename one, or"
             " give header=false,skip=1 and number the columns",
             parameter="csv",
         )
@@ -138,7 +138,7 @@ class CsvTable(RowTable):
         if self._headless:
             self.header = [str(number) for number in range(1, len(names) + 1)]
             return
-        below = [row for _, row in itertools.islice(filled, _LOOKED_AT)]
+        below = [row for _, row in itertools.islice(filled, _SAMPLE_ROWS)]
         self.header = named_header(names, below, text.name, f"line {first}", self._skip)
         figures = list(filter(_FIGURE.fullmatch, map(str.strip, names)))
         if figures and not options.header:
@@ -153,14 +153,14 @@ class CsvTable(RowTable):
         )
 
     def _records(
-        self, delimiter: str, bad: BadRows, most: int | None = None
+        self, delimiter: str, bad: BadRows, max_lines: int | None = None
     ) -> Iterator[tuple[range, list[str]]]:
-        """Yield the rows of all lines, or of the first ``most``, each with the numbers of its
+        """Yield the rows of all lines, or of the first ``max_lines``, each with the numbers of its
         lines.
         """
         quote = self._options.quote
         reader = csv.reader(
-            itertools.islice(self._lines(), most),
+            itertools.islice(self._lines(), max_lines),
             delimiter=delimiter,
             quotechar=quote or None,
             quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
@@ -183,7 +183,7 @@ class CsvTable(RowTable):
                 bad.add(self._text.name, "line", number, reason, lines=lines, parameter="csv")
 
     def _find_delimiter(self) -> str:
-        """Return the only delimiter in the line of names; a line without one names one column."""
+        """Return the only delimiter in the line of names; a line without any names one column."""
         if extension_of(self._text.path)[0] == ".tsv":
             return "\t"
         first = next(filter(str.strip, self._lines()), "")
@@ -199,10 +199,12 @@ class CsvTable(RowTable):
         return ","
 
     def _check_single_column(self, sign: str) -> None:
-        """Refuse a first line of one column if ``sign`` separates the rows below: it is a title."""
-        records = self._records(sign, BadRows(skip=True), _LOOKED_AT**2)
+        """Refuse the first line as a title if it has one column and ``sign`` separates the rows
+        below.
+        """
+        records = self._records(sign, BadRows(skip=True), _SAMPLE_ROWS**2)
         filled = (row for _, row in records if row)
-        widths = [len(row) for row in itertools.islice(filled, _LOOKED_AT)]
+        widths = [len(row) for row in itertools.islice(filled, _SAMPLE_ROWS)]
         widest = max(widths, default=1)
         if widest < 2 or (widest == 2 and sign == ","):  # a sentence may have a comma
             return
@@ -224,7 +226,7 @@ class CsvTable(RowTable):
         if width > 1:
             records = (record for record in records if record[1])
         for lines, row in records:
-            if not row:  # of a single column, an empty cell
+            if not row:  # the table has a single column, and its cell is empty
                 yield lines[0], [""] * len(places)
             elif len(row) == width:
                 yield lines[0], [row[place] for place in places]
@@ -250,28 +252,30 @@ INPUT_FORMATS = extensions.Table[Callable[[OpenText, CsvOptions, BadRows], RowTa
 class JsonTable(RowTable):
     """One object a line, or in .json an array of objects or sentences.
 
-    The column ``list[].field`` is a field of the objects in a list; each of them is a row. The
-    header has the fields of all objects if all columns are wanted, else those of the first 100.
+    The column ``list[].field`` is a field of the objects in a list; each object is a row. The
+    header has the fields of all objects if all columns are read, else those of the first 100.
     """
 
     def __init__(
-        self, text: OpenText, options: CsvOptions, bad: BadRows, wanted: ColumnChoice
+        self, text: OpenText, options: CsvOptions, bad: BadRows, choice: ColumnChoice
     ) -> None:
         self._text, self._bad, self._name = text, bad, text.name
         self._lines = functools.partial(text.lines, options.encoding, bad)
-        named = wanted.names()
-        self._path, *others = dict.fromkeys(column.rpartition("[].")[0] for column in named or [""])
-        if others:
-            raise UsageError(f"{self._name}: columns of one list are named; got {', '.join(named)}")
+        names = choice.names()
+        paths = list(dict.fromkeys(name.rpartition("[].")[0] for name in names or [""]))
+        if len(paths) > 1:
+            raise UsageError(f"{self._name}: name columns of one list only; got {', '.join(names)}")
+        self._path = paths[0]
         self._items = self._document()
         self.row_unit = "line" if self._items is None else "row"
         objects = self._objects(BadRows(skip=True) if bad.skips else bad)
-        most = None if wanted.cells or wanted.layouts != (SENTENCES,) else _LOOKED_AT
+        if not choice.cells and choice.layouts == (SENTENCES,):
+            objects = itertools.islice(objects, _SAMPLE_ROWS)
         fields = dict[str, None]()
-        for _, item in itertools.islice(objects, most):
+        for _, item in objects:
             fields.update(dict.fromkeys(item))
-            for column in named:
-                field = column.rpartition("[].")[2]
+            for name in names:
+                field = name.rpartition("[].")[2]
                 if _at(item, field) is not MISSING:
                     fields[field] = None
         self.header = list(fields)
@@ -288,8 +292,16 @@ class JsonTable(RowTable):
             raise UsageError(f"{self._name}: malformed JSON: {error}; {hint}") from None
         if isinstance(value, list):
             return value
-        if isinstance(value, dict) and not self._path:
-            self._check_object(value)
+        columns = list[str]()
+        for key, items in value.items() if isinstance(value, dict) and not self._path else ():
+            if isinstance(items, list) and items and isinstance(items[0], dict):
+                field = "text" if "text" in items[0] else next(iter(items[0]), "")
+                columns.append(f"{self._name}:{key}[].{field}")
+        if columns:  # the objects in the list are more likely the rows
+            raise UsageError(
+                f"{self._name} is one object with a list of objects; name the column of these, e.g."
+                f" {' or '.join(columns)}"
+            )
         return [value]
 
     def _content(self) -> str:
@@ -301,19 +313,6 @@ class JsonTable(RowTable):
                 cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
                 raise UsageError(f"{self._name}: a JSON value of more than 64 MiB; {cure}")
         return "".join(lines)
-
-    def _check_object(self, value: dict[str, Any]) -> None:
-        """Refuse an object with a list of objects, which are more likely the rows."""
-        columns = list[str]()
-        for key, items in value.items():
-            if isinstance(items, list) and items and isinstance(items[0], dict):
-                field = "text" if "text" in items[0] else next(iter(items[0]), "")
-                columns.append(f"{self._name}:{key}[].{field}")
-        if columns:
-            raise UsageError(
-                f"{self._name} is one object with a list of objects; name the column of these, e.g."
-                f" {' or '.join(columns)}"
-            )
 
     def _objects(self, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, value in enumerate(self._lines() if self._items is None else self._items, 1):
@@ -392,8 +391,8 @@ def _depth(value: Any) -> int:
 class WorkbookTable(RowTable):
     """A sheet of a workbook, or all sheets.
 
-    The names of the columns are in the first row of a sheet that is not empty. A process with
-    limits of memory and time reads the file (``workbook``).
+    The names of the columns are in the first row with cells. A process with limits of memory and
+    time reads the file (see ``workbook``).
     """
 
     row_unit = "row"
@@ -402,14 +401,14 @@ class WorkbookTable(RowTable):
         """Read a sheet, or the only one with rows if ``sheet`` is "" ."""
         require("python_calamine", extra="xlsx")
         self._lines = tempfile.NamedTemporaryFile("r", encoding="utf-8")
-        wanted = sheet or ("*" if options.sheets else "")
-        contents = self._convert(path, wanted, options.skip)
+        choice = sheet or ("*" if options.sheets else "")
+        contents = self._convert(path, choice, options.skip)
         if sheet and sheet not in contents.sheets:
-            listed = ", ".join(contents.sheets)
+            names = ", ".join(contents.sheets)
             near = did_you_mean(sheet, contents.sheets)
-            raise UsageError(f"{path}: no sheet {sheet!r}; sheets: {listed}{near}")
+            raise UsageError(f"{path}: no sheet {sheet!r}; sheets: {names}{near}")
         filled = contents.filled
-        if not wanted and len(filled) > 1:
+        if not choice and len(filled) > 1:
             raise UsageError(
                 f"{path} has rows in {len(filled)} sheets: {', '.join(filled)}; name one as"
                 f" {path}:{filled[0]}, or give sheets=all",
@@ -421,15 +420,25 @@ class WorkbookTable(RowTable):
         if contents.merged:
             note(f"{path}: {contents.merged:,} merged ranges: only their first cell has a value")
         self._start = self._lines.tell()
-        self.header = self._common_header(path, options.skip)
+        self.header = list[str]()
+        for name, rows in self._sheets():
+            cells, *below = (row for _, _, row in itertools.islice(rows, _SAMPLE_ROWS))
+            where = f"the first row of {name!r}"
+            header = named_header(cells, below, path, where, options.skip)
+            if self.header and header != self.header:
+                raise UsageError(
+                    f"{path}: sheet {name!r} has other columns ({', '.join(header)}); name one"
+                    " sheet"
+                )
+            self.header = header
 
-    def _convert(self, path: str, wanted: str, skip: int) -> "workbook.Contents":
-        """Write the wanted rows as JSON lines; return what the workbook contains."""
-        arguments = (path, self._lines.name, wanted, str(skip))
+    def _convert(self, path: str, choice: str, skip: int) -> "workbook.Contents":
+        """Write the rows of the chosen sheets as JSON lines; return what the workbook contains."""
+        arguments = (path, self._lines.name, choice, str(skip))
         command = python_command("promptcli.data.workbook", *arguments)
         try:
             child = subprocess.run(
-                command, capture_output=True, timeout=workbook.SECONDS, check=False
+                command, capture_output=True, timeout=workbook.MAX_SECONDS, check=False
             )
             problem = child.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             first = "" if child.returncode else self._lines.readline()
@@ -440,22 +449,8 @@ class WorkbookTable(RowTable):
             raise UsageError(f"{path} cannot be read as a workbook ({why}); save the sheet as CSV")
         return workbook.Contents(**json.loads(first))
 
-    def _common_header(self, path: str, skip: int) -> list[str]:
-        """Return the columns of all sheets that are read; refuse sheets with different ones."""
-        common = list[str]()
-        for name, rows in self._sheets():
-            names, *below = (row for _, _, row in itertools.islice(rows, _LOOKED_AT))
-            header = named_header(names, below, path, f"the first row of {name!r}", skip)
-            if common and header != common:
-                raise UsageError(
-                    f"{path}: sheet {name!r} has other columns ({', '.join(header)}); name one"
-                    " sheet"
-                )
-            common = header
-        return common
-
     def _sheets(self) -> Iterator[tuple[str, Iterator[Any]]]:
-        """Yield the name of each sheet, and its rows that are not empty: name, number, cells."""
+        """Yield the name of each sheet and its rows with cells: the name, the number, the cells."""
         self._lines.seek(self._start)
         return itertools.groupby(map(json.loads, self._lines), operator.itemgetter(0))
 

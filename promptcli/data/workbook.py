@@ -9,13 +9,15 @@ import re
 import sys
 import zipfile
 
-#: Bytes of memory, and seconds of the processor, that a workbook may take.
-MEMORY = 2 << 30
-SECONDS = 120
+#: Bytes of memory and seconds of processor time that a workbook may take.
+MAX_BYTES = 2 << 30
+MAX_SECONDS = 120
+#: A cell with a formula and no value.
 _FORMULA = re.compile(
     rb"<(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)\s*(?:<(?:\w+:)?v\s*/>)?\s*</(?:\w+:)?c>"
 )
-_BYTES_AT_ONCE, _CELL = 1 << 20, 1 << 12
+#: Bytes of a sheet that are searched at once, and bytes of the longest such cell.
+_BYTES_AT_ONCE, _CELL_BYTES = 1 << 20, 1 << 12
 
 
 @dataclasses.dataclass
@@ -31,10 +33,10 @@ class Contents:
 def _limit() -> None:
     try:
         import resource
-    except ImportError:  # Windows: the time alone is limited, by the process that waits
+    except ImportError:  # Windows: only the waiting process limits the time
         return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -56,24 +58,29 @@ def _empty_formulas(path: str) -> int:
     """Return the number of cells of all sheets that hold a formula and no value."""
     count = 0
     with zipfile.ZipFile(path) as archive:
-        for part in archive.namelist():
-            if not re.match(r"xl/worksheets/[^/]+\.xml$", part):
+        for name in archive.namelist():
+            if not re.match(r"xl/worksheets/[^/]+\.xml$", name):
                 continue
-            with archive.open(part) as sheet:
+            with archive.open(name) as sheet:
                 rest = b""
                 while block := sheet.read(_BYTES_AT_ONCE):
                     block = rest + block
-                    end = len(block) - _CELL if len(block) > 2 * _CELL else len(block)
-                    found = list(_FORMULA.finditer(block))
-                    count += len(found)
-                    rest = block[max(end, found[-1].end() if found else 0) :]
+                    end = len(block)
+                    if end > 2 * _CELL_BYTES:
+                        end -= _CELL_BYTES
+                    for formula in _FORMULA.finditer(block):
+                        count += 1
+                        end = max(end, formula.end())
+                    rest = block[end:]
     return count
 
 
-def main(path: str, output: str, wanted: str, skip: str) -> None:
-    """Write JSON lines: the contents of a workbook, then the sheet, number and cells of every row
-    that is not empty: of the sheet ``wanted``, of all visible sheets with rows (``*``), else of the
-    only such sheet.
+def main(path: str, output: str, choice: str, skip: str) -> None:
+    """Write JSON lines: the contents of a workbook, then the sheet, the number and the cells of
+    every row that is not empty.
+
+    The ``choice`` is a sheet, ``*`` for all visible sheets with rows, or "" for the only such
+    sheet.
     """
     _limit()
     from python_calamine import CalamineWorkbook
@@ -85,12 +92,12 @@ def main(path: str, output: str, wanted: str, skip: str) -> None:
         for each in book.sheets_metadata
         if "Visible" in str(each.visible) and sheets[each.name].total_height
     ]
-    names = [wanted] if wanted in sheets else filled if wanted in ("*", "") else []
+    names = [choice] if choice in sheets else filled if choice in ("*", "") else []
     merged = sum(len(sheets[name].merged_cell_ranges or ()) for name in names)
     contents = Contents(list(sheets), filled, _empty_formulas(path), merged)
     with open(output, "w", encoding="utf-8") as lines:
-        lines.write(f"{json.dumps(vars(contents))}\n")
-        for name in names if wanted or len(filled) == 1 else ():
+        lines.write(f"{json.dumps(dataclasses.asdict(contents))}\n")
+        for name in names if choice or len(filled) == 1 else ():
             for number, row in enumerate(sheets[name].iter_rows(), 1):
                 cells = list(map(_value, row))
                 if number > int(skip) and any(cell is not None for cell in cells):

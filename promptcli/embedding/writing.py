@@ -36,7 +36,7 @@ from promptcli.data.vectors.formats import (
 )
 from promptcli.data.vectors.precision import (
     PRECISIONS,
-    SAMPLE,
+    SAMPLE_ROWS,
     Floats,
     Loss,
     neighbour_recall,
@@ -275,7 +275,7 @@ class Quantizer:
         if self.ranges is None:
             self.ranges = quantized.ranges
             shuffled = np.random.default_rng(0).permutation(len(vectors))
-            self._sample = vectors[np.sort(shuffled[:SAMPLE])]
+            self._sample = vectors[np.sort(shuffled[:SAMPLE_ROWS])]
         return quantized.matrix
 
     def loss(self) -> Loss | None:

@@ -4,8 +4,8 @@
     part-00000-of-00064.parquet     the rows of one shard, in the order of the input; complete or
     absent
 
-Programs that read Parquet data sets skip names that begin with an underscore. Does not depend on
-encoders.
+Programs that read Parquet data sets skip names that begin with an underscore. Nothing here depends
+on encoders.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from promptcli.storage.typed_documents import convert, parse_json, read_document
 
 PARTS_MANIFEST = "_manifest.json"
 
-#: The precisions of parts. int8 needs the ranges of all rows, and no shard knows them.
+#: The precisions of parts. int8 needs the ranges of all rows, which no shard knows.
 PART_PRECISIONS = ("float32", "float16")
 
 
@@ -47,38 +47,37 @@ class InputFile:
     size: int
     sha256: str
     rows: int  #: readable rows
-    stamp: str  #: time of its last change, or a remote store's version
+    stamp: str  #: time of the last change, or the version of a remote store
     text: str | None = None  #: column of the sentence; None in plain text
     id: str | None = None  #: column of the id
     has_gaps: bool = False  #: whether there are unreadable rows between the readable ones
 
 
 def count_input(name: str, settings: EmbedSettings) -> InputFile:
-    """Read a file once, check every row, and count them; an empty file has none."""
+    """Read a file once, check every row, and count the rows; an empty file has none."""
     size, stamp = state_of(name)
-    fields = settings.fields
+    count = end = 0
     with open_rows(
-        name, fields, csv=settings.csv, skip_bad=settings.skip_bad, may_be_empty=True
+        name, settings.fields, csv=settings.csv, skip_bad=settings.skip_bad, may_be_empty=True
     ) as rows:
-        count = end = 0
         for batch in rows:
             count += len(batch[ROW])
             end = batch[ROW][-1] + 1
-        columns = rows.columns
         digest = rows.sha256()
     if state_of(name) != (size, stamp):
         raise UsageError(f"{name} is being written to; try again when it is complete")
-    text, ids = columns.get(TEXT) or None, columns.get(ID)
+    text, ids = rows.columns.get(TEXT) or None, rows.columns.get(ID)
     return InputFile(name, size, digest, count, stamp, text, ids, has_gaps=end > count)
 
 
 def check_ids(files: Sequence[InputFile]) -> None:
     """Refuse a mix of files with and without ids."""
-    named = [file for file in files if file.rows and file.id is not None]
-    if named and (without := [file.path for file in files if file.rows and file.id is None]):
+    with_ids = [file for file in files if file.rows and file.id is not None]
+    without_ids = [file for file in files if file.rows and file.id is None]
+    if with_ids and without_ids:
         raise UsageError(
-            f"{named[0].path} has ids (column {named[0].id!r}) and {without[0]} has none; give"
-            " both ids"
+            f"{with_ids[0].path} has ids (column {with_ids[0].id!r}) and {without_ids[0].path} has"
+            " none; give both ids"
         )
 
 
@@ -87,7 +86,7 @@ def check_same_files(
 ) -> list[InputFile]:
     """Return counted files under their present names.
 
-    ``began``, for messages, was begun with them.
+    ``began`` is what was begun with these files, for messages.
     """
     if len(names) != len(files):
         raise UsageError(
@@ -122,10 +121,10 @@ def read_range(
     began: str,
     csv: Mapping[str, Any] | None = None,
 ) -> Iterator[RowBatch]:
-    """Yield the readable rows [start, stop) of all files, one after another.
+    """Yield the readable rows [start, stop) of all files, one file after another.
 
-    Ids that are numbers count the readable rows of all files. An unreadable row was reported when
-    its file was counted.
+    Numbers in place of ids count the readable rows of all files. Unreadable rows were reported when
+    their file was counted.
     """
     first = 0
     for file in files:
@@ -137,14 +136,14 @@ def read_range(
             row = 0 if file.has_gaps else lower  # readable rows before the batch
             with open_rows(file.path, fields, csv=csv, start=row, again=True) as rows:
                 for batch in rows:
-                    wanted = slice(max(lower - row, 0), upper - row)
-                    part = {name: values[wanted] for name, values in batch.items()}
-                    after = row + len(batch[ROW])
+                    selected = slice(max(lower - row, 0), upper - row)
+                    rows_in_range = {name: values[selected] for name, values in batch.items()}
+                    end = row + len(batch[ROW])
                     if file.id is None:
-                        part[ID] = range(first + row, first + after)[wanted]
-                    if part[TEXT]:
-                        yield part
-                    row = after
+                        rows_in_range[ID] = range(first + row, first + end)[selected]
+                    if rows_in_range[TEXT]:
+                        yield rows_in_range
+                    row = end
                     if row >= upper:
                         break
         first += file.rows
@@ -167,15 +166,10 @@ class PartsManifest(Manifest):
 
     @functools.cached_property
     def digest(self) -> str:
-        """The hash that every part carries; folders and names of the inputs do not change it."""
+        """The hash that every part carries; it does not depend on the paths of the inputs."""
         inputs = [[file.size, file.sha256, file.text, file.id] for file in self.inputs]
-        values = [
-            self.shards,
-            asdict(self.settings),
-            self.fingerprint,
-            self.model.get("dtype"),
-            inputs,
-        ]
+        dtype = self.model.get("dtype")
+        values = [self.shards, asdict(self.settings), self.fingerprint, dtype, inputs]
         return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
     def check_same(self, other: "PartsManifest", folder: Path) -> None:
@@ -189,11 +183,12 @@ class PartsManifest(Manifest):
             "dtype": (self.model.get("dtype"), other.model.get("dtype")),
             "backend": (self.model.get("backend"), other.model.get("backend")),
         }
-        for name, value in vars(self.settings).items():
-            options[name] = value, getattr(other.settings, name)
-        for name, (begun, given) in options.items():
-            if begun != given:
-                problem = f"{name} {shorten(begun)}, not {shorten(given)}"
+        other_settings = asdict(other.settings)
+        for name, value in asdict(self.settings).items():
+            options[name] = value, other_settings[name]
+        for name, (value, other_value) in options.items():
+            if value != other_value:
+                problem = f"{name} {shorten(value)}, not {shorten(other_value)}"
                 raise UsageError(
                     f"{folder} was started with {problem}; use the same, or another folder"
                 )
@@ -238,10 +233,7 @@ def is_part_folder(path: Path) -> bool:
 
 
 def read_parts_manifest(folder: Path) -> PartsManifest:
-    """Return the manifest of a folder of parts.
-
-    Its numbers are compared before anything is counted by them.
-    """
+    """Return the manifest of a folder of parts; refuse one whose numbers contradict each other."""
     hint = "delete the folder and embed again"
     manifest = read_document(folder / PARTS_MANIFEST, PartsManifest, hint=hint)
     rows = [file.rows for file in manifest.inputs]
@@ -269,7 +261,8 @@ def counted_inputs(
     if is_part_folder(folder):
         return check_same_files(read_parts_manifest(folder).inputs, names, str(folder))
     file_names = {path.name for path in folder.glob("[!.]*")}
-    if file_names and PARTS_MANIFEST not in file_names:  # else another process has just begun it
+    # if the manifest is there now, another process has just begun the folder
+    if file_names and PARTS_MANIFEST not in file_names:
         raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")
     inputs = [count_input(name, settings) for name in names]
     check_ids(inputs)
@@ -282,8 +275,8 @@ def counted_inputs(
 
 
 def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
-    """Write the manifest, unless the folder has one; return the folder's, with the present names of
-    the inputs.
+    """Write the manifest unless the folder has one; return the manifest of the folder, with the
+    present names of the inputs.
     """
     is_new = not folder.exists()
     folder.mkdir(exist_ok=True)
@@ -291,8 +284,8 @@ def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
         with hold(folder):
             if not is_part_folder(folder):
                 write_text(folder / PARTS_MANIFEST, to_json(manifest, indent=1))
-    except BaseException:  # a full disk: nothing was begun
-        with contextlib.suppress(OSError):  # not empty: another process has begun it
+    except BaseException:  # such as a full disk
+        with contextlib.suppress(OSError):  # another process has begun the folder
             if is_new:
                 folder.rmdir()
         raise
@@ -302,10 +295,7 @@ def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
 
 
 def remove_parts(folder: Path) -> None:
-    """Delete a folder of parts, so that it is begun again.
-
-    Refuse one that another process is at work on.
-    """
+    """Delete a folder of parts to begin it again; refuse if another process is making its parts."""
     if is_in_use(folder / PARTS_MANIFEST):
         raise UsageError(
             f"{folder}: another process is making its parts; wait until it ends, or give a new"
@@ -326,9 +316,9 @@ def parts_in(folder: Path, shards: int) -> list[int]:
 
 
 def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedReport | None:
-    """Return the report in the footer of a part.
+    """Return the report in the footer of a part; None if the part is missing or damaged.
 
-    None if it is missing or damaged; refuse one of another folder.
+    A part of another folder is refused.
     """
     path = folder / part_name(shard, manifest.shards)
     try:
@@ -346,11 +336,17 @@ def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedRepor
 
 def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
     """Return the counts of all parts that exist."""
-    shards = parts_in(folder, manifest.shards)
-    reports = filter(None, (read_report(folder, manifest, shard) for shard in shards))
-    counts = [(each.rows, each.blank, each.zero, each.truncated) for each in reports]
-    rows, blank, zero, truncated = map(sum, zip(*counts, strict=True))
-    return EmbedReport(rows, blank, zero, truncated)
+    total = EmbedReport(0, 0, 0, 0)
+    for shard in parts_in(folder, manifest.shards):
+        report = read_report(folder, manifest, shard)
+        if report is not None:
+            total = EmbedReport(
+                total.rows + report.rows,
+                total.blank + report.blank,
+                total.zero + report.zero,
+                total.truncated + report.truncated,
+            )
+    return total
 
 
 def about_part(manifest: PartsManifest, report: EmbedReport) -> str:

@@ -1,4 +1,4 @@
-"""Quantization of vectors (half floats, 8-bit buckets, one bit a number), and its loss.
+"""Quantization of vectors to half floats, 8-bit buckets or single bits, and its loss.
 
 Buckets and bits are those of sentence-transformers' ``quantize_embeddings``.
 """
@@ -14,10 +14,10 @@ from promptcli.errors import PromptcliError, UsageError, look_up, shorten
 
 Floats = NDArray[np.float32]
 #: Rows on which a loss is measured.
-SAMPLE = 2000
-#: Neighbours that count, and the difference below which cosines are ties.
+SAMPLE_ROWS = 2000
+#: Neighbours of a row that are compared, and the difference below which cosines are ties.
 _NEIGHBOURS = 10
-_ROUNDING = 1e-6
+_TIE = 1e-6
 
 
 def as_floats(numbers: NDArray[Any]) -> Floats:
@@ -27,7 +27,7 @@ def as_floats(numbers: NDArray[Any]) -> Floats:
 
 
 def ranges_of(vectors: Floats) -> Floats:
-    """Return the least and the largest number of each dimension, (2, d), of vectors (n, d)."""
+    """Return the minimum and maximum of each dimension, (2, d), of vectors (n, d)."""
     return np.stack([vectors.min(axis=0), vectors.max(axis=0)])
 
 
@@ -67,16 +67,13 @@ def _signs(stored: NDArray[Any], ranges: Floats) -> Floats:
     return bits.astype(np.float32) * 2 - 1
 
 
-#: Flipping this bit turns a byte of ``_bits``, read as int8, into its value less 128.
+#: Flipping this bit of a byte of ``_bits``, read as int8, subtracts 128 from the byte.
 _SIGN = np.int8(-128)
 
 
 @dataclass(frozen=True)
 class Precision:
-    """A row of the table: how a number is stored and read back.
-
-    ``ranges`` (2, d) are those of ``ranges_of``.
-    """
+    """How numbers are stored and read back; ranges (2, d) are those of ``ranges_of``."""
 
     dtype: type[np.generic]  #: of the stored numbers
     store: Callable[[Floats, Floats], NDArray[Any]]  #: takes vectors (n, d) and ranges
@@ -106,30 +103,30 @@ class QuantizedVectors:
     #: (n, d) float32, float16 or int8; packed bits (n, ceil(d / 8)) int8 or uint8.
     matrix: NDArray[Any]
     precision: str
-    #: (2, d) float32: least and largest number of each dimension; ``int8`` is read by them.
+    #: (2, d) float32: minimum and maximum of each dimension; ``int8`` is read by them.
     ranges: Floats
 
     def restore(self) -> Floats:
-        """Return vectors (n, d) float32: of ``int8`` the middles of buckets, of bits -1 and 1."""
+        """Return vectors (n, d) float32: the middle of each ``int8`` bucket, -1 or 1 for a bit."""
         return PRECISIONS[self.precision].restore(self.matrix, self.ranges)
 
 
 def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> QuantizedVectors:
-    """Return vectors (n, d) in fewer bytes.
+    """Return vectors (n, d) in fewer bytes, the same bytes as sentence-transformers'.
 
-    For ``int8`` each dimension's range is cut into 255 equal parts, and the number of parts below
-    the value, less 128, is stored. ``binary`` (int8) and ``ubinary`` (uint8) store whether a value
-    is above 0, eight values a byte. The bytes are the same as sentence-transformers'.
+    ``int8`` cuts the range of each dimension into 255 equal steps, and stores the number of steps
+    below the value, less 128. ``binary`` (int8) and ``ubinary`` (uint8) store whether a value is
+    above 0, eight values a byte.
 
     Args:
         vectors: (n, d) float32.
         precision: ``float32``, ``float16``, ``int8``, ``binary`` or ``ubinary``.
-        ranges: (2, d) of other vectors, so that queries get the buckets of the rows; what lies
-            outside is clipped. By default those of ``vectors``.
+        ranges: (2, d) of other vectors, to give queries the buckets of the rows; values outside are
+            clipped. Default: the ranges of ``vectors``.
 
     Raises:
-        UsageError: another precision, another shape, numbers that are not finite, or that float16
-            does not hold.
+        UsageError: Another precision or shape, or numbers that are not finite or too large for
+            float16.
 
     Example:
         >>> import numpy as np, promptcli as pc
@@ -139,7 +136,7 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         >>> pc.quantize(vectors, "binary").restore().tolist()
         [[-1.0, 1.0], [1.0, -1.0]]
     """
-    form = look_up("precision", precision, PRECISIONS)
+    store = look_up("precision", precision, PRECISIONS).store
     if hasattr(vectors, "detach"):  # torch tensors, possibly on a GPU or with gradients
         vectors = vectors.detach().float().cpu().numpy()
     if np.asarray(vectors).dtype.kind not in "fiub":
@@ -157,27 +154,30 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         raise UsageError(
             f"ranges of shape {bounds.shape} are not those of vectors of shape {vectors.shape}"
         )
-    return QuantizedVectors(form.store(vectors, bounds), precision, bounds)
+    return QuantizedVectors(store(vectors, bounds), precision, bounds)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """How much restored vectors differ from the original ones, on some rows of the first window."""
+    """The difference between restored and original vectors, on some rows of the first window."""
 
     rows: int
-    recall_at_10: float  #: share of each row's 10 nearest other rows, by cosine, that stay so
+    #: mean share of a row's 10 nearest other rows, by cosine, that are still among the 10 nearest
+    recall_at_10: float
 
 
 def neighbour_recall(before: Floats, after: Floats) -> float:
-    """Return the share of each row's 10 nearest other rows (n, d) by cosine that a change keeps."""
+    """Return the mean share of the 10 nearest other rows, by cosine, that a change of n vectors
+    (n, d) keeps.
+    """
     before, after = unit(before), unit(after)
-    wanted = min(_NEIGHBOURS, len(before) - 1)
+    count = min(_NEIGHBOURS, len(before) - 1)
     true, restored = (rows @ rows.T for rows in (before, after))
     for cosines in (true, restored):  # a row is not its own neighbour
         np.fill_diagonal(cosines, -np.inf)
-    last = np.partition(true, -wanted, axis=1)[:, -wanted, None]
-    nearest = np.argpartition(restored, -wanted, axis=1)[:, -wanted:]
-    kept = np.take_along_axis(true, nearest, axis=1) >= last - _ROUNDING
+    last = np.partition(true, -count, axis=1)[:, -count, None]
+    nearest = np.argpartition(restored, -count, axis=1)[:, -count:]
+    kept = np.take_along_axis(true, nearest, axis=1) >= last - _TIE
     return float(kept.mean())
 
 
@@ -185,12 +185,12 @@ def check_finite(vectors: Floats, texts: Sequence[str]) -> None:
     """Refuse the vectors of texts if one is not finite.
 
     Raises:
-        PromptcliError: With the first such text.
+        PromptcliError: The message names the first such text.
     """
-    wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if len(wrong):
+    infinite = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(infinite):
         raise PromptcliError(
-            f"the vector of {shorten(texts[wrong[0]])} is not finite; try dtype"
+            f"the vector of {shorten(texts[infinite[0]])} is not finite; try dtype"
             " float32, or check the model"
         )
 
