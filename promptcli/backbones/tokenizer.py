@@ -152,7 +152,7 @@ class PieceTokenizer:
             encode(list(pieces[start : start + _PIECES_AT_ONCE]))
             for start in range(0, len(pieces), _PIECES_AT_ONCE)
         ]
-        return RaggedIds.joined(blocks)
+        return RaggedIds.join(blocks)
 
     def takes_blank(self, text: str) -> bool:
         """Return whether a tokenizer with ``start_blank`` puts a space before a text: not before a
@@ -195,10 +195,10 @@ class PieceTokenizer:
         new_words = list(set(words).difference(ids_of_word))
         if new_words:
             ids_of_word.update(zip(new_words, self._ids_of_words(new_words), strict=True))
-            [ids_of_word[_END]] = RaggedIds.of([[_END_ID]]).packed()
+            [ids_of_word[_END]] = RaggedIds.of([[_END_ID]]).to_bytes()
             self._cached_characters += sum(map(len, new_words))
         ids = np.frombuffer(b"".join(map(ids_of_word.__getitem__, words)), np.intc)
-        return RaggedIds.ended_by(_END_ID, ids)
+        return RaggedIds.split_at(_END_ID, ids)
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:
         """Return the ids of each word. Many words are one text, with a mark after each, because a
@@ -208,13 +208,13 @@ class PieceTokenizer:
         marks = (mark for mark in _MARKS if self.knows(mark) and mark not in joined)
         mark = next(marks, None)
         if mark is None:
-            return self._whole(words).packed()
+            return self._whole(words).to_bytes()
         texts = []
         for start in range(0, len(words), _WORDS_PER_TEXT):
             texts.append(f" {mark} ".join([*words[start : start + _WORDS_PER_TEXT], ""]))
-        packed = RaggedIds.ended_by(self.id(mark), self._whole(texts).ids).packed()
+        packed = RaggedIds.split_at(self.id(mark), self._whole(texts).ids).to_bytes()
         if len(packed) != len(words):  # a word has the mark as another character, such as ｜
-            return self._whole(words).packed()
+            return self._whole(words).to_bytes()
         return packed
 
     def pieces_per_word(self, texts: Sequence[str]) -> float:

@@ -105,11 +105,11 @@ class TableTokenizer(WordTokenizer):
     def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
         """Return the ids of every sentence's tokens, except tokens without a row in the table."""
         starts = [piece[: self._max_characters] for piece in pieces]
-        return PieceTokenizer.encode_ragged(self, starts).filled(self.pad)
+        return PieceTokenizer.encode_ragged(self, starts).fill_empty(self.pad)
 
     def _whole(self, pieces: list[str]) -> RaggedIds:
         rows = super()._whole(pieces)
-        return rows if self.unk is None else rows.without(self.unk)
+        return rows if self.unk is None else rows.remove(self.unk)
 
 
 _BLOCK_SIZE = 32  # numbers of a packed row that share a scale

@@ -132,7 +132,7 @@ def make_batch(
     """
     ragged = RaggedIds.of(inputs)
     longest = min(padded_length(int(ragged.lengths.max())), limit)
-    ids = ragged.padded(longest, pad)
+    ids = ragged.to_matrix(longest, pad)
     arrays = [ids, ragged.lengths]
     if mask_positions is not None and mask_positions.size:
         arrays.append(mask_positions)

@@ -661,6 +661,6 @@ def _average_rows(encoder: TorchEncoder, ids: RaggedIds, matrix: Tensor) -> np.n
     def embeddings_of(tokens: np.ndarray) -> np.ndarray:
         return matrix[to_device(tokens, matrix.device)].float().cpu().numpy()
 
-    means = average_embeddings(ids.within(averaged_tokens), embeddings_of, len(matrix))
+    means = average_embeddings(ids.slice_rows(averaged_tokens), embeddings_of, len(matrix))
     vectors = encoder.apply_transforms(to_device(means, matrix.device), ids.lengths)
     return vectors.cpu().numpy()

@@ -357,9 +357,9 @@ class Template:
             pieces = self._cut(pieces, is_cut, capacity)
         ids = pieces
         if self.copies > 1:
-            ids = RaggedIds.side_by_side([pieces.between([], self.between), pieces])
+            ids = RaggedIds.join_rows([pieces.surround([], self.between), pieces])
         # an empty sentence has no token if neither tokenizer nor template adds one: it gets padding
-        ids = ids.between(self.prefix, self.suffix).filled(self._tokenizer.pad)
+        ids = ids.surround(self.prefix, self.suffix).fill_empty(self._tokenizer.pad)
         return ModelInputs(ids, is_cut)
 
     def _cut(self, pieces: RaggedIds, is_cut: np.ndarray, capacity: int) -> RaggedIds:
@@ -371,11 +371,11 @@ class Template:
         cuts_left = self._tokenizer.cuts_left
         touching = self._before_ids if cuts_left else self._after_ids
         lengths = np.where(is_cut, capacity - len(touching), pieces.lengths)
-        of_template = RaggedIds.repeated(touching, is_cut.astype(np.int64))
+        of_template = RaggedIds.repeat(touching, is_cut.astype(np.int64))
         if cuts_left:
             ends = pieces.starts + pieces.lengths
-            return RaggedIds.side_by_side([of_template, pieces.ranges(ends - lengths, lengths)])
-        return RaggedIds.side_by_side([pieces.ranges(pieces.starts, lengths), of_template])
+            return RaggedIds.join_rows([of_template, pieces.take_ranges(ends - lengths, lengths)])
+        return RaggedIds.join_rows([pieces.take_ranges(pieces.starts, lengths), of_template])
 
 
 def check_template(text: str, max_slots: int = 1) -> None:

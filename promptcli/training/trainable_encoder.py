@@ -177,7 +177,7 @@ class TrainableEncoder(nn.Module):
         ``augment`` changes the batch of each pass: ids, positions, or embeddings. ``read`` returns
         another reading of each pass than h; its shapes agree except in the first dimension.
         """
-        rows = RaggedIds.joined([side.ids for side in sides])
+        rows = RaggedIds.join([side.ids for side in sides])
         slots = _mask_slots(sides)
         tokenizer = self.backbone.tokenizer
         device = self.backbone.device

@@ -100,7 +100,7 @@ class Unbiased(Mean):
         if tokens.splits_at_blanks:
             if self._rewritten is None:
                 self._rewritten = self._rewrite_vocabulary(tokens)
-            return tokens.encode_ragged(texts).replaced(self._rewritten).filled(tokens.pad)
+            return tokens.encode_ragged(texts).replace_by(self._rewritten).fill_empty(tokens.pad)
         led = [self._convention.lead + text.lstrip() for text in texts]
         filtered = [self._filter(sentence, tokens) for sentence in tokens.encode(led)]
         if self._lowers:
@@ -108,7 +108,7 @@ class Unbiased(Mean):
             ids = tokens.encode_ragged([self._convention.join(words) for words in kept])
         else:
             ids = RaggedIds.of(filtered)
-        return ids.filled(tokens.pad)
+        return ids.fill_empty(tokens.pad)
 
     def _rewrite_vocabulary(self, tokens: PieceTokenizer) -> RaggedIds:
         """Return the ids that replace each token, by its id; each word is rewritten by itself."""

@@ -111,8 +111,8 @@ class Contrastive(Prompt):
         ids, lengths = batch.host_ids(), batch.host_lengths()
         inputs = RaggedIds(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths)
         starts = inputs.starts + len(main.prefix)
-        pieces = inputs.ranges(starts, (lengths - main.tokens_outside_pieces).clip(0, limit))
-        inputs = pieces.between(auxiliary.prefix, auxiliary.suffix)
+        pieces = inputs.take_ranges(starts, (lengths - main.tokens_outside_pieces).clip(0, limit))
+        inputs = pieces.surround(auxiliary.prefix, auxiliary.suffix)
         pad = backbone.tokenizer.pad
         batch = make_batch(inputs, None, pad, backbone.device, backbone.max_tokens)
         if len(inputs) > 1 and not torch.is_grad_enabled() and backbone.sees_all(batch.ids.size(1)):

@@ -89,7 +89,7 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
         """
         t = embedded.size(1)
         is_padding = to_device(np.arange(t) >= rows.lengths[:, None], vectors.device)
-        targets = to_device(rows.padded(t, 0), vectors.device)
+        targets = to_device(rows.to_matrix(t, 0), vectors.device)
         noisy = functional.dropout(embedded, self.settings.decoder_noise, self.training)
         states = self.decoder(noisy, vectors.unsqueeze(1), tgt_key_padding_mask=is_padding)
         states = self.transform(states)
