@@ -91,7 +91,7 @@ def test_nt_xent_is_the_papers(same):
     if same:
         equal[0, 3] = equal[3, 0] = True
     expected = losses.nt_xent(first.tolist(), second.tolist(), 0.1, equal.tolist())
-    assert float(nt_xent(first, second, Similarity(0.1), same=equal)) == pytest.approx(
+    assert float(nt_xent(first, second, Similarity(0.1), excluded=equal)) == pytest.approx(
         expected, rel=1e-5
     )
 

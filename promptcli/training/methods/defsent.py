@@ -17,10 +17,10 @@ class DefSentSettings(TrainingSettings):
         choices=("", "avg", "cls", "max"),
     )
 
-    def pooling(self, own: str) -> str:
+    def pooling(self, default: str) -> str:
         if self.pool:
             return f"last/{self.pool}"
-        return own
+        return default
 
 
 #: The mean, the paper's best pooling for BERT-base; [CLS] at half the rate.

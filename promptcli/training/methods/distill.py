@@ -81,16 +81,16 @@ class DistillSettings(TeacherSettings, TemplateSettings, InBatchSettings):
         " the template.",
     )
 
-    def templates(self, own: Templates) -> Templates:
-        return self.template or own
+    def templates(self, default: Templates) -> Templates:
+        return self.template or default
 
-    def pooling(self, own: str) -> str:
-        """Return ``pool``; else the mask's state if a given template has a mask; else ``own``."""
+    def pooling(self, default: str) -> str:
+        """Return ``pool``, else the state of a given template's mask, else ``default``."""
         if self.pool:
             return self.pool
         if self.template and has_mask(self.template[0]):
             return pooling_for(self.template[0])
-        return own
+        return default
 
 
 DISTILL = Method(

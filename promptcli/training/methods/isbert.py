@@ -18,8 +18,8 @@ class ISBERTSettings(TrainingSettings):
         published="linear",
     )
 
-    def pooling(self, own: str) -> str:
-        return f"{own}:{self.activation}"
+    def pooling(self, default: str) -> str:
+        return f"{default}:{self.activation}"
 
 
 _PAPER = ISBERTSettings(

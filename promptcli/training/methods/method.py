@@ -159,12 +159,12 @@ class TrainingSettings:
         """Return a copy with ``changes``; an invalid value raises UsageError."""
         return dataclasses.replace(self, **changes)
 
-    def templates(self, own: Templates) -> Templates:
-        """Return the templates of the views; ``own`` are the method's.
+    def templates(self, default: Templates) -> Templates:
+        """Return the templates of the views; ``default`` are the method's.
 
         The first one is also used at test.
         """
-        return own
+        return default
 
     def prompt(self, template: str) -> str:
         """Return the prompt of a template, as a recipe writes it."""
@@ -174,9 +174,9 @@ class TrainingSettings:
         """Return a template as used in training and for the published code's development score."""
         return template
 
-    def pooling(self, own: str) -> str:
-        """Return the pooling; ``own`` is the method's."""
-        return own
+    def pooling(self, default: str) -> str:
+        """Return the pooling; ``default`` is the method's."""
+        return default
 
 
 @dataclass(frozen=True)
@@ -295,13 +295,13 @@ class TemplateSettings(TrainingSettings):
                 f"given {count} times; there are {self.most_templates} views", parameter="template"
             )
 
-    def templates(self, own: Templates) -> Templates:
-        """Return the given templates, else the method's own.
+    def templates(self, default: Templates) -> Templates:
+        """Return the given templates, else the method's.
 
-        One template alone is used for both views.
+        A single template is used for both views.
         """
-        templates = self.template or own
-        return templates[0], templates[min(1, len(templates) - 1)], *(templates[2:] or own[2:])
+        templates = self.template or default
+        return templates[0], templates[min(1, len(templates) - 1)], *(templates[2:] or default[2:])
 
 
 @dataclass(frozen=True)

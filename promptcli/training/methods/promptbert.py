@@ -91,8 +91,8 @@ class PromptBERTSettings(SupervisedPromptBERTSettings):
 
     two_templates: bool = setting(True, "Whether each view has its own template (table 8).")
 
-    def templates(self, own: Templates) -> Templates:
-        first, second, *_ = super().templates(own)
+    def templates(self, default: Templates) -> Templates:
+        first, second, *_ = super().templates(default)
         return first, second if self.two_templates else first
 
 

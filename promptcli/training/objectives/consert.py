@@ -82,8 +82,8 @@ class Adversary:
     """``adversarial``: the embeddings of each token move by a fixed length along the gradient of a
     supervised loss.
 
-    One pass is watched, and the next one is moved. A pass is known by its token ids, so gradient
-    caching may repeat it.
+    The gradient is taken in one pass, and the embeddings move in the next one. The token ids of a
+    pass identify it, so gradient caching may repeat it.
     """
 
     def __init__(self) -> None:
@@ -199,12 +199,12 @@ def _contrast(
     similarity: Similarity,
 ) -> Tensor:
     first, second = views
-    same = excluded_negatives(settings, first, second, [sentences])
-    return nt_xent(first, second, similarity, same=same)
+    excluded = excluded_negatives(settings, first, second, [sentences])
+    return nt_xent(first, second, similarity, excluded=excluded)
 
 
 def nt_xent(
-    first: Tensor, second: Tensor, similarity: Similarity, *, same: Tensor | None = None
+    first: Tensor, second: Tensor, similarity: Similarity, *, excluded: Tensor | None = None
 ) -> Tensor:
     """Return NT-Xent over 2n vectors: CE(a vs [b, a without itself]) + CE(b vs [a, b without
     itself]).
@@ -216,17 +216,17 @@ def nt_xent(
         first: (n, d), a.
         second: (n, d), b.
         similarity: s, cos(x, y) / tau.
-        same: (n, n) bool, True if sentence j is excluded for sentence i: equal sentences.
+        excluded: (n, n) bool, True if sentence j does not count against sentence i.
     """
     n = len(first)
     itself = torch.eye(n, dtype=torch.bool, device=first.device)
-    if same is None:
-        same = torch.zeros_like(itself)
-    excluded = torch.cat([same, same | itself], dim=1)
+    if excluded is None:
+        excluded = torch.zeros_like(itself)
+    mask = torch.cat([excluded, excluded | itself], dim=1)
     labels = torch.arange(n, device=first.device)
 
-    def cross_entropy(anchors: Tensor, others: Tensor) -> Tensor:
-        logits = torch.cat([similarity(anchors, others), similarity(anchors, anchors)], dim=1)
-        return functional.cross_entropy(logits.masked_fill(excluded, float("-inf")), labels)
+    def cross_entropy(anchors: Tensor, candidates: Tensor) -> Tensor:
+        logits = torch.cat([similarity(anchors, candidates), similarity(anchors, anchors)], dim=1)
+        return functional.cross_entropy(logits.masked_fill(mask, float("-inf")), labels)
 
     return cross_entropy(first, second) + cross_entropy(second, first)

@@ -1,7 +1,7 @@
 """InfoNCE, PromCSE's hinge, and the objectives of CoT-BERT, RankCSE, CSE-SFP and SNCSE.
 
-The base class and the formulas that several objectives use come first, then each paper's objective
-with its own formula.
+The base class and the formulas that several objectives use come first. Then comes the objective of
+each paper, followed by the formula that only this paper has.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ from promptcli.training.objective import (
 from promptcli.training.teacher import SentenceVectors, teacher_of
 from promptcli.training.trainable_encoder import BiasInputs, TrainableEncoder
 
-_SENTENCES_SHOWN = 5  #: sentences in the plan of a run
+_SAMPLE_COUNT = 5  #: sentences in the plan of a run
 #: Lower bound of a learned temperature, as in CLIP (Radford et al. 2021, 2.5), unless it
 #: starts there.
 MIN_TEMPERATURE = 0.01
@@ -141,7 +141,8 @@ class InfoNCE(Objective[Settings]):
 
     def loss(self, views: Views, columns: Columns) -> Tensor:
         """Return the contrastive loss of the complete batch, summed over the widths."""
-        return torch.stack([self.contrast(part, columns) for part in self.at_widths(views)]).sum()
+        losses = [self.contrast(cut_views, columns) for cut_views in self.at_widths(views)]
+        return torch.stack(losses).sum()
 
     def contrast(self, views: Views, columns: Columns) -> Tensor:
         """Return the contrastive loss at one width.
@@ -211,10 +212,10 @@ def hinge_loss(
     """
     near = cosines(first, candidates)
     is_positive = torch.eye(*near.shape, dtype=torch.bool, device=near.device)
-    others = near.masked_fill(is_positive, float("-inf"))
+    negatives = near.masked_fill(is_positive, float("-inf"))
     if excluded is not None:
-        others = others.masked_fill(excluded, float("-inf"))
-    return functional.relu(margin - near.diagonal() + others.amax(1)).mean()
+        negatives = negatives.masked_fill(excluded, float("-inf"))
+    return functional.relu(margin - near.diagonal() + negatives.amax(1)).mean()
 
 
 def excluded_negatives(
@@ -244,10 +245,10 @@ def excluded_negatives(
         with torch.no_grad():
             masks.append(nearer_than_positive(first, candidates, settings.mask_margin))
     elif guide is not None:
-        sentences, *others = columns
+        sentences, *candidate_texts = columns
         anchors = to_device(guide.encode(sentences), first.device)
-        compared = to_device(guide.encode(list(itertools.chain(*others))), first.device)
-        masks.append(nearer_than_positive(anchors, compared, settings.mask_margin))
+        guided = to_device(guide.encode(list(itertools.chain(*candidate_texts))), first.device)
+        masks.append(nearer_than_positive(anchors, guided, settings.mask_margin))
     return functools.reduce(torch.logical_or, masks) if masks else None
 
 
@@ -275,10 +276,10 @@ def false_negative_mask(
     first = ids[0]
     second = ids[1] if len(ids) > 1 else first
     equal = np.equal.outer
-    same = equal(first, first) | equal(first, second) | equal(second, second)
-    np.fill_diagonal(same, val=False)
-    masks = [equal(first, hard) | equal(second, hard) for hard in ids[2:]]
-    return to_device(np.concatenate([same, *masks], axis=1), device)
+    positives = equal(first, first) | equal(first, second) | equal(second, second)
+    np.fill_diagonal(positives, val=False)
+    negatives = [equal(first, hard) | equal(second, hard) for hard in ids[2:]]
+    return to_device(np.concatenate([positives, *negatives], axis=1), device)
 
 
 def padded_bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
@@ -387,12 +388,12 @@ class TeacherRanking(InfoNCE[RankCSESettings]):
         for z1, z2 in self.at_widths([first, second]):
             logits = self.similarity(z1, z2)
             if settings.ranking == "listnet":
-                ranked = list_net(logits, teacher / settings.teacher_temperature)
+                ranking_loss = list_net(logits, teacher / settings.teacher_temperature)
             else:
-                ranked = list_mle(logits, teacher)
+                ranking_loss = list_mle(logits, teacher)
             loss = loss + self.contrast([z1, z2], columns)
             loss = loss + settings.consistency_weight * consistency(logits)
-            loss = loss + settings.ranking_weight * ranked
+            loss = loss + settings.ranking_weight * ranking_loss
         return loss
 
 
@@ -426,10 +427,10 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
     n = len(logits)
     if n == 1:
         return logits.sum() * 0.0
-    others = ~torch.eye(n, dtype=torch.bool, device=logits.device)
-    probabilities = teacher.masked_fill(~others, float("-inf")).softmax(1)
-    log_student = logits.masked_fill(~others, float("-inf")).log_softmax(1)
-    return -(probabilities * log_student.masked_fill(~others, 0.0)).sum() / n
+    itself = torch.eye(n, dtype=torch.bool, device=logits.device)
+    probabilities = teacher.masked_fill(itself, float("-inf")).softmax(1)
+    log_student = logits.masked_fill(itself, float("-inf")).log_softmax(1)
+    return -(probabilities * log_student.masked_fill(itself, 0.0)).sum() / n
 
 
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
@@ -508,7 +509,7 @@ class SoftNegative(InfoNCE[SNCSESettings]):
     @classmethod
     def samples(cls, examples: TrainingExamples) -> dict[str, list[str]]:
         """Return the first sentences with their negated ones."""
-        pairs = zip(examples.columns[0][:_SENTENCES_SHOWN], _soft_negatives(examples), strict=False)
+        pairs = zip(examples.columns[0][:_SAMPLE_COUNT], _soft_negatives(examples), strict=False)
         return {"soft_negatives": [f"{sentence} -> {negated}" for sentence, negated in pairs]}
 
     def contrast(self, views: Views, columns: Columns) -> Tensor:

@@ -19,7 +19,7 @@ from promptcli.training.trainable_encoder import TrainableEncoder
 
 
 class MutualInformation(Objective[TrainingSettings]):
-    """It contrasts a sentence's own tokens with the tokens of the other sentences of the batch."""
+    """A sentence's own tokens against the tokens of the other sentences of the batch."""
 
     layouts = (SENTENCES,)
 

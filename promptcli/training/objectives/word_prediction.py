@@ -43,9 +43,9 @@ class WordPrediction(Objective[TrainingSettings]):
                 f"none of the {len(words):,} words, {words[0]!r} first, is a token of"
                 f" {backbone.name!r}"
             )
-        others = [word for word, single in zip(words, is_token, strict=True) if not single]
+        other_words = [word for word, single in zip(words, is_token, strict=True) if not single]
         return dataclasses.replace(
-            examples.only(is_token), untokenised=tuple(dict.fromkeys(others))
+            examples.only(is_token), untokenised=tuple(dict.fromkeys(other_words))
         )
 
     def loss(self, views: Views, columns: Columns) -> Tensor:
