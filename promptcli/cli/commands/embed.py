@@ -2,6 +2,7 @@
 and ``similarity``, which prints cosines of sentences.
 """
 
+import functools
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from promptcli.embedding import PartsResult
     from promptcli.embedding.writing import EmbedResult
 
-_PARTS = "Parts"
+_part_option = functools.partial(typer.Option, rich_help_panel="Parts")
 
 
 @takes_model()
@@ -88,38 +89,34 @@ def embed(
     skip_bad: SkipBad = False,
     shards: Annotated[
         int | None,
-        typer.Option(
+        _part_option(
             min=1,
             max=99_999,
-            rich_help_panel=_PARTS,
             help="Split the output into this many Parquet files, in the folder OUTPUT; the same"
             " command resumes an interrupted run.",
         ),
     ] = None,
     shard: Annotated[
         int | None,
-        typer.Option(rich_help_panel=_PARTS, help="Make only this part; parts are counted from 0."),
+        _part_option(help="Make only this part; parts are counted from 0."),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
+        _part_option(
             min=1,
-            rich_help_panel=_PARTS,
             help="Number of worker processes. Default: one for each GPU, or this process only if"
             " there is no GPU; with Ray, one for each of its GPUs or CPUs.",
         ),
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(
-            rich_help_panel=_PARTS,
+        _part_option(
             help="local (the default), or ray: each part is a task of a Ray cluster (extra `ray`).",
         ),
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=_PARTS,
+        _part_option(
             help="The Ray cluster, HOST:PORT, or auto on one of its nodes. Default: one that is"
             " started for this call, only on this machine.",
         ),

@@ -1,6 +1,7 @@
 """The command ``train``: trains an encoder by a method of the papers and saves it as a model."""
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -42,15 +43,11 @@ from promptcli.training.methods import METHODS, find_method, setting_types
 if TYPE_CHECKING:
     from promptcli.training.run import Trained
 
-_SETTINGS = "Settings"
+_setting_option = functools.partial(typer.Option, rich_help_panel="Settings")
 #: Option -> the parameter of ``promptcli.train``, or the setting, that has another name.
 _FIELD_NAMES = {"from": "start", "test": "tests", "prompt": "template"}
 #: Parameters of ``promptcli.train`` that ``training_settings`` lacks.
 _NOT_SETTINGS = ("name", "report_to", "device", "tests")
-
-
-def _setting(help: str, *names: str, **bounds: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=_SETTINGS, **bounds)
 
 
 @dataclass
@@ -135,28 +132,33 @@ class TrainingOptions:
     ] = None
     csv: Csv = None
     skip_bad: SkipBad = False
-    batch_size: Annotated[int | None, _setting("Examples per step.")] = None
-    learning_rate: Annotated[float | None, _setting("Peak learning rate.")] = None
-    epochs: Annotated[float | None, _setting("Passes over the data.")] = None
-    steps: Annotated[int | None, _setting("Number of steps; 0 computes it from --epochs.")] = None
-    max_length: Annotated[
-        int | None, _setting("Maximum tokens of a sentence; longer ones are cut.")
+    batch_size: Annotated[int | None, _setting_option(help="Examples per step.")] = None
+    learning_rate: Annotated[float | None, _setting_option(help="Peak learning rate.")] = None
+    epochs: Annotated[float | None, _setting_option(help="Passes over the data.")] = None
+    steps: Annotated[
+        int | None, _setting_option(help="Number of steps; 0 computes it from --epochs.")
     ] = None
-    temperature: Annotated[float | None, _setting("Temperature of the contrastive loss.")] = None
+    max_length: Annotated[
+        int | None, _setting_option(help="Maximum tokens of a sentence; longer ones are cut.")
+    ] = None
+    temperature: Annotated[
+        float | None, _setting_option(help="Temperature of the contrastive loss.")
+    ] = None
     template: Annotated[
         list[str] | None,
-        _setting(
-            "Template with [X] and [MASK], or the name of one; repeat it for the other view.",
+        _setting_option(
             "--prompt",
+            help="Template with [X] and [MASK], or the name of a template; repeat it for the other"
+            " view.",
         ),
     ] = None
-    seed: Annotated[int | None, _setting("Random seed.")] = None
+    seed: Annotated[int | None, _setting_option(help="Random seed.")] = None
     set: Annotated[
         list[str] | None,
-        _setting(
-            "Another setting; repeatable. `train METHOD --dry-run` lists those of a method.",
+        _setting_option(
             "--set",
             metavar="FIELD=VALUE",
+            help="Another setting; repeatable. `train METHOD --dry-run` lists those of a method.",
         ),
     ] = None
 
