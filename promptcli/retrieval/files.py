@@ -144,18 +144,29 @@ def _read_cells(
     return values, types
 
 
-def _table_rows(source: Rows, reading: Reading) -> Iterator[NewRows]:
-    """Yield the rows of a table or the lines of a text, with the table's ids or with numbers."""
+def _table_rows(
+    source: Rows, reading: Reading, file: str | None = None, *, keep_ids: bool = False
+) -> Iterator[NewRows]:
+    """Yield the rows of a table or the lines of a text.
+
+    For one of several files, its name is ``file``; rows without text are then left out, and the ids
+    are FILE:ROW unless ``reading`` names a column of ids. See ``read_file`` for ``keep_ids``.
+    """
     for batch in source:
-        rows = NewRows(
-            batch[ID],
-            batch[TEXT],
-            columns={name: batch[name] for name in source.types},
-            types=source.types,
-            are_numbered=ID not in source.columns,
-        )
-        if reading.split:
-            check_whole(rows.ids)
+        ids = batch[ID]
+        columns = {name: batch[name] for name in source.types}
+        if file is not None and reading.id_field is None:
+            ids = [f"{escape_name(file)}:{number + 1}" for number in batch[ROW]]
+            if keep_ids and ID in source.columns:
+                columns[ID] = batch[ID]
+        elif reading.split:
+            check_whole(ids)
+        rows = NewRows(ids, batch[TEXT], columns=columns, types=source.types)
+        if file is None:
+            rows.are_numbered = ID not in source.columns
+        else:
+            rows.texts = [text.strip() for text in rows.texts]
+            rows = rows.drop_blank()
         yield rows
 
 
@@ -179,7 +190,7 @@ def read_file(
     fields = ColumnChoice(reading.text_field, reading.id_field, remedy="", cells=True)
     with open_rows(file, fields, csv=reading.csv, skip_bad=skip_bad) as source:
         if not source.is_text:
-            blocks = _stripped_rows(file, source, reading, keep_ids)
+            blocks = _table_rows(source, reading, file, keep_ids=keep_ids)
         elif has_passages(source.first_texts, source.name, reading.rows):
             blocks = _placed_rows(file, passages_of(source.texts(), source.name, encoder))
         else:
@@ -190,22 +201,6 @@ def read_file(
             )
             blocks = _placed_rows(file, lines, are_lines=True)
         return [replace(rows, source=file) for rows in blocks]
-
-
-def _stripped_rows(file: str, source: Rows, reading: Reading, keep_ids: bool) -> Iterator[NewRows]:
-    """Yield the rows of a table that have text, without spaces around it."""
-    if reading.id_field is not None:
-        for rows in _table_rows(source, reading):
-            texts = [text.strip() for text in rows.texts]
-            yield replace(rows, texts=texts, are_numbered=False).drop_blank()
-        return
-    for batch in source:
-        columns = {name: batch[name] for name in source.types}
-        if keep_ids and ID in source.columns:
-            columns[ID] = batch[ID]
-        ids = [f"{escape_name(file)}:{number + 1}" for number in batch[ROW]]
-        texts = [text.strip() for text in batch[TEXT]]
-        yield NewRows(ids, texts, columns=columns, types=source.types).drop_blank()
 
 
 def _placed_rows(

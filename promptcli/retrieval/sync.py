@@ -7,10 +7,10 @@ import itertools
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptcli.data.arguments import is_unicode
 from promptcli.data.csv_options import stored_options
@@ -65,12 +65,6 @@ class SyncResult:
     left_out: list[LeftOut] = field(default_factory=list)  #: files that were not read
     added: list[tuple[str, str]] = field(default_factory=list)  #: ids and texts of new rows
     removed: list[tuple[str, str]] = field(default_factory=list)
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether the index has rows after the sync."""
-        counts = self.rows
-        return bool(counts.added + counts.changed + counts.renamed + counts.unchanged)
 
     def report(self) -> dict[str, object]:
         """Return the counts, JSON-ready."""
@@ -164,7 +158,8 @@ def sync(
             note(left_out)
         changes.compare()
         result = changes.result
-        if not result.has_rows:
+        counts = result.rows
+        if not counts.added + counts.changed + counts.renamed + counts.unchanged:
             raise UsageError(
                 f"no line to index in {', '.join(sources.names)}; give texts, tables, or folders of"
                 " them"
@@ -226,6 +221,14 @@ class _Sources:
     exclude: list[str]
 
 
+class _StoredRow(NamedTuple):
+    """A row of the index."""
+
+    id: str  #: as a hit shows it
+    text: str
+    cells: dict[str, Any]
+
+
 class _Changes:
     """The rows of the files, compared with those of the index."""
 
@@ -242,7 +245,7 @@ class _Changes:
         self._blocks: dict[str, list[NewRows]] = {}  # the rows of new and changed files
         self._new_rows: list[NewRows] = []  # rows to encode
         self._updates: list[tuple[int, NewRows]] = []  # for ``Store.update``
-        self._removed: dict[int, tuple[str, str]] = {}  # key -> id and text
+        self._removed: dict[int, _StoredRow] = {}  # by key; at first all rows of changed files
 
     def has_changed_files(self) -> bool:
         """Return whether there are new, changed or removed files; true if all are read again."""
@@ -289,68 +292,60 @@ class _Changes:
 
     def compare(self) -> None:
         """Sort the rows of changed files into unchanged, updated, new and removed rows."""
-        stored: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}  # id, text -> key, columns
         removed = self._removed
+        counts = self.result.rows
         with self.store.reading():
             for file in self._old_files:
                 if file in self._new_files and file not in self._blocks:
                     continue
-                old_rows = self.store.rows_of_file(file)
-                columns = self.store.columns([row.key for row in old_rows])
-                for row, cells in zip(old_rows, columns, strict=True):
-                    id_and_text = (str(row.displayed_id), row.text or "")
-                    stored[id_and_text] = row.key, cells
-                    removed[row.key] = id_and_text
-            self.result.rows.unchanged = len(self.store) - len(removed)
-        rows_with_new_ids = self._match_ids(stored)
-        self._match_texts(rows_with_new_ids)
+                rows = self.store.rows_of_file(file)
+                columns = self.store.columns([row.key for row in rows])
+                for row, cells in zip(rows, columns, strict=True):
+                    removed[row.key] = _StoredRow(str(row.displayed_id), row.text or "", cells)
+            counts.unchanged = len(self.store) - len(removed)
+        keys = {(row.id, row.text): key for key, row in removed.items()}
+        blocks = list(itertools.chain(*self._blocks.values()))
+        blocks = self._match(blocks, lambda row_id, text: keys.pop((row_id, text), None))
+        keys_of_text: dict[str, list[int]] = defaultdict(list)
+        for key in reversed(removed):
+            keys_of_text[removed[key].text].append(key)
+
+        def next_key(row_id: str, text: str) -> int | None:
+            return keys_of_text[text].pop() if keys_of_text[text] else None
+
+        self._new_rows = self._match(blocks, next_key)
         added = self.result.added
-        counts = self.result.rows
-        removed_ids = {row_id for row_id, _ in removed.values()}
+        for new_rows in self._new_rows:
+            added += zip(new_rows.displayed_ids, new_rows.texts, strict=True)
+        self.result.removed = [(row.id, row.text) for row in removed.values()]
+        removed_ids = {row.id for row in removed.values()}
         counts.renamed = len(self._updates)
         counts.changed = sum(row_id in removed_ids for row_id, _ in added)
         counts.added = len(added) - counts.changed
         counts.removed = len(removed) - counts.changed
-        self.result.removed = list(removed.values())
 
-    def _match_ids(
-        self, stored: dict[tuple[str, str], tuple[int, dict[str, Any]]]
+    def _match(
+        self, blocks: Sequence[NewRows], find_key: Callable[[str, str], int | None]
     ) -> list[NewRows]:
-        """Match rows with the stored rows of the same id and text; return the other rows."""
-        other_rows = []
-        for rows in itertools.chain(*self._blocks.values()):
+        """Match rows with stored rows, whose keys are found by id and text; return the others."""
+        others = []
+        for rows in blocks:
             indices = []
-            for index, id_and_text in enumerate(zip(rows.displayed_ids, rows.texts, strict=True)):
-                key, stored_cells = stored.pop(id_and_text, (None, {}))
+            for index, (row_id, text) in enumerate(
+                zip(rows.displayed_ids, rows.texts, strict=True)
+            ):
+                key = find_key(row_id, text)
                 if key is None:
                     indices.append(index)
                     continue
-                del self._removed[key]
                 cells = {name: values[index] for name, values in rows.columns.items()}
-                if stored_cells == {name: cell for name, cell in cells.items() if cell is not None}:
+                filled = {name: cell for name, cell in cells.items() if cell is not None}
+                if self._removed.pop(key) == (row_id, text, filled):
                     self.result.rows.unchanged += 1
                 else:
                     self._updates.append((key, rows.take([index])))
-            other_rows.append(rows.take(indices))
-        return other_rows
-
-    def _match_texts(self, blocks: Sequence[NewRows]) -> None:
-        """Match rows with removed rows of the same text; all others are new."""
-        keys_of_text: dict[str, list[int]] = defaultdict(list)
-        for key in reversed(self._removed):
-            keys_of_text[self._removed[key][1]].append(key)
-        for rows in blocks:
-            indices = []
-            for index, text in enumerate(rows.texts):
-                if keys_of_text[text]:
-                    key = keys_of_text[text].pop()
-                    del self._removed[key]
-                    self._updates.append((key, rows.take([index])))
-                else:
-                    indices.append(index)
-            new_rows = rows.take(indices)
-            self._new_rows.append(new_rows)
-            self.result.added += zip(new_rows.displayed_ids, new_rows.texts, strict=True)
+            others.append(rows.take(indices))
+        return others
 
     def note_counts(self) -> None:
         """Note the numbers of changed and unchanged rows."""
