@@ -483,27 +483,27 @@ def _remove_if_empty(folder: Path) -> None:
 def _move_into_place(path: Path, target: Path, vectors: str, *, force: bool) -> None:
     """Move a new database and its vector file into place.
 
-    An existing database is changed in one transaction, since other processes may have opened it,
-    and would read the journals of a file of the same name.
+    An existing database is overwritten in one transaction. Other processes may have it open, and
+    would take the journal of a new file for the journal of their file.
     """
-    new_vectors, placed = path.with_name(vectors), target.with_name(vectors)
+    new_vectors, target_vectors = path.with_name(vectors), target.with_name(vectors)
     sync(new_vectors)
-    os.link(new_vectors, placed)
+    os.link(new_vectors, target_vectors)
     sync(target.parent)
     if force and target.exists():
         with contextlib.suppress(CheckFailedError), _translate_errors(target):
             new, old = sqlite3.connect(path), sqlite3.connect(target, _BUSY_TIMEOUT_S)
             with contextlib.closing(new), contextlib.closing(old):
                 new.backup(old)
-            if not placed.exists():  # before the backup, another process removed it as a leftover
-                os.link(new_vectors, placed)
+            if not target_vectors.exists():  # another process took the file for a leftover
+                os.link(new_vectors, target_vectors)
             return
         target.unlink()  # the old file was damaged
     sync(path)
     try:
         os.link(path, target)
     except FileExistsError:
-        placed.unlink()
+        target_vectors.unlink()
         raise UsageError(f"{target.parent} was made in the meantime", parameter="output") from None
     sync(target.parent)
 

@@ -157,30 +157,12 @@ def sync(
         if left_out := found.summarize_left_out(verbose=verbose):
             note(left_out)
         changes.compare()
-        result = changes.result
-        counts = result.rows
-        if not counts.added + counts.changed + counts.renamed + counts.unchanged:
-            raise UsageError(
-                f"no line to index in {', '.join(sources.names)}; give texts, tables, or folders of"
-                " them"
-            )
-        if not yes and not dry_run:
-            changes.check_removals(folder)
+        changes.check(folder, sources, may_remove=yes or dry_run)
         changes.note_counts()
+        result = changes.result
         if dry_run:
             return result
-        if lexical is None:
-            lexical = index.store.settings.lexical
-        settings = {"synced": asdict(sources), "reading": asdict(reading), "lexical": lexical}
-        if is_new:
-            changes.write(settings)
-        elif changes.has_changed_files() or lexical != index.store.settings.lexical:
-            with index.store.changing():
-                if index.store.settings.generation != changes.generation + 1:  # this change adds 1
-                    raise PromptcliError(
-                        f"{folder}: another process changed it while it ran; sync it again"
-                    )
-                changes.write(settings)
+        changes.write(folder, sources, lexical, is_new=is_new)
     if is_new:
         result.index = index.reopen(folder)
     result.index.derived_files.update()
@@ -239,17 +221,13 @@ class _Changes:
         self.result = SyncResult(index)
         self._reading, self._read_all, self._skip_bad = reading, read_all, skip_bad
         with self.store.reading():
-            self.generation = self.store.settings.generation  #: compared with the files
+            self._generation = self.store.settings.generation
             self._old_files = self.store.file_states()
         self._new_files: dict[str, FileState] = {}
         self._blocks: dict[str, list[NewRows]] = {}  # the rows of new and changed files
         self._new_rows: list[NewRows] = []  # rows to encode
         self._updates: list[tuple[int, NewRows]] = []  # for ``Store.update``
         self._removed: dict[int, _StoredRow] = {}  # by key; at first all rows of changed files
-
-    def has_changed_files(self) -> bool:
-        """Return whether there are new, changed or removed files; true if all are read again."""
-        return self._read_all or self._new_files != self._old_files
 
     def read(self, found: FoundFiles) -> None:
         """Read the changed files."""
@@ -357,11 +335,20 @@ class _Changes:
             line += f", {counts.changed:,} changed"
         note(f"rows: {line}, {counts.removed:,} removed, {counts.unchanged:,} unchanged")
 
-    def check_removals(self, folder: Path) -> None:
-        """Refuse to remove more than half of an index.
+    def check(self, folder: Path, sources: _Sources, *, may_remove: bool) -> None:
+        """Refuse an index without rows; unless ``may_remove``, also refuse to remove more than half
+        of the rows.
 
-        A text replaced by another in its file does not count as removed.
+        A text does not count as removed if another text of its file replaces it.
         """
+        counts = self.result.rows
+        if not counts.added + counts.changed + counts.renamed + counts.unchanged:
+            raise UsageError(
+                f"no line to index in {', '.join(sources.names)}; give texts, tables, or folders of"
+                " them"
+            )
+        if may_remove:
+            return
         removed = Counter(LINES_IN_ID.sub("", row_id) for row_id, _ in self.result.removed)
         removed -= Counter(LINES_IN_ID.sub("", row_id) for row_id, _ in self.result.added)
         rows = len(self.index)
@@ -372,14 +359,28 @@ class _Changes:
                 f" {count:,} of them from {file}"
             )
 
-    def write(self, settings: Mapping[str, Any]) -> None:
-        """Write the changes and settings, inside a transaction."""
-        self.store.write_settings(**settings)
-        self.store.remove(self._removed)
-        self.store.update(self._updates)
-        if self.result.added:
-            documents = self.index.open_document_encoder()
-            blocks = prepare_rows(documents, self._new_rows, split=False)
-            for rows in encode_rows(documents, blocks):
-                self.store.append(rows)
-        self.store.write_file_states(self._new_files)
+    def write(self, folder: Path, sources: _Sources, lexical: bool | None, *, is_new: bool) -> None:
+        """Write the changes; a new index (``is_new``) already has a transaction."""
+        store = self.store
+        if lexical is None:
+            lexical = store.settings.lexical
+        has_changed_files = self._read_all or self._new_files != self._old_files
+        if not (is_new or has_changed_files or lexical != store.settings.lexical):
+            return
+        with contextlib.nullcontext() if is_new else store.changing():
+            # the transaction of a change adds 1
+            if not is_new and store.settings.generation != self._generation + 1:
+                raise PromptcliError(
+                    f"{folder}: another process changed it while it ran; sync it again"
+                )
+            store.write_settings(
+                synced=asdict(sources), reading=asdict(self._reading), lexical=lexical
+            )
+            store.remove(self._removed)
+            store.update(self._updates)
+            if self.result.added:
+                documents = self.index.open_document_encoder()
+                blocks = prepare_rows(documents, self._new_rows, split=False)
+                for rows in encode_rows(documents, blocks):
+                    store.append(rows)
+            store.write_file_states(self._new_files)
