@@ -294,7 +294,7 @@ class Trainings:
         backbone = self.start.recipe.backbone
         pretrained = pretrain(
             corpus,
-            _backbone_in(folder),
+            folder / "backbone",
             start=backbone,
             device=self.choice.device,
             resume=True,
@@ -366,16 +366,12 @@ def add_change(entry: Entry, folder: Path, name: str) -> Entry:
     Arithmetic"). The model keeps its knowledge of sentences.
     """
     before = _weights(entry.recipe.backbone)
-    after = _weights(str(_backbone_in(folder)))
+    after = _weights(str(folder / "backbone"))
     tensors = dict(entry.tensors)
     for key in tensors:
         for own, weight in tuned_weights({key: tensors[key]}).items():
             tensors[key] = weight.float() + after[own] - before[own]
     return dataclasses.replace(entry, name=name, tensors=tensors, scores=[])
-
-
-def _backbone_in(folder: Path) -> Path:
-    return folder / "backbone"
 
 
 def _weights(backbone: str) -> dict[str, Any]:

@@ -133,8 +133,8 @@ def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
         yield f"{best}: better than every other row beyond chance"
     if not any(query.grades for query in chosen.queries.queries):
         yield (
-            "the queries were made from the texts, but people ask in other words: try some"
-            " questions of your own before you decide"
+            "the queries were made from the texts, but people ask in other words: try some of your"
+            " own questions before you decide"
         )
 
 

@@ -54,7 +54,7 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
     of modification, identify the content of the file.
     """
     cache = home_folder() / "cache" / "gguf"
-    # "whole": nothing but the file is read, and all its weights are checked
+    # "whole": made from this file alone, and checked
     folder = cache / f"{files.sha256(file)[:32]}-whole"
     if not (folder / _CONFIG).is_file():
         owner = f"the GGUF file {file.name}"

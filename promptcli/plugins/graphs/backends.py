@@ -28,10 +28,10 @@ from promptcli.storage.files import write_folder
 
 #: A graph pays off from this number of rows on: measured on a model of 6 layers, 384 wide.
 MIN_ROWS = 50_000
-#: Of a float32 graph's vectors from torch's, as a share of the largest number.
+#: Between the vectors of a float32 graph and of torch, as a share of the largest number.
 MAX_DIFFERENCE = 1e-5
-MIN_COSINE = 0.9999  #: of a bfloat16 graph's vectors to torch's float32 vectors
-#: Of an 8-bit graph's vectors to torch's float32 vectors, unless dtype int8 is requested.
+MIN_COSINE = 0.9999  #: between a bfloat16 graph's vector and torch's float32 vector
+#: Between an 8-bit graph's vectors and torch's float32 vectors, unless dtype int8 is requested.
 MIN_MEAN_COSINE = 0.97
 
 

@@ -337,7 +337,7 @@ def write_openvino_int8(encoder: TorchEncoder, folder: Path, calibration: Sequen
     """
     source = f"{DEMO_SENTENCES} of your sentences"
     if len(calibration) < DEMO_SENTENCES:
-        source = f"demo sentences ({len(calibration)} of yours are too few, give {DEMO_SENTENCES})"
+        source = f"demo sentences (your {len(calibration)} are too few, give {DEMO_SENTENCES})"
         calibration = demo_sentences()
     write_openvino(encoder, folder, calibration)
     loss = loss_of(load_openvino(folder), folder, encoder)

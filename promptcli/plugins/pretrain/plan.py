@@ -35,7 +35,7 @@ class Plan:
 
     layers: int = setting(4, "Layers.", panel="Model", min=1, max=1000)
     width: int = setting(256, "Width of the hidden states.", panel="Model", min=8, max=65_536)
-    heads: int = setting(0, "Attention heads; 0: as many as are 32 wide.", panel="Model", min=0)
+    heads: int = setting(0, "Attention heads; 0: one for every 32 columns.", panel="Model", min=0)
     positions: int = setting(512, "Longest input in tokens.", panel="Model", min=16, max=1 << 20)
     vocab_size: int = setting(
         16384, "WordPiece items, special tokens included.", panel="Model", min=100, max=1 << 20

@@ -266,7 +266,7 @@ def test_8_bits_that_lose_too_much_are_refused_unless_asked_for(stand_in, tiny_f
 
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(10, "demo sentences (10 of yours are too few, give 300)"), (400, "300 of your sentences")],
+    [(10, "demo sentences (your 10 are too few, give 300)"), (400, "300 of your sentences")],
 )
 def test_8_bit_ranges_are_measured_on_the_users_sentences(
     count, said, tiny_folder, tmp_path, monkeypatch, notes
