@@ -1,6 +1,4 @@
-"""A column of vectors for data sets of other libraries: a table of libraries that plug-ins
-extend.
-"""
+"""A column of vectors for data sets of other libraries; plug-ins add libraries."""
 
 import hashlib
 from collections.abc import Sequence
@@ -81,7 +79,9 @@ class DataSets(Protocol):
 
 
 class ArrowData:
-    """Arrow: a table for a table, else a reader that encodes while it is read."""
+    """Arrow's data sets; a table gives a table, the others a reader that encodes while it is
+    read.
+    """
 
     def columns(self, dataset: Any) -> list[str]:
         if not isinstance(dataset, pa.Table | pa.RecordBatchReader | pyarrow.dataset.Dataset):
@@ -105,14 +105,12 @@ class ArrowData:
             for batch in reader
             for start in range(0, len(batch), WINDOW)
         )
-        made = pa.RecordBatchReader.from_batches(reader.schema.append(vectors), batches)
-        if isinstance(dataset, pa.Table):
-            return made.read_all()
-        return made
+        encoded = pa.RecordBatchReader.from_batches(reader.schema.append(vectors), batches)
+        return encoded.read_all() if isinstance(dataset, pa.Table) else encoded
 
 
 class HuggingFaceData:
-    """Hugging Face's data sets; a stream stays a stream."""
+    """The data sets of Hugging Face; a stream stays a stream."""
 
     def columns(self, dataset: Any) -> list[str]:
         names = dataset.column_names
@@ -121,8 +119,8 @@ class HuggingFaceData:
                 f"the data set has the splits {', '.join(names)}; give one, e.g."
                 f" dataset[{next(iter(names), 'train')!r}]"
             )
-        if names is None:  # a stream knows them from its first row
-            return list(next(iter(dataset), {}))
+        if names is None:  # only the first row of a stream tells the names
+            names = next(iter(dataset), {})
         return list(names)
 
     def add(self, dataset: Any, column: VectorColumn) -> Any:
@@ -131,13 +129,14 @@ class HuggingFaceData:
         def vectors(batch: Any) -> dict[str, Any]:
             return {column.name: opened.encode(list(batch[column.text]))}
 
-        named: dict[str, Any] = {}
-        if hasattr(dataset, "_fingerprint"):  # else the encoder would be pickled for its cache
+        options: dict[str, Any] = {}
+        # without a new fingerprint, the library would pickle the encoder for its cache
+        if hasattr(dataset, "_fingerprint"):
             encoder = opened.encoder
-            made_of = (dataset._fingerprint, encoder.fingerprint, encoder.provenance, column.text)
-            digest = hashlib.sha256(f"{made_of} {column.name}".encode()).hexdigest()
-            named["new_fingerprint"] = digest[:16]
-        return dataset.map(vectors, batched=True, batch_size=WINDOW, **named)
+            inputs = (dataset._fingerprint, encoder.fingerprint, encoder.provenance, column.text)
+            digest = hashlib.sha256(f"{inputs} {column.name}".encode()).hexdigest()
+            options["new_fingerprint"] = digest[:16]
+        return dataset.map(vectors, batched=True, batch_size=WINDOW, **options)
 
 
 #: Library -> its data sets.

@@ -8,49 +8,48 @@ from typing import Any
 
 from promptcli.data.cells import cell_text
 
-#: Lines and characters of the longest front matter: the memory that a dotted key of TOML takes
-#: grows with the square of its length. The limits kept beside each passage: fields, characters of a
-#: field and of its name.
-_LINES, _CHARACTERS = 1000, 1 << 13
-_FIELDS, _LONGEST_FIELD, _LONGEST_NAME = 32, 300, 100
-#: A field of what is nearly YAML, such as ``title: Boats: a guide``.
+#: Lines and characters of the longest front matter. The memory of a dotted key of TOML grows with
+#: the square of its length.
+_MAX_LINES, _MAX_CHARACTERS = 1000, 1 << 13
+#: Fields that are stored with each passage, characters of a field, and characters of its name.
+_MAX_FIELDS, _LONGEST_FIELD, _LONGEST_NAME = 32, 300, 100
+#: A field of malformed YAML, such as ``title: Boats: a guide``.
 _FIELD = re.compile(r"^([\w-]+):[ \t]+([^\s\[{].*)$", re.MULTILINE)
 #: The line before front matter -> the lines that may end it.
 _ENDS = {"---": ("---", "..."), "+++": ("+++",)}
 
 
 def read_front_matter(lines: Iterable[str]) -> tuple[dict[str, str], int, Iterator[str]]:
-    """Return the fields of the front matter of a text, how many lines it has, and the lines behind
-    it.
+    """Return the fields of a text's front matter, the number of its lines, and the other lines.
 
-    Front matter is YAML between lines ``---``, or TOML between lines ``+++``. Single values and
-    lists of them are fields, as text; nested ones are left out. Anything else, or more than 8 KB,
-    is text.
+    Front matter is YAML between lines ``---``, or TOML between lines ``+++``. Its values and lists
+    of values are fields, as text; nested values are left out. Other lines, and front matter of more
+    than 8 KB, are text.
     """
     rest = iter(lines)
-    head, size = list(islice(rest, 1)), 0
-    ends = _ENDS.get("".join(head).rstrip(), ())
-    for line in islice(rest, _LINES) if ends else ():
-        head.append(line)
+    first_lines, size = list(islice(rest, 1)), 0
+    ends = _ENDS.get("".join(first_lines).rstrip(), ())
+    for line in islice(rest, _MAX_LINES) if ends else ():
+        first_lines.append(line)
         size += len(line)
         if line.rstrip() in ends:
-            document = _parsed(head[0].rstrip(), "\n".join(head[1:-1]))
+            document = _parsed(first_lines[0].rstrip(), "\n".join(first_lines[1:-1]))
             if isinstance(document, dict):
-                return dict(islice(_fields(document), _FIELDS)), len(head), rest
+                return dict(islice(_fields(document), _MAX_FIELDS)), len(first_lines), rest
             break
-        if size > _CHARACTERS:
+        if size > _MAX_CHARACTERS:
             break
-    return {}, 0, chain(head, rest)
+    return {}, 0, chain(first_lines, rest)
 
 
 def _parsed(fence: str, text: str) -> Any:
-    """Return the value of a text as YAML or TOML; None if it is neither."""
+    """Return the value of YAML or TOML text; None for other text."""
     import yaml
 
     try:
         if fence == "+++":
             return tomllib.loads(text)
-        # every value is a text: YAML takes no for false, and 12:30 for 750
+        # BaseLoader keeps every value a text; YAML itself reads no as false, and 12:30 as 750
         return yaml.load(text, yaml.BaseLoader) or {}
     except yaml.YAMLError:
         return dict(_FIELD.findall(text)) or None
@@ -61,8 +60,8 @@ def _parsed(fence: str, text: str) -> Any:
 def _fields(document: dict[Any, Any]) -> Iterator[tuple[str, str]]:
     for name, value in document.items():
         values = value if isinstance(value, list) else [value]
-        if any(isinstance(each, dict | list) for each in values) or len(name) > _LONGEST_NAME:
+        if any(isinstance(item, dict | list) for item in values) or len(name) > _LONGEST_NAME:
             continue
-        text = ", ".join(filter(None, (" ".join(cell_text(each).split()) for each in values)))
+        text = ", ".join(filter(None, (" ".join(cell_text(item).split()) for item in values)))
         if text:
             yield name, text[:_LONGEST_FIELD]

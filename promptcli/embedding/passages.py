@@ -1,8 +1,7 @@
-"""Texts and Markdown as passages: paragraphs under their heading, short ones joined, long ones
-split.
+"""Texts and Markdown as passages: short paragraphs under a heading are joined, long ones are split.
 
-A passage is the unit that a search shows: enough text to be understood, and short enough
-that its vector is about one thing.
+A passage is the unit that a search shows: long enough to be understood, and short enough for a
+vector about one thing.
 """
 
 import re
@@ -26,30 +25,30 @@ if TYPE_CHECKING:
 
     from promptcli.encoder.sentence_encoder import Encoder
 
-#: How the lines of a text become rows: by its kind and its blank lines, or all in one way.
+#: The rows of a text: passages, lines, or (auto) whatever fits its kind and its blank lines.
 AUTO, PASSAGES, LINES = WAYS = ("auto", "passages", "lines")
 
-#: Characters of a passage without its heading. Longer ones were found less often
+#: Characters of a passage without its heading. Searches found longer passages less often
 #: (benchmarks/passages.py).
 _CHARACTERS = 300
 #: Characters of a heading that its passages begin with.
 _LONGEST_HEADING = 120
-#: Characters of a heading that is kept beside its passages; a longer one is a text.
+#: Characters of a heading that is stored with its passages; a longer heading is a text.
 _LONGEST_TITLE = 1000
-#: Characters split at once: the library's time for a line grows with the square of its length.
+#: Characters that are split at once; the library's time for a line grows with the square of its
+#: length.
 _CHARACTERS_AT_ONCE = 8192
 #: Characters of the longest Markdown that is parsed.
-_PARSED = 1 << 21
+_MAX_PARSED = 1 << 21
 
 #: A heading of Org: its level is the number of stars.
 _ORG_HEADING = re.compile(r"(\*+)\s+(.*\S)")
 #: A line of one repeated sign, which underlines a heading.
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
-#: The start of a line that continues no paragraph: a list item, a quotation, a table row, a
-#: directive.
+#: The start of a line that begins a paragraph: a list item, a quotation, a table row, a directive.
 _OWN_LINE = re.compile(r"\s*([-*+>|#]\s|\d+[.)]\s|\.\. |\||```|~~~)")
-#: A line break within a hyphenated word and the rest of the word, as in text from PDF files; not
-#: the hyphen of "pre- and post-war".
+#: A line break within a hyphenated word and the rest of the word, as in text from PDF files. The
+#: hyphen of "pre- and post-war" does not match.
 _BROKEN = re.compile(
     r"(?<=[^\W\d_])(?:-\n(?!(?:and|or|und|oder)\b)[^\W\d_A-Z](?:[^\s-]|-(?!\n))*)+"
 )
@@ -61,11 +60,11 @@ _VERBATIM = re.compile(r"\s*<(pre|script|style|textarea)\b", re.IGNORECASE)
 
 
 class Passage(NamedTuple):
-    """A part of a text, or a line of it."""
+    """A piece of a text, or a line of it."""
 
     line: int  #: its first line, from 1
     end_line: int  #: its last line
-    heading: str  #: the headings above it, joined by `` > ``; empty without any
+    heading: str  #: the headings above it, joined by `` > ``; empty without headings
     body: str
     text: str  #: the encoded text: the headings, shortened, on a separate line, and the body
     fields: Mapping[str, str] = {}  #: values of the front matter of its file, by their names
@@ -74,7 +73,7 @@ class Passage(NamedTuple):
 class Heading(NamedTuple):
     """A heading of a text."""
 
-    line: int  #: from 1; 0 if it is the name of the file
+    line: int  #: from 1; 0 for the name of the file
     level: int  #: 0 is above all others
     title: str
 
@@ -84,24 +83,25 @@ class TextLine(NamedTuple):
 
     number: int  #: from 1
     text: str
-    verbatim: bool = False  #: its line break counts, and it is not joined with the next line: code
+    verbatim: bool = False  #: whether the line is code, whose line breaks are kept
 
 
 Elements = Iterable[Heading | TextLine]
 
 
-def has_passages(head: Sequence[str], name: str | Path, way: str) -> bool:
-    """Return whether the rows of a text are passages rather than lines: in Markdown, reST and Org,
-    and in a text with more than one blank line in twenty.
+def has_passages(first_lines: Sequence[str], name: str | Path, way: str) -> bool:
+    """Return whether the rows of a text are passages: in Markdown, reST and Org, and in a text with
+    more than one blank line for every 20 others.
 
     Args:
-        head: Its first lines, without their ends.
-        name: File; its extension tells Markdown, reST and Org.
+        first_lines: The first lines of the text, without their ends.
+        name: The file, whose extension tells Markdown, reST and Org.
         way: One of ``WAYS``.
     """
     if way == AUTO:
-        filled = sum(bool(line.strip()) for line in head)
-        return extension_of(name)[0] in PROSE or 20 * (len(head) - filled) > filled
+        filled = sum(bool(line.strip()) for line in first_lines)
+        blank = len(first_lines) - filled
+        return extension_of(name)[0] in PROSE or 20 * blank > filled
     return way == PASSAGES
 
 
@@ -109,8 +109,8 @@ def passages_of(lines: Iterable[str], name: str | Path, encoder: "Encoder") -> I
     """Yield the passages of a text in order; each fits the encoder's window.
 
     Args:
-        lines: All lines, without their ends; they are read when they are needed.
-        name: File; its extension tells Markdown and Org.
+        lines: All lines, without their ends; they are read as needed.
+        name: The file, whose extension tells Markdown and Org.
         encoder: The encoder that will encode the passages.
     """
     extension, ending = extension_of(name)
@@ -130,41 +130,38 @@ def passages_of(lines: Iterable[str], name: str | Path, encoder: "Encoder") -> I
         begin = _short_heading(section.path, longest)
         starts = list(accumulate((len(line.text) + 1 for line in section.lines), initial=0))
         for start, body in _bodies(_unwrapped(section.lines, is_markdown), begin, splitter):
-            first, last = (
-                section.lines[bisect(starts, place) - 1].number
-                for place in (start, start + len(body) - 1)
-            )
+            first = section.lines[bisect(starts, start) - 1].number
+            last = section.lines[bisect(starts, start + len(body) - 1) - 1].number
             heading = " > ".join(section.path)
             yield Passage(first, last, heading, body, f"{begin}{body}", fields)
 
 
 def _short_heading(path: Sequence[str], longest: int) -> str:
-    """Return as many of a path's last headings as fit on the first line of a passage."""
-    shown = "".join(path[-1:])[:longest]
+    """Return the last headings of a path that fit on the first line of a passage."""
+    line = "".join(path[-1:])[:longest]
     for heading in reversed(path[:-1]):
-        if len(f"{heading} > {shown}") > longest:
+        if len(f"{heading} > {line}") > longest:
             break
-        shown = f"{heading} > {shown}"
-    return f"{shown}\n" if shown else ""
+        line = f"{heading} > {line}"
+    return f"{line}\n" if line else ""
 
 
 def _bodies(text: str, begin: str, splitter: Splitter) -> Iterator[tuple[int, str]]:
-    """Yield the parts of a text and their offsets.
+    """Yield the pieces of a text and their offsets.
 
-    Each fits the window behind the text ``begin``.
+    Each piece fits the window if the text ``begin`` is put in front.
     """
-    # its Markdown splitter takes code in a sentence for a better place to split than the end of the
-    # sentence
+    # not MarkdownSplitter, which would rather split at code within a sentence than at its end
     chunks_of = TextSplitter(_CHARACTERS).chunk_indices
     start = 0
     while start < len(text):
         end = start + 2 * _CHARACTERS_AT_ONCE
         chunks = chunks_of(text[start:end])
-        if end < len(text) and len(chunks) > 1:  # one long line: the last part may continue
+        if end < len(text) and len(chunks) > 1:  # one long line: the last chunk may continue
             end = start + chunks.pop()[0]
         for place, chunk in chunks:
-            for inside, part in splitter.parts_at(chunk, begin):
-                yield start + place + inside, part
+            for offset, part in splitter.parts_at(chunk, begin):
+                yield start + place + offset, part
         start = end
 
 
@@ -173,38 +170,39 @@ def _bodies(text: str, begin: str, splitter: Splitter) -> Iterator[tuple[int, st
 
 @dataclass
 class _Section:
-    """Lines under a heading, or a part of them."""
+    """Lines under a heading, all or some."""
 
     path: list[str]  #: the headings above them
     lines: list[TextLine] = field(default_factory=list)
 
 
 def _sections(elements: Elements) -> Iterator[_Section]:
-    """Yield the lines between two headings, many of them in parts.
+    """Yield the lines between two headings; many lines are several sections.
 
-    A heading that has neither lines nor headings below it is a line itself.
+    A heading without lines or headings below it is a line itself.
     """
     path = list[Heading]()
-    size, lone = 0, False  # characters; whether no text has followed the last heading
+    size = 0  # characters of the section
+    is_bare = False  # whether no text has followed the last heading
     section = _Section([])
     for element in chain(elements, [Heading(0, 0, "")]):
         if isinstance(element, TextLine):
             section.lines.append(element)
             size += len(element.text) + 1
-            # a part ends at a blank line, if there is one
+            # a section ends at a blank line if there is one
             if size > _CHARACTERS_AT_ONCE * (2 if element.text.strip() else 1):
                 yield section
-                size, lone = 0, False
+                size, is_bare = 0, False
                 section = _Section(section.path)
             continue
         if any(line.text.strip() for line in section.lines):
             yield section
-        elif lone and path[-1].line and element.level <= path[-1].level:
+        elif is_bare and path[-1].line and element.level <= path[-1].level:
             yield _Section(section.path[:-1], [TextLine(path[-1].line, path[-1].title)])
         path = [heading for heading in path if heading.level < element.level]
-        if element.title and element.title not in (each.title for each in path[-1:]):
+        if element.title and element.title not in (heading.title for heading in path[-1:]):
             path.append(element)
-        size, lone = 0, bool(path)
+        size, is_bare = 0, bool(path)
         section = _Section([heading.title for heading in path])
 
 
@@ -223,7 +221,7 @@ def _underlined(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
     styles = list[tuple[str, bool]]()  # signs of underlines, the highest level first
     above = deque[TextLine]()  # the last two lines
     for number, line in enumerate(lines, 1):
-        style = _underline(line, [each.text.rstrip() for each in above])
+        style = _underline(line, [previous.text.rstrip() for previous in above])
         if style is None:
             above.append(TextLine(number, line))
             if len(above) > 2:
@@ -241,29 +239,29 @@ def _underlined(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
 
 
 def _underline(line: str, above: Sequence[str]) -> tuple[str, bool] | None:
-    """Return the sign that underlines a title (the last line ``above``), and whether it also
-    overlines it.
+    """Return the sign of a line that underlines a title, and whether the title is also overlined;
+    None for another line. ``above`` has the last two lines.
     """
     sign = _UNDERLINE.match(line)
     before, title = ["", "", *above][-2:]
     if sign is None or not 0 < len(title) <= min(len(line.rstrip()), _LONGEST_TITLE):
         return None
-    overlined = before == line.rstrip()
+    is_overlined = before == line.rstrip()
     if title[0].isspace() or _OWN_LINE.match(title) or _UNDERLINE.match(title):
         return None
-    if before and not overlined:  # the last line of a paragraph
+    if before and not is_overlined:  # the title is the last line of a paragraph
         return None
-    return sign[1], overlined
+    return sign[1], is_overlined
 
 
 # Markdown
 
 
 def _markdown(lines: Iterable[str], name: str) -> tuple[Mapping[str, str], Elements]:
-    """Return the front matter of Markdown, its headings and its other lines.
+    """Return the front matter of Markdown, and its headings and other lines.
 
-    The top heading is the front matter's title, or the ``name`` of a file that does not begin with
-    a first-level heading; aliases from front matter are added.
+    The top heading is the title in the front matter. Without a title it is the ``name`` of the file
+    unless the text begins with a first-level heading. Aliases from the front matter are added.
     """
     fields, length, rest = read_front_matter(lines)
     elements = dropwhile(_is_blank, outline(rest, length + 1))
@@ -271,7 +269,7 @@ def _markdown(lines: Iterable[str], name: str) -> tuple[Mapping[str, str], Eleme
     title = fields.pop("title", "")
     top = Heading(1, 0, title)
     if not title:
-        has_title = any(isinstance(each, Heading) and each.level == 1 for each in first)
+        has_title = any(isinstance(item, Heading) and item.level == 1 for item in first)
         top = Heading(0, 0, "" if has_title else name)
     names = filter(None, (top.title, fields.get("aliases")))
     return fields, chain([top._replace(title=", ".join(names))], first, elements)
@@ -292,25 +290,25 @@ def _parser() -> "MarkdownIt":
 
 
 def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine]:
-    """Yield Markdown's headings (CommonMark) and its other lines, in order; beyond 2 million
-    characters all lines, read lazily.
+    """Yield the headings of Markdown (CommonMark) and its other lines, in order.
 
-    A heading inside a quotation or a list item is not part of the outline.
+    A heading inside a quotation or a list item is a line. Markdown of more than 2 million
+    characters is not parsed: all its lines are yielded, read as needed.
 
     Args:
-        lines: Without their ends.
-        first: Number of the first of them.
+        lines: The lines, without their ends.
+        first: The number of the first line.
     """
     rest = iter(lines)
     block, size = list[TextLine](), 0
     for line in map(TextLine, count(first), rest):
         block.append(line)
         size += len(line.text) + 1
-        if size > _PARSED:
+        if size > _MAX_PARSED:
             yield from chain(block, map(TextLine, count(first + len(block)), rest))
             return
     elements: list[Heading | TextLine | None] = [*block]
-    # to the parser, a carriage return ends a line too
+    # for the parser, a carriage return also ends a line
     tokens = _parser().parse("\n".join(line.text for line in block).replace("\r", " "))
     for place, token in enumerate(tokens):
         start, end = token.map or (0, 0)
@@ -328,8 +326,9 @@ def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine
 
 
 def _unwrapped(lines: Sequence[TextLine], is_markdown: bool) -> str:
-    """Return lines as one text of the same length. Wrapped paragraphs become one line; except in
-    Markdown, words hyphenated at a line end are joined.
+    """Return lines as one text of the same length, in which a wrapped paragraph is one line.
+
+    Words hyphenated at a line end are joined, except in Markdown.
     """
     text = lines[0].text
     for line, following in pairwise(lines):

@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from promptcli.encoder.sentence_encoder import Encoder
 
 #: The end of the id of a part: ``7#2`` is the second part of row 7.
-PART = r"#[1-9]\d*$"
+PART_NUMBER = r"#[1-9]\d*$"
 #: Bytes that a template may add to a text, such as a period.
-_ADDED = 8
-_ANY = 2**40  # tokens: nothing is cut
+_ADDED_BYTES = 8
+#: A window in which every text fits.
+_ANY_TOKENS = 2**40
 
 
 def check_whole(ids: Iterable[int | str]) -> None:
-    """Refuse row ids that look like ids of parts."""
+    """Refuse row ids that look like the ids of parts."""
     for name in ids:
-        if isinstance(name, str) and re.search(PART, name):
+        if isinstance(name, str) and re.search(PART_NUMBER, name):
             raise UsageError(
                 f"the id {name!r} looks like a part of a row; give another, or number the rows:"
                 " id_field -"
@@ -31,9 +32,9 @@ def check_whole(ids: Iterable[int | str]) -> None:
 
 
 class Splitter:
-    """Splits texts so that each part fits an encoder's window, template included.
+    """Splits texts into parts that fit an encoder's window together with the template.
 
-    A text that fits is one part.
+    A text that fits is a single part.
     """
 
     def __init__(self, encoder: "Encoder") -> None:
@@ -45,14 +46,14 @@ class Splitter:
         return [part for _, part in self.parts_at(text)]
 
     def parts_at(self, text: str, begin: str = "") -> list[tuple[int, str]]:
-        """Return the parts of a text with their starts, in order.
+        """Return the parts of a text with their offsets, in order.
 
-        Each part fits the window behind the text ``begin``.
+        Each part fits the window if the text ``begin`` is put in front.
         """
         joined = f"{begin}{text}"
-        size = len(joined.encode("utf-8", "replace")) + _ADDED
+        size = len(joined.encode("utf-8", "replace")) + _ADDED_BYTES
         longest = max(each.template.longest_input(size) for each in self._encoders)
-        # a token has a byte or more
+        # a token has at least one byte
         if longest <= self.window or self._tokens(joined) <= self.window:
             return [(0, text)]
         splitter = TextSplitter.from_callback(
@@ -75,7 +76,7 @@ class Splitter:
     def _tokens(self, text: str) -> int:
         counts = (
             each.template.inputs(
-                each.prepare([text]), each.piece_tokenizer.encode_ragged, _ANY
+                each.prepare([text]), each.piece_tokenizer.encode_ragged, _ANY_TOKENS
             ).ids[0]
             for each in self._encoders
         )

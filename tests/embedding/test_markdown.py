@@ -74,7 +74,7 @@ def test_headings_are_those_of_commonmark(text, level, title):
 def test_a_very_long_text_has_lines_that_are_read_when_they_are_needed(monkeypatch):
     text = "# One\n\ntext\n" * 9
     assert sum(isinstance(each, Heading) for each in outline(text.split("\n"))) == 9
-    monkeypatch.setattr(passages, "_PARSED", 100)
+    monkeypatch.setattr(passages, "_MAX_PARSED", 100)
     assert [each.number for each in outline(text.split("\n"))] == list(range(1, 29))
     lines = iter(["A paragraph.", ""] * 100)
     next(outline(lines))

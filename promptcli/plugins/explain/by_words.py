@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from promptcli.embedding.splitting import PART
+from promptcli.embedding.splitting import PART_NUMBER
 from promptcli.plugins.explain.shares import explain_as_sum, highest_first, strong_words
 from promptcli.retrieval.bm25 import EXACT_WORD_BONUS, Stem
 from promptcli.retrieval.ranking import Explanation, Hit, RankBy
@@ -54,6 +54,6 @@ def _key_of(index: SentenceIndex, hit: Hit) -> int:
     keys = index.store.keys_of([hit_id])
     if hit_id in keys:
         return keys[hit_id][0]
-    row_id = re.sub(PART, "", hit_id)
+    row_id = re.sub(PART_NUMBER, "", hit_id)
     part = int(hit_id.removeprefix(f"{row_id}#"))
     return index.store.keys_of([row_id])[row_id][part - 1]
