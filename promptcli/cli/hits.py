@@ -78,7 +78,7 @@ class HitPrinter:
         for name in self.missing_columns(columns):
             raise unknown("column", name, columns)
 
-    def print_line(
+    def print_file_hit(
         self, hit: "Hit", place: tuple[int, int], lines: Sequence[str], context: int
     ) -> None:
         """Print a hit of a file, with its first and last line number and the lines around it, as
@@ -109,11 +109,11 @@ class HitPrinter:
     def _print_context(self, hit: "Hit", first: int, lines: Sequence[str]) -> None:
         if self.format == "table":
             for number, line in enumerate(lines, first):
-                console.result_marked(f"{_INDENT}{hit.file}-{number}- ", one_line(line))
+                console.result_marked(f"{_INDENT}{hit.file}-{number}- ", cut_line(line))
 
     def print_hits(self, hits: "Sequence[Hit]", first_fields: Mapping[str, object]) -> None:
         """Print hits of an index; in JSON and CSV each begins with ``first_fields``."""
-        width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
+        width = max([2, *(len(cut_line(str(hit.id))) for hit in hits)])
         for hit in hits:
             document = {**first_fields, **hit.document()}
             if hit.file is not None:
@@ -121,7 +121,7 @@ class HitPrinter:
             if hit.columns is not None:
                 document["columns"] = hit.columns
             stale = "" if hit.stale is None else f"[file {hit.stale}] "
-            name = one_line(str(hit.id))
+            name = cut_line(str(hit.id))
             label = f"{hit.rank:>4}  {_score_prefix(hit, 7)}  {name:<{width}}  {stale}"
             self._print(hit, document, (label, _one_text(hit)))
 
@@ -165,7 +165,7 @@ class HitPrinter:
         score, sign = "", "="
         if leak.kind == "near":
             score, sign = f"  {score_text(leak.source.score)}", "~"
-        ids = f"{one_line(str(leak.id))} {sign} {one_line(str(leak.source.id))}"
+        ids = f"{cut_line(str(leak.id))} {sign} {cut_line(str(leak.source.id))}"
         label = f"{leak.kind:<10}{score}  {ids}  "
         lines = [(label, leak.text or "")]
         if leak.kind != "exact":
@@ -202,8 +202,8 @@ class HitPrinter:
             after = f"  [{', '.join(cells)}]" if cells else ""
             *lines_above, (label, text) = lines
             for label_above, text_above in lines_above:
-                console.result_marked(label_above, one_line(text_above))
-            text = one_line(text)
+                console.result_marked(label_above, cut_line(text_above))
+            text = cut_line(text)
             words = {word for ranking in explanation.values() for word in ranking.marked}
             console.result_marked(label, text, after, pattern=_pattern(words, text))
             for ranking in explanation.values():
@@ -265,7 +265,7 @@ def _leak_document(leak: "Leak") -> dict[str, Any]:
     }
 
 
-def one_line(text: str) -> str:
+def cut_line(text: str) -> str:
     """Return a text on one line, cut to about a screen."""
     if len(text) > _MAX_CHARACTERS:
         text = f"{text[:_MAX_CHARACTERS]}…"

@@ -9,7 +9,7 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.hits import HitPrinter, nothing_found, one_line, score_text
+from promptcli.cli.hits import HitPrinter, cut_line, nothing_found, score_text
 from promptcli.cli.options import (
     By,
     Check,
@@ -308,7 +308,7 @@ def _show_changes(changes: "SyncResult", *, as_json: bool) -> None:
             if as_json:
                 console.result_json({"change": kind, "id": row_id, "text": text})
             else:
-                console.result(f"{sign} {one_line(row_id)}  {one_line(text)}")
+                console.result(f"{sign} {cut_line(row_id)}  {cut_line(text)}")
     console.note("nothing was changed")
 
 
@@ -373,7 +373,7 @@ def search(
         )
         for text, hits in zip(texts, answers, strict=True):
             if printer.format == "table" and is_file:
-                console.result(f"query: {one_line(text)}")
+                console.result(f"query: {cut_line(text)}")
             printer.print_hits(hits, {"query": text})
             if not hits:
                 console.note(nothing_found(text, min_score, where))

@@ -80,7 +80,7 @@ def search_files(
     files_of_context = {str(hit.file) for hit in hits} if context else ()
     lines = {file: texts_of(file, csv_options(csv)) for file in files_of_context}
     for hit in hits:
-        printer.print_line(hit, place_of(hit), lines.get(str(hit.file), []), context)
+        printer.print_file_hit(hit, place_of(hit), lines.get(str(hit.file), []), context)
         if context and printer.format == "table":
             console.result("")
     if hits:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from promptcli.cli import console, options
-from promptcli.cli.hits import one_line
+from promptcli.cli.hits import cut_line
 from promptcli.cli.visible import visible
 from promptcli.errors import UsageError, if_stopped, with_count
 from promptcli.plugins.judge.judgements import GRADES
@@ -110,7 +110,7 @@ def _ask(judging: "Judging") -> None:
         question = f"question {[*judging.queries].index(query) + 1} of {len(judging.queries)}"
         console.err.print()
         console.say(f"{question}, hit {len(pool) - open_hits + 1} of {len(pool)}: {query}")
-        line = Text(visible(one_line(" ".join(text.split()))))
+        line = Text(visible(cut_line(" ".join(text.split()))))
         console.err.print(Padding(line, (0, 0, 0, 4)), soft_wrap=False)
         key = _wait_for_key()
         if key == "s":
