@@ -250,7 +250,7 @@ def publish(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
         family, rows = backbone.provenance.family, len(backbone.word_embeddings)
         shape = Shape(family, backbone.width, backbone.n_layers, vocabulary=rows)
         digest = None
-        if not backbone.words_only:
+        if not backbone.is_word_table:
             digest = sha256(backbone.folder / "model.safetensors")
         monkeypatch.setitem(PUBLISHED, name, PublishedBackbone(shape, ("",), sha256=digest))
 

@@ -52,7 +52,7 @@ COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
 class Backbone:
     """A pre-trained language model and its tokenizer."""
 
-    words_only = False  #: it has no layers, only word vectors to average
+    is_word_table = False  #: whether it has no layers, only word vectors
     tf32 = False  #: whether a GPU may round the operands of its products to TF32
     merged = False  #: whether an adapter from another folder was added to its weights
     _takes_hook = False

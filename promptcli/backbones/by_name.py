@@ -25,11 +25,11 @@ from promptcli.backbones.model_folder import (
     ModelFolder,
     Provenance,
     base_of,
+    is_word_file,
     locate,
     own_tokenizer,
     shipped_digest,
     weights_digest,
-    words_only,
 )
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
@@ -60,7 +60,7 @@ _PROBES = (
 class WordVectors(Backbone):
     """A matrix of word vectors in float32, without layers and head."""
 
-    words_only = True
+    is_word_table = True
     causal = False
 
     def __init__(self, table: WordTable, device: str | torch.device) -> None:
@@ -99,7 +99,7 @@ def load_backbone(
     to float32, for causal models to the dtype of their files if the device computes in it. Word
     vectors are refused without ``allow_word_vectors``.
     """
-    if words_only(name):
+    if is_word_file(name):
         if not allow_word_vectors:
             raise UsageError(
                 f"backbone {name!r} holds word vectors and no language model; they are for the"

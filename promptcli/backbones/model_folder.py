@@ -88,30 +88,24 @@ class Provenance:
     tokenizer_sha256: str
 
 
-def words_only(name: str) -> bool:
-    """Return whether a name means a file of word vectors, which are only averaged, not a language
-    model.
-    """
+def is_word_file(name: str) -> bool:
+    """Return whether a name means a file of word vectors, such as ``glove:FILE``."""
     prefix, colon, _ = name.partition(":")
     return bool(colon) and prefix in WORD_FILES
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether a backbone has a hub id: ``owner/name`` or ``name``, with or without
-    ``@revision``.
-    """
+    """Return whether a name is a hub id: ``owner/name`` or ``name``, perhaps with ``@revision``."""
     repository = name.partition("@")[0]
-    if words_only(name) or repository in SHIPPED_BACKBONES or repository in SHIPPED_TABLES:
+    if is_word_file(name) or repository in SHIPPED_BACKBONES or repository in SHIPPED_TABLES:
         return False
     is_path = repository.startswith((".", "/", "~")) or Path(name).exists()
     return repository.count("/") <= 1 and not is_path
 
 
 def portable_name(name: str) -> str:
-    """Return a name that means the same from every folder: a local folder or file becomes
-    absolute.
-    """
-    if words_only(name):
+    """Return a name that means the same in every folder: a local path becomes absolute."""
+    if is_word_file(name):
         prefix, _, file = name.partition(":")
         if Path(file).is_file():
             return f"{prefix}:{_absolute(Path(file))}"
@@ -123,17 +117,17 @@ def portable_name(name: str) -> str:
 
 
 def _absolute(file: Path) -> Path:
-    """Return the path of a file under its own name: a link in the hub's cache leads to a file named
-    by its hash.
+    """Return a file's absolute path. A link keeps its name: the hub's cache links to files that are
+    named by their hashes.
     """
     return file.parent.resolve() / file.name
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The files of a model; ``str`` is how messages call it."""
+    """The files of a model. Messages contain its ``str``."""
 
-    name: str  #: as the user gave it: a shipped name, a folder, or a hub id
+    name: str  #: as the user typed it: a shipped name, a folder, or a hub id
     path: Path
     revision: str | None = None  #: on the hub
 
@@ -141,16 +135,15 @@ class ModelFolder:
         return f"model {self.name!r}"
 
     def error(self, reason: str) -> UsageError:
-        """Return the error that refuses the folder; the reason follows its name."""
+        """Return an error whose message is the folder's name and the reason."""
         return UsageError(f"{self} {reason}")
 
     def has(self, file: str) -> bool:
-        """Return whether the folder has a file."""
         return (self.path / file).is_file()
 
     def inside(self, name: str, file: str = "files") -> Path:
-        """Return the path of a name that one of the folder's files gives; refuse a path that leads
-        out of the folder.
+        """Return the path of a name that ``file`` contains; refuse a path that leads out of the
+        folder.
         """
         path = inside(self.path, name)
         if path is None:
@@ -184,8 +177,8 @@ class ModelFolder:
 
     @property
     def family(self) -> str:
-        """The row of its language model in ``FAMILIES``, by the ``model_type`` and whether tokens
-        of a causal family see both sides; a family without a row is refused.
+        """Its language model's name in ``FAMILIES``: the ``model_type``, and a suffix if tokens
+        of a causal family see both sides. Other families are refused.
         """
         family = self.config.get("model_type")
         if not isinstance(family, str):
@@ -209,8 +202,8 @@ class ModelFolder:
         return load_tensors(self.inside(file), hint=_HINT, error=UsageError)
 
     def tensor_names(self) -> frozenset[str]:
-        """Return the names of the tensors in ``model.safetensors``; empty if it is missing or
-        broken, which loading reports.
+        """Return the names of the tensors in ``model.safetensors``; empty if the file is missing or
+        broken, which is reported when it is loaded.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -222,7 +215,7 @@ class ModelFolder:
 
     @property
     def is_table(self) -> bool:
-        """Whether it holds a table of words: one row for each token, and no layers."""
+        """Whether it holds a table of words: a row for each token, without layers."""
         names = self.tensor_names()
         if names == {PACKED_ROWS, PACKED_SCALES}:
             return True
@@ -230,7 +223,7 @@ class ModelFolder:
 
     @property
     def is_shipped(self) -> bool:
-        """Whether it is part of the package, so that its files need no checks."""
+        """Whether it is part of the package; its files need no checks."""
         return self.path in (*SHIPPED_BACKBONES.values(), *SHIPPED_TABLES.values())
 
     def weight_files(self) -> list[Path]:
@@ -252,8 +245,8 @@ class ModelFolder:
         raise self.error("has no *.safetensors weights")
 
     def check_links(self, files: Iterable[Path]) -> None:
-        """Refuse links that lead out of the folder: its author could otherwise have this machine's
-        files copied.
+        """Refuse links that lead out of the folder, because copying them would copy other files of
+        this machine.
         """
         for path in sorted(files):
             if not is_below(real_path(path), self.path):
@@ -263,8 +256,8 @@ class ModelFolder:
 
 
 def json_or_none(path: Path) -> Any:
-    """Return the content of a JSON file; None if it is missing or malformed, which the reader of
-    the file reports.
+    """Return the content of a JSON file; None if it is missing or malformed, which is reported when
+    its library reads it.
     """
     try:
         return json.loads(path.read_bytes())
@@ -279,14 +272,16 @@ def json_field(path: Path, field: str) -> Any:
 
 
 def own_tokenizer(folder: Path) -> Path:
-    """Return the folder of a backbone's tokenizer files."""
+    """Return the folder of the files of a backbone's tokenizer."""
     own = folder / OWN_TOKENIZER
     return own if own.is_dir() else folder
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the hash of a folder's configuration and weights. If they were written in another form
-    than loaded, return the original hash recorded in the folder.
+    """Return the hash of a folder's configuration and weights.
+
+    A saved model records the hash of the backbone that it was made from. That hash is returned if
+    the files are as they were saved.
     """
     digest = hashlib.sha256()
     for path in [folder / CONFIG, *sorted(folder.glob("*.safetensors"))]:
@@ -298,7 +293,7 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-#: The digest of a shipped folder, whose files do not change.
+#: The same hash, cached, for a shipped folder, whose files do not change.
 shipped_digest = functools.cache(weights_digest)
 
 
@@ -367,18 +362,19 @@ def _fetch(name: str, files: Sequence[str]) -> ModelFolder:
 
 
 def _check_hub_may_have(name: str) -> None:
-    """Refuse to ask the hub if the network is forbidden, or if the name more likely means a file, a
+    """Raise NotFoundError if the network is forbidden, or if the name more likely means a file, a
     folder or a known model.
     """
     if os.path.exists(name):
         raise NotFoundError(f"{name!r} is a file; {_ACCEPTED}")
-    meant = similar_name(name, SHIPPED_BACKBONES)
+    suggestion = similar_name(name, SHIPPED_BACKBONES)
     parent = Path(name).parent
-    if not meant and "/" in name and "@" not in name and parent.is_dir():
+    if not suggestion and "/" in name and "@" not in name and parent.is_dir():
         folders = [str(path) for path in parent.iterdir() if path.is_dir()]
-        meant = did_you_mean(name, folders) or f"; folder {str(parent)!r} has none of that name;"
-    if meant:
-        raise NotFoundError(f"no backbone {name!r}{meant} {hub_remedy(name)}")
+        missing = f"; folder {str(parent)!r} has none of that name;"
+        suggestion = did_you_mean(name, folders) or missing
+    if suggestion:
+        raise NotFoundError(f"no backbone {name!r}{suggestion} {hub_remedy(name)}")
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if is_offline() or HF_HUB_OFFLINE:
@@ -392,9 +388,9 @@ def hub_remedy(name: str) -> str:
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message that suggests a similar name; empty if there is none.
+    """Return the end of a message that suggests a similar name; "" if there is none.
 
-    A model in the hub's cache that only lacks the owner goes first, then the known names.
+    A model of the hub's cache whose name lacks only the owner goes first, then the known names.
     """
     from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -435,7 +431,7 @@ def read_adapter_config(folder: ModelFolder) -> AdapterConfig:
 
 
 def check_kind(folder: ModelFolder, config: AdapterConfig) -> None:
-    """Refuse an adapter of learned input vectors: it changes no weights and cannot be merged."""
+    """Refuse an adapter that changes no weights, because it cannot be merged."""
     kind = config.peft_type
     if kind == PREFIX_TUNING:
         raise folder.error("is prefix tuning of peft, an encoder: give it as model")
@@ -446,18 +442,17 @@ def check_kind(folder: ModelFolder, config: AdapterConfig) -> None:
 
 
 def base_of(folder: ModelFolder) -> str | None:
-    """Return the backbone of a folder's adapter, None if it has no adapter."""
+    """Return the name of the backbone of a folder's adapter; None if it has no adapter."""
     if not folder.has(ADAPTER_CONFIG) or folder.has(CONFIG):
         return None
     return base_name(folder, read_adapter_config(folder))
 
 
 def base_name(folder: ModelFolder, config: AdapterConfig) -> str:
-    """Return the backbone that an adapter's configuration names: a folder inside its own, else a
-    name on the hub.
+    """Return the name of an adapter's backbone: a folder inside the adapter's, else a name on the
+    hub.
 
-    Any other local folder is refused: the adapter's author could otherwise have its weights
-    exported.
+    Other local folders are refused, because an export would pass on their weights.
     """
     base = config.base_model_name_or_path
     if not base:

@@ -158,7 +158,7 @@ def published_name(backbone: "Backbone") -> str | None:
         file = backbone.folder / WEIGHTS
         if file.is_file() and sha256(file) == published.sha256:
             return name
-    name = "GloVe" if backbone.words_only else last_part(backbone.name)
+    name = "GloVe" if backbone.is_word_table else last_part(backbone.name)
     if name not in PUBLISHED or not PUBLISHED[name].fits(backbone):
         return None
     published = PUBLISHED[name]

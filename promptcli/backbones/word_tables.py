@@ -28,9 +28,9 @@ from promptcli.backbones.model_folder import (
     WORD_FILES,
     ModelFolder,
     Provenance,
+    is_word_file,
     locate,
     shipped_digest,
-    words_only,
 )
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import (
@@ -201,7 +201,7 @@ def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
     That holds for word vectors, and for a shipped language model, whose files need no checks.
     ``tuned`` rows replace the language model's own.
     """
-    if words_only(name):
+    if is_word_file(name):
         return read_words(name)
     if name in SHIPPED_BACKBONES:
         return _open_shipped(locate(name), tuned)

@@ -27,7 +27,7 @@ from promptcli.backbones.devices import (
     weights_dtype,
 )
 from promptcli.backbones.families import FAMILIES
-from promptcli.backbones.model_folder import TABLE, words_only
+from promptcli.backbones.model_folder import TABLE, is_word_file
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, Needs, SharedTokens
 from promptcli.data.arguments import check_texts
@@ -146,7 +146,7 @@ class TorchEncoder(Encoder):
                 f"weights 'last-token' are for causal models ({causal}), not"
                 f" {self.backbone.name!r}: take the model prompt"
             )
-        if self.backbone.words_only:
+        if self.backbone.is_word_table:
             check_words_only(self.recipe, table=self.backbone_provenance.family == TABLE)
         masks = len(template.masks)
         # [CLS] is slot 0 and the last token slot -1: every template has both
@@ -462,7 +462,7 @@ def build_encoder(
         leading: Texts in front of a sentence, by name.
         name: Name of the model, for messages and manifests.
     """
-    if words_only(recipe.backbone):
+    if is_word_file(recipe.backbone):
         check_words_only(recipe)  # before the word vectors are read
     tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:

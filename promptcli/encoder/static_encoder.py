@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from promptcli.backbones.model_folder import TABLE, words_only
+from promptcli.backbones.model_folder import TABLE, is_word_file
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.vectors.precision import unit
@@ -51,7 +51,7 @@ def static_encoder(
         and dtype in _DTYPES
     ):
         return None
-    if words_only(recipe.backbone):
+    if is_word_file(recipe.backbone):
         check_words_only(recipe)
     table = open_table(recipe.backbone, arrays_of(tensors).get(tuned_rows))
     if table is None:

@@ -28,9 +28,9 @@ from promptcli.backbones.model_folder import (
     base_name,
     base_of,
     check_kind,
+    is_word_file,
     json_field,
     locate,
-    words_only,
 )
 from promptcli.backbones.published_backbones import PUBLISHED, folder_shape
 from promptcli.backbones.transformers_loading import tokens_added_after
@@ -141,7 +141,7 @@ def _promptcli(folder: ModelFolder, manifest: Any) -> Entry:
         if name in (*inside, *SHIPPED_BACKBONES, *SHIPPED_TABLES):
             continue
         # whoever gets a copy of the model would also get a backbone from elsewhere on this machine
-        if words_only(name) or os.path.exists(name):
+        if is_word_file(name) or os.path.exists(name):
             raise folder.error(
                 f"has the backbone {shorten(name)}, outside of the folder; load it by its name in"
                 " the registry, or fetch a folder that holds its backbone"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from promptcli.backbones.model_folder import (
     SHIPPED_BACKBONES,
     hub_remedy,
+    is_word_file,
     locate,
     similar_name,
-    words_only,
 )
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.encoder.static_encoder import StaticEncoder, averages_words, static_encoder
@@ -297,7 +297,7 @@ def _parse_recipe(text: str) -> Entry | None:
         return Entry(text, RECIPES[text])
     if text in SHIPPED_BACKBONES:
         return Entry(text, Recipe(text))
-    if words_only(text):
+    if is_word_file(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
     if parse_ditto(text) is not None:
         return Entry(text, Recipe(pooling=text))

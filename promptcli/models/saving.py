@@ -17,9 +17,9 @@ from promptcli.backbones.model_folder import (
     CONFIG,
     OWN_TOKENIZER,
     ModelFolder,
+    is_word_file,
     own_tokenizer,
     weights_digest,
-    words_only,
 )
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
 from promptcli.encoder.sentence_encoder import TUNED, Encoder
@@ -126,7 +126,7 @@ def check_shareable(encoder: TorchEncoder) -> None:
     machine.
     """
     backbone = encoder.backbone
-    if not words_only(backbone.name):
+    if not is_word_file(backbone.name):
         folder = ModelFolder(backbone.name, backbone.folder)
         folder.check_links(folder.path.glob("*.safetensors"))
 
@@ -142,7 +142,7 @@ def copy_backbone(source: ModelFolder, target: Path, *, weights: bool = True) ->
     """Copy the tokenizer of a backbone's folder, and with ``weights`` also its configuration and
     weights.
     """
-    if words_only(source.name):
+    if is_word_file(source.name):
         raise UsageError("word vectors are a file: share it, and use it with the model static-avg")
     files = list(filter(is_tokenizer_file, own_tokenizer(source.path).iterdir()))
     if weights:

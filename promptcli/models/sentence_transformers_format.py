@@ -299,7 +299,7 @@ def static_table(encoder: TorchEncoder, program: str) -> StaticTable:
             f"{program} holds a table of words, which pooling {encoder.pooling.spec!r} does not"
             " average; give a static model such as mini-static, or the pooling static/avg"
         )
-    if encoder.backbone.words_only:
+    if encoder.backbone.is_word_table:
         raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
     if type(encoder.prompt) is not Prompt or encoder.denoising.name != "none":
         raise InexactError("learned prompts and denoising are not rows of words")
@@ -347,7 +347,7 @@ _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
 
 def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
     """Write Transformer, pooling and dense layers; return notes about different vectors."""
-    if encoder.backbone.words_only:
+    if encoder.backbone.is_word_table:
         raise InexactError("a table of words has no layers")
     about = {
         "__version__": {},

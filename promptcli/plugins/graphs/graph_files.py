@@ -66,7 +66,7 @@ class EncoderGraph(nn.Module):
     def __init__(self, encoder: TorchEncoder) -> None:
         super().__init__()
         weights = encoder.pooling.weights
-        if encoder.backbone.words_only:
+        if encoder.backbone.is_word_table:
             raise InexactError(
                 "word vectors have their own tokenizer, which tokenizer.json cannot express"
             )

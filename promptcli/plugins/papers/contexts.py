@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.model_folder import words_only
+from promptcli.backbones.model_folder import is_word_file
 from promptcli.backbones.published_backbones import published_name
 from promptcli.data import senteval, training_data
 from promptcli.data.layouts import LAYOUTS
@@ -130,7 +130,7 @@ class MeasurementContext:
 
         Word vectors that are not the papers' are named by their file.
         """
-        if words_only(self.backbone_name) and self.published is None:
+        if is_word_file(self.backbone_name) and self.published is None:
             return Path(self.backbone_name.partition(":")[2]).name
         return short_name(self.backbone_name)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import promptcli
-from promptcli.backbones.model_folder import words_only
+from promptcli.backbones.model_folder import is_word_file
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.plugins.papers.contexts import EXAMPLES, PROTOCOL, MeasureData, MeasurementContext
@@ -107,8 +107,8 @@ def _check_row(
     if not kind.is_measured(train=bool(context.seeds)):
         raise UsageError(kind.why_not_measured.format(row.argument))
     if kind.backbone == "words":
-        fits = words_only(context.backbone_name)
-    elif words_only(context.backbone_name):
+        fits = is_word_file(context.backbone_name)
+    elif is_word_file(context.backbone_name):
         fits = row.backbone == ANY_BACKBONE and row.argument == "static-avg"
     else:
         is_published = any(context.is_on(name) for name in table.backbones)

@@ -105,7 +105,7 @@ def measure_gains(
             context.scores[key] = evaluator.score_encoders([system.encoder], data.content)
         return context.scores[key]
 
-    if context.backbone.words_only:
+    if context.backbone.is_word_table:
         yield from ({} for _ in systems)
         return
     plain = system_of(RECIPES["last-avg"], systems[0].row, context)
