@@ -52,7 +52,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class STSTask:
-    """The pairs of one task under one protocol, by subset."""
+    """The pairs of a task under a protocol, by subset."""
 
     name: str
     split: str
@@ -97,15 +97,16 @@ class STSTask:
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """Queries, the documents to be ranked for each, and graded relevance."""
+    """Queries, the documents that are ranked for each query, and grades of relevance."""
 
     name: str
-    queries: list[str]  # q distinct ones
-    documents: list[str]  # m distinct ones
-    #: by query: number of a document -> its grade above 0; numbers from m on are missing documents
+    queries: list[str]  # q distinct texts
+    documents: list[str]  # m distinct texts
+    #: for each query: number of a document -> its grade above 0; numbers from m on are missing
+    #: documents
     grades: list[dict[int, float]]
     ranking: str = "retrieval"  # by vectors; "lexical": by words; "hybrid": by both
-    #: number of a query -> number of its own document, which is not an answer
+    #: number of a query -> number of the document with the same text, which is no answer
     left_out: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -127,29 +128,29 @@ class RetrievalTask:
 
         Args:
             name: The task's name.
-            rows: All documents are in them, those without a judgement with an empty query.
+            rows: Rows of all documents; a document without judgements has an empty query.
             ranking: See the class.
-            missing: Judgements of missing documents, their ids in place of the texts.
-            own: The queries that are documents themselves.
+            missing: Judgements of missing documents, with the ids in place of the texts.
+            own: Rows of the queries that are documents themselves.
         """
         documents = dict.fromkeys(document or "" for _, document, _ in rows)
-        absent = dict.fromkeys(document or "" for _, document, _ in missing)
-        numbers = {name: number for number, name in enumerate(documents)}
-        after = {name: len(documents) + number for number, name in enumerate(absent)}
+        missing_ids = dict.fromkeys(document or "" for _, document, _ in missing)
+        numbers = {text: number for number, text in enumerate(documents)}
+        missing_numbers = {name: number for number, name in enumerate(missing_ids, len(documents))}
         relevant = dict[str, dict[int, float]]()
-        for part, number_of in ((rows, numbers), (missing, after)):
-            for query, document, grade in part:
+        for judgements, number_of in ((rows, numbers), (missing, missing_numbers)):
+            for query, document, grade in judgements:
                 if grade > 0 and query:
                     grades = relevant.setdefault(query, {})
                     number = number_of[document or ""]
                     grades[number] = max(grade, grades.get(number, 0.0))
         if not relevant:
             raise UsageError(f"{name}: no query has a document with a grade above 0")
-        documents_asked = {query for query, _, _ in own}
+        own_queries = {query for query, _, _ in own}
         left_out = {
             place: numbers[query]
             for place, query in enumerate(relevant)
-            if query in documents_asked and numbers[query] not in relevant[query]
+            if query in own_queries and numbers[query] not in relevant[query]
         }
         graded = list(relevant.values())
         return cls(name, list(relevant), list(documents), graded, ranking, left_out)
@@ -192,13 +193,13 @@ class OwnTask:
 
 @dataclass(frozen=True)
 class OtherTask:
-    """A task of another kind, which a plug-in makes and scores."""
+    """A task of another kind, made and scored by a plug-in."""
 
     name: str
 
-    #: whether models that have a recipe for transfer tasks are read by it
+    #: whether models that have a recipe for transfer tasks use that recipe
     for_transfer: ClassVar[bool] = False
-    #: the class of its scores if they are kept; None: they are measured each time
+    #: the class of the stored scores; None: the task is scored each time
     kept_as: ClassVar[type | None] = None
 
     @property
@@ -213,7 +214,7 @@ class OtherTask:
         """Refuse data that cannot be scored, before anything is encoded."""
 
     def settings(self, settings: Any) -> dict[str, Any]:
-        """Return further inputs of a score besides data and vectors, JSON-ready."""
+        """Return what determines a score apart from data and vectors, as JSON values."""
         return {}
 
     def scores(self, embedded: Sequence[Any], settings: Any) -> list[Any]:
@@ -223,25 +224,24 @@ class OtherTask:
 
 #: Anything that ``evaluate`` scores.
 AnyTask = STSTask | RetrievalTask | OwnTask | OtherTask
-#: A task that can choose the best checkpoint of a training.
+#: A task that can choose the best checkpoint of a training run.
 DevelopmentTask = STSTask | RetrievalTask
 Task = TypeVar("Task", STSTask, AnyTask)
 
 
 @dataclass(frozen=True)
 class Loaded(Generic[Task]):
-    """The tasks that have data, and the reason for each that does not, by its label."""
+    """The tasks that have data, and for each other task, by its label, why it has none."""
 
     tasks: list[Task]
     missing: dict[str, str]
 
 
 def task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
-    """Return the tasks named, whatever their metric: those of ``TASKS`` in the papers' order, then
-    the others.
+    """Return the named tasks of any metric: first those of ``TASKS``, in the papers' order.
 
-    The others are files of graded pairs (``FILE`` or ``FILE:first,second,score``) and the tasks of
-    ``FAMILIES``.
+    Files of graded pairs (``FILE`` or ``FILE:first,second,score``) and tasks of ``FAMILIES``
+    follow.
     """
     labels: list[str] = []
     for word in [words] if isinstance(words, str | Path) else check_list(words, "tasks"):
@@ -256,8 +256,8 @@ def task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
 
 
 def _task_name(label: str) -> TaskName:
-    known = [name for name, row in TASKS.items() if not row.fit_only]
-    if label in known:
+    scored_tasks = [name for name, row in TASKS.items() if not row.fit_only]
+    if label in scored_tasks:
         return TaskName(*label.split(":"))
     family, _, argument = label.partition(":")
     if argument in TRANSLATIONS if family == TRANSLATED else argument and family in FAMILIES:
@@ -265,11 +265,11 @@ def _task_name(label: str) -> TaskName:
     if is_pair_file(label):
         return TaskName(label)
     families = [f"{family}:..." for family in FAMILIES if family not in TASKS]
-    raise unknown("task", label, [*known, *GROUPS, f"{TRANSLATED}:de", *families])
+    raise unknown("task", label, [*scored_tasks, *GROUPS, f"{TRANSLATED}:de", *families])
 
 
 def graded_task_names(words: Sequence[str]) -> list[TaskName]:
-    """Return the STS tasks named, as ``task_names`` does; without words the papers' seven."""
+    """Return the named STS tasks, as ``task_names`` does; without words, the papers' seven."""
     names = task_names(list(words))
     for name in names:
         if task_row(name).metric != "spearman":
@@ -282,9 +282,7 @@ def _graded_tasks() -> list[str]:
 
 
 def fitting_task_name(word: str) -> TaskName:
-    """Return the task whose sentences are fitted on: an STS task, or all splits of one,
-    ``STS-B:all``.
-    """
+    """Return the task to fit on: an STS task, or all its splits (``STS-B:all``)."""
     if word not in _graded_tasks():
         raise unknown("task", word, _graded_tasks())
     return TaskName(*word.split(":"))
@@ -293,11 +291,11 @@ def fitting_task_name(word: str) -> TaskName:
 def load_tasks(
     folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval"
 ) -> Loaded[AnyTask]:
-    """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and files.
+    """Load tasks: from a SentEval folder or the hub, ``demo`` from the package, or from files.
 
     Args:
-        folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`,
-            `downstream` or `data/downstream` folder inside; None: the Hugging Face data sets.
+        folder: A SentEval `downstream` folder (with STS/ and SICK/), or a folder that contains it
+            as `senteval`, `downstream` or `data/downstream`; None: the Hugging Face data sets.
         names: As ``task_names``, ``graded_task_names`` or ``fitting_task_name`` returns them.
         protocol: A row of ``PROTOCOLS``.
     """
@@ -313,7 +311,7 @@ def load_tasks(
                 parts = row.read(roots[name])
                 text = row.text or _text_of(row, parts)
             else:
-                # one wait for the network is enough; the others may still be in the cache
+                # after one failure of the network, the other tasks are only sought in the cache
                 with without_network(unreachable):
                     parts, text = _from_hub(name, row, rules)
         except NotFoundError as error:
@@ -342,15 +340,15 @@ def load_graded_tasks(
     folder: Path | None, names: Sequence[TaskName | str], protocol: str = "senteval"
 ) -> Loaded[STSTask]:
     """Load STS tasks, see ``load_tasks``; a name as text may be a group's, or ``STS-B:all``."""
-    wanted = list[TaskName]()
+    tasks = list[TaskName]()
     for name in names:
         if isinstance(name, TaskName):
-            wanted.append(name)
+            tasks.append(name)
         elif name.endswith(":all"):
-            wanted.append(fitting_task_name(name))
+            tasks.append(fitting_task_name(name))
         else:
-            wanted += graded_task_names([name])
-    return cast(Loaded[STSTask], load_tasks(folder, wanted, protocol))
+            tasks += graded_task_names([name])
+    return cast(Loaded[STSTask], load_tasks(folder, tasks, protocol))
 
 
 def load_named_tasks(
@@ -395,7 +393,7 @@ def _task(
 
 
 def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str]:
-    """Return the pairs of a data set of the hub, treated by the protocol, and how."""
+    """Return the pairs of a data set of the hub under a protocol, and a description of the text."""
     if row.hub is None:
         raise NotFoundError(
             f"{name} is read from a folder; give data_dir FOLDER with a folder {row.folder}"
@@ -413,7 +411,7 @@ _UPPER_CASE = re.compile("[A-Z]")
 
 
 def _text_of(row: TaskRow, parts: Parts) -> str:
-    """Describe a folder's text: SentEval's own is lower-cased, except for SICK; official files are
+    """Describe the text of a folder: SentEval's is lower-cased, except SICK's; official files are
     raw.
     """
     sides = (

@@ -1,4 +1,4 @@
-"""Sentences for fitting and training, and development pairs, from ``demo``, a task, a file, a list
+"""Sentences for fitting and training, and development pairs: from ``demo``, a task, a file, a list
 or a data set.
 """
 
@@ -50,14 +50,15 @@ from promptcli.data.tasks import (
 )
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 
-#: A source by its name or file; examples in memory: a list, or a ``datasets.Dataset``; or a list of
-#: sources.
+#: A source by its name or file; or examples in memory: a list, or a ``datasets.Dataset``; or a list
+#: of sources.
 TrainingData = str | Path | Sequence[Any] | Any
 
 #: Layouts whose last column is a label or a score.
 _JUDGED = (LABELLED_PAIRS, GRADED_PAIRS)
-_SOURCES = 100  # the first texts of a list are tried as names of files
-#: Label as data sets spell it -> label; None for pairs on which the annotators disagreed.
+#: How many texts of a list are looked up as names of files.
+_MAX_SOURCES = 100
+#: A label as data sets spell it -> the label; None for pairs on which the annotators disagreed.
 _LABELS = {
     "0": "entailment",
     "1": "neutral",
@@ -73,17 +74,16 @@ _LABELS = {
 class TrainingExamples:
     """n examples."""
 
-    #: one list of n texts per column; a hard negative may be "", for none, and there may be several
-    #: columns of them
+    #: one list of n texts per column; there may be several columns of hard negatives, and "" is an
+    #: absent hard negative
     columns: tuple[list[str], ...]
     sha256: str  #: SHA-256 of the file, or of the texts of a list or data set
     blank: int = 0  #: rows left out because a text other than a hard negative is empty
-    #: names of the columns, of one hard negative; empty for sentences alone
+    #: names of the columns, with a single hard negative; empty for sentences
     layout: tuple[str, ...] | None = None
     unlabelled: int = 0  #: rows left out because they have no label
-    untokenised: tuple[
-        str, ...
-    ] = ()  #: words whose rows were left out: not a single token of the backbone
+    #: words whose rows were left out, because they are not a single token of the backbone
+    untokenised: tuple[str, ...] = ()
     source_sizes: tuple[int, ...] = ()  #: rows of each source; empty if there is only one
 
     def __len__(self) -> int:
@@ -105,17 +105,17 @@ class TrainingExamples:
 
     @property
     def repeated(self) -> int:
-        """Rows that repeat an earlier one."""
+        """The number of rows that repeat an earlier row."""
         return len(self) - len(set(zip(*self.columns, strict=True)))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Characters of each example, (n,)."""
+        """The characters of each example, (n,)."""
         return np.array([sum(map(len, row)) for row in zip(*self.columns, strict=True)])
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of each source."""
+        """The number of rows of each source."""
         return self.source_sizes or (len(self),)
 
     def only(self, selected: Sequence[bool]) -> "TrainingExamples":
@@ -127,24 +127,23 @@ class TrainingExamples:
 
 
 def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> TrainingExamples:
-    """Return the examples of several sources, one after the other.
-
-    Pairs and triplets may be mixed.
-    """
+    """Return the examples of several sources, one after the other; pairs and triplets may mix."""
     if len(sources) == 1:
         return sources[0]
     layouts = dict(zip([source.layout for source in sources], names, strict=True))
     if len(layouts) > 1 and not layouts.keys() <= {PAIRS, TRIPLETS}:
-        listed = (f"{name}: {', '.join(key or ()) or 'sentences'}" for key, name in layouts.items())
+        columns = (
+            f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items()
+        )
         raise UsageError(
-            f"data of one run have the same columns, or are pairs and triplets; {'; '.join(listed)}"
+            "data of one run have the same columns, or are pairs and triplets;"
+            f" {'; '.join(columns)}"
         )
     rows = itertools.chain(*(zip(*source.columns, strict=True) for source in sources))
-    # a pair has no hard negative
-    columns = map(list, itertools.zip_longest(*rows, fillvalue=""))
     digests = "".join(source.sha256 for source in sources)
     return TrainingExamples(
-        tuple(columns),
+        # a pair has no hard negative
+        tuple(map(list, itertools.zip_longest(*rows, fillvalue=""))),
         hashlib.sha256(digests.encode()).hexdigest(),
         sum(source.blank for source in sources),
         max(layouts, key=lambda layout: len(layout or ())),
@@ -160,14 +159,14 @@ def read_examples(
     csv: Mapping[str, Any] | None = None,
     skip_bad: bool | None = None,
 ) -> TrainingExamples:
-    """Read examples in one pass, without rows that lack a text other than a hard negative.
+    """Read examples in one pass; a row that lacks a text other than a hard negative is left out.
 
     Args:
-        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet, or ``FILE:A,B,C`` with its
-            columns.
+        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet; or ``FILE:A,B,C``, which names
+            the columns.
         layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
         csv: How a table is written.
-        skip_bad: Leave out the rows that cannot be read.
+        skip_bad: Whether rows that cannot be read are left out.
     """
     fields = ColumnChoice(layouts=tuple(layouts), remedy="")
     with open_rows(path, fields, csv=csv, skip_bad=skip_bad) as rows:
@@ -177,7 +176,7 @@ def read_examples(
 def examples_of(
     data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)
 ) -> TrainingExamples:
-    """Return examples from memory, without rows that lack a text other than a hard negative.
+    """Return examples from memory; a row that lacks a text other than a hard negative is left out.
 
     Args:
         data: A list of sentences, of tuples (pairs, triplets, premise, hypothesis and label, or
@@ -231,7 +230,7 @@ def _examples(
     blank = unlabelled = 0
     for number, row in rows:
         if layout in _JUDGED:
-            judgement = _judgement(layout, row[-1].strip(), f"{name}: row {number + 1}")
+            judgement = _read_judgement(layout, row[-1].strip(), f"{name}: row {number + 1}")
             if judgement is None:
                 unlabelled += 1
                 continue
@@ -241,8 +240,8 @@ def _examples(
         else:
             blank += 1
     if not complete:
-        what = "definition" if layout == DEFINITIONS else "sentence"
-        raise UsageError(f"{name} has no {what} to train on")
+        noun = "definition" if layout == DEFINITIONS else "sentence"
+        raise UsageError(f"{name} has no {noun} to train on")
     columns = tuple(map(list, zip(*complete, strict=True)))
     _check_examples(columns, layout, read, name)
     if layout == TRIPLETS:
@@ -254,7 +253,7 @@ def _examples(
 def _check_examples(
     columns: Sequence[list[str]], layout: tuple[str, ...], read: ColumnNames, name: str
 ) -> None:
-    """Refuse numbers in place of texts, and labels or scores that are all the same."""
+    """Refuse numbers in place of texts, and labels or scores that are all equal."""
     for role, texts in zip(layout, columns, strict=False):
         numbers = [finite_number(text) for text in texts if text]
         if role not in NUMERIC and numbers and None not in numbers:
@@ -266,8 +265,8 @@ def _check_examples(
         )
 
 
-def _judgement(layout: tuple[str, ...], cell: str, where: str) -> str | None:
-    """Return a label by its name, or a score; None if the pair has none."""
+def _read_judgement(layout: tuple[str, ...], cell: str, where: str) -> str | None:
+    """Return the label or the score in a cell; None if the pair has none."""
     if cell in ("", "-"):
         return None
     if layout == LABELLED_PAIRS:
@@ -283,9 +282,7 @@ def _judgement(layout: tuple[str, ...], cell: str, where: str) -> str | None:
 
 
 def stream_sentences(path: Path) -> Iterator[str]:
-    """Yield the sentences of a file that are not blank, as a stream; ``FILE:COLUMN`` names a
-    column.
-    """
+    """Yield the sentences of a file that are not blank; ``FILE:COLUMN`` names a column."""
     with open_rows(path, ColumnChoice(remedy="")) as rows:
         yield from filter(str.strip, rows.texts())
 
@@ -294,13 +291,12 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
     """Return the sentences that ``on`` names, in order, with repetitions.
 
     Args:
-        on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or
-            of all splits by ``STS-B:all``, ``SICK-R:all``), a name of the papers' training files
-            (see ``training_examples``), or a file: sentences, or pairs as natural language
-            inference has them, by the columns of ``SIDES`` or as lines of label, premise and
-            hypothesis (all first sentences, then all second ones; other columns are left alone).
-        text_field: Field of the sentence, for files that have fields; for a file of pairs, only
-            that side.
+        on: ``demo``; a task, for both sides of every pair of its test split, or of all splits
+            (``STS-B:all``, ``SICK-R:all``); one of the papers' training files (see
+            ``training_examples``); or a file of sentences or of pairs. Pairs have columns named as
+            in ``SIDES``, or are lines of label, premise and hypothesis. All first sentences come
+            before all second sentences; other columns are ignored.
+        text_field: The column of the sentence; in a file of pairs, the only side to return.
     """
     path = _training_file(on)
     if not _is_file(str(path)):
@@ -314,7 +310,7 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
         fields = ColumnChoice(text=text_field)
     else:
         fields = ColumnChoice(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
-    with open_rows(path, fields) as rows:  # once: it may be a pipe
+    with open_rows(path, fields) as rows:  # once, since the file may be a pipe
         columns = zip(*(texts for _, texts in rows.numbered()), strict=True)
         return [*itertools.chain(*columns)]
 
@@ -332,7 +328,7 @@ def sentences_with_column(
         if key not in rows.types:
             names = [ID if name == f"{ID}.1" else name for name in rows.types]
             raise UsageError(
-                f"{path} has no column {column!r} beside its sentences; it has"
+                f"{path} has no column {column!r} apart from its sentences; it has"
                 f" {', '.join(names) or 'none'}{did_you_mean(column, names)}",
                 parameter="color",
             )
@@ -352,13 +348,13 @@ def training_examples(
     """Return the examples that ``data`` names or holds.
 
     Args:
-        data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``,
-            ``nli_for_simcse``); or a list, or a ``datasets.Dataset`` (see ``examples_of``); or a
-            list of files or of such names (see ``is_sources``), which are read one after the other.
-        layouts: The layouts asked for, best first; default: triplets, pairs or sentences. If graded
-            pairs are among them, ``data`` may be a task (``STS-B:train``).
+        data: ``demo``, a file, or one of the papers' training files (``wiki1m_for_simcse``,
+            ``nli_for_simcse``); or a list or a ``datasets.Dataset`` (see ``examples_of``); or a
+            list of files or names (see ``is_sources``), which are read one after the other.
+        layouts: The layouts asked for, best first. If graded pairs are among them, ``data`` may be
+            a task (``STS-B:train``).
         csv: How tables are written.
-        skip_bad: Leave out the rows of files that cannot be read.
+        skip_bad: Whether rows of files that cannot be read are left out.
     """
     if is_sources(data):
         sources = [
@@ -371,9 +367,9 @@ def training_examples(
     if data == DEMO_TASK and SENTENCES not in layouts:
         if DEFINITIONS in layouts:
             return read_examples(demo.DEFINITIONS_FILE, layouts)
-        wanted = " or ".join(", ".join(layout) for layout in layouts)
+        columns = " or ".join(", ".join(layout) for layout in layouts)
         raise UsageError(
-            f"demo has no such examples; give a file with the columns {wanted}", parameter="data"
+            f"demo has no such examples; give a file with the columns {columns}", parameter="data"
         )
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
         pairs = development_task(str(data)).pairs()
@@ -384,13 +380,13 @@ def training_examples(
 
 
 def is_sources(data: Any) -> bool:
-    """Return whether data are a list of sources, not of examples: paths, data sets, or names with
-    at least one file among them.
+    """Return whether data are a list of sources: of paths, of data sets, or of names that include
+    at least one file.
     """
     if not isinstance(data, list | tuple) or not data:
         return False
     if all(isinstance(item, str) for item in data):
-        return any(map(_is_file, data[:_SOURCES]))
+        return any(map(_is_file, data[:_MAX_SOURCES]))
     return all(isinstance(item, str | Path) or hasattr(item, "column_names") for item in data)
 
 
@@ -411,7 +407,7 @@ def source_name(data: Any) -> str:
 
 
 def development_task(on: STSTask | str | Path) -> STSTask:
-    """Return the graded pairs for model selection: loaded pairs, a task, ``FILE`` or
+    """Return the graded pairs for model selection, from loaded pairs, a task, ``FILE`` or
     ``FILE:A,B,C``.
     """
     if isinstance(on, STSTask):
@@ -420,8 +416,8 @@ def development_task(on: STSTask | str | Path) -> STSTask:
 
 
 def checkpoint_task(on: DevelopmentTask | str | Path) -> DevelopmentTask:
-    """Return the development task that chooses the best checkpoint: as ``development_task``, or a
-    retrieval set, ``retrieval:FILE``.
+    """Return the task that chooses the best checkpoint: a retrieval set (``retrieval:FILE``), or
+    graded pairs as for ``development_task``.
     """
     if isinstance(on, RetrievalTask):
         return on
@@ -435,14 +431,14 @@ def _task(name: TaskName) -> Any:
     loaded = load_tasks(senteval_folder(), [name])
     if loaded.missing:
         raise NotFoundError(
-            f"task {name} is missing: {loaded.missing[str(name)]}; `demo:dev` always is"
+            f"task {name} is missing: {loaded.missing[str(name)]}; `demo:dev` is always there"
         )
     return loaded.tasks[0]
 
 
 def _training_file(name: str) -> Path:
-    """Return the path of the demo sentences, of a fetched file of the papers, or of a file that may
-    be missing.
+    """Return the path of the demo sentences, of a fetched file of the papers, or of another file,
+    which may be missing.
     """
     if name == DEMO_TASK:
         return demo.SENTENCES_FILE

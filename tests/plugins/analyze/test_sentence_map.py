@@ -214,7 +214,7 @@ def test_equal_vectors_have_no_map(tiny_backbone):
     ("given", "words"),
     [
         (["--color", "topik"], ["no column 'topik'", "id, topic, size", "topic?"]),
-        (["--color", "text"], ["no column 'text' beside its sentences"]),
+        (["--color", "text"], ["no column 'text' apart from its sentences"]),
         (["--plot", "map.gif"], [".png or .svg or .pdf or .html"]),
         (["--set", "method=mds"], ["unknown method 'mds'", "pca, tsne, umap"]),
         (["--set", "first=2"], ["at least 3 sentences"]),
