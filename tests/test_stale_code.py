@@ -197,12 +197,12 @@ def test_the_record_of_a_training_names_the_code_that_made_it(
 
     package.load()
     train()
-    facts = registry.card("own").provenance["trained"]
+    facts = registry.load_manifest("own").provenance["trained"]
     rows = {(row["table"], row["name"]): row for row in facts["extensions"]}
     assert rows.keys() == {("methods", "owncse"), ("objectives", "plain"), ("poolings", "own")}
     assert {row["distribution"] for row in rows.values()} == {"own-encoders"}
     (record,) = {row["record"] for row in rows.values()}
-    entry = registry.card("own")
+    entry = registry.load_manifest("own")
     write_card(tmp_path, entry, entry.recipe, use="")
     assert record[:16] in (tmp_path / "README.md").read_text()
     train()  # nothing changed

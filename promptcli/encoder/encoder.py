@@ -110,6 +110,7 @@ class TorchEncoder(Encoder):
         if backbone.extension is not None:
             used.add(backbone.extension)
         self.extensions = sorted(used)
+        self.takes_leading_text = type(self.prompt) is Prompt and not self._several
         if self.transforms:
             self.is_prefix_truncatable = self.transforms[-1].is_prefix_truncatable
         full_recipe = recipe.replace(
@@ -193,10 +194,6 @@ class TorchEncoder(Encoder):
         """
         self.one_prompt()
         return super().inputs(sentences)
-
-    @property
-    def takes_leading_text(self) -> bool:
-        return type(self.prompt) is Prompt and not self._several
 
     def rewrite(self, sentences: Sequence[str]) -> list[str]:
         return self.prompt.sentences(sentences)

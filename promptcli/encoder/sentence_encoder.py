@@ -72,6 +72,7 @@ class Encoder(abc.ABC):
     loaded_backbone: "Backbone | None" = None
     #: whether the first k columns of a vector are themselves a usable vector
     is_prefix_truncatable = False
+    takes_leading_text = True  #: whether its prompt is a single template of words
     extensions: Sequence[Extension] = ()  #: other packages whose code it uses, sorted
     similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
 
@@ -251,11 +252,6 @@ class Encoder(abc.ABC):
     def default_prompt_name(self) -> str | None:
         """The name, in ``prompts``, of the text that is in front of every sentence by default."""
         return self.leading.default
-
-    @property
-    def takes_leading_text(self) -> bool:
-        """Whether its prompt is a single template of words, which a text can be added to."""
-        return True
 
     @abc.abstractmethod
     def with_leading_text(self, text: str) -> "Encoder":

@@ -171,8 +171,8 @@ class ModelInputs:
 class _Surroundings(NamedTuple):
     """The text around one [X] of a template, divided where the piece begins and ends.
 
-    In the example: words ``Sentence : ``, no blank, start ``, a space and a quotation mark, and the
-    same mark as the end.
+    In the example the words are ``Sentence : `` and the blank is empty; the start is a space and a
+    quotation mark, and the end is a quotation mark.
     """
 
     words: str  #: all text before the characters that touch [X]
@@ -221,8 +221,10 @@ class Template:
         self._after_ids = tokenizer.encode([self._after])[0] if self._after else []
         self.left = [*self.prefix, *self._before_ids]  #: ids before [X], without any sentence
         self.right = [*self._after_ids, *self.suffix]  #: ids after [X]
-        #: Positions of the masks, in order: those before [X] from the start, those after it from
-        #: the end (-1 the last).
+        #: The characters before and after [X] that are tokenised with the sentence.
+        self.touching = (self._before, self._after)
+        #: Positions of the masks, in order: before [X] counted from the start, after it from the
+        #: end (-1 the last).
         around = [*enumerate(self.prefix), *enumerate(self.suffix, -len(self.suffix))]
         self.masks = [place for place, token in around if token == tokenizer.mask]
 
@@ -308,11 +310,6 @@ class Template:
     def piece_capacity(self, max_length: int) -> int:
         """Return the largest number of tokens that a piece may have."""
         return (max_length - self.tokens_outside_pieces) // self.copies
-
-    @property
-    def touching(self) -> tuple[str, str]:
-        """The characters before and after [X] that are tokenised with the sentence."""
-        return self._before, self._after
 
     def mask_positions(self, lengths: np.ndarray) -> np.ndarray:
         """Return the positions (n, k) of its k masks in inputs of these lengths (n,).

@@ -8,7 +8,7 @@ entry, and ``modules.json`` is for sentence-transformers. The backbone is in the
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -179,11 +179,12 @@ class Registry:
         saved = set(filter(_NAME.fullmatch, folders)).difference(SHIPPED_MODELS)
         return [*SHIPPED_MODELS, *sorted(saved)]
 
-    def load(self, name: str, read: Callable[[Path], Entry] = read_entry) -> Entry:
-        return read_folder(self.folder(self._check_known(name)), read)
+    def load(self, name: str) -> Entry:
+        return read_folder(self.folder(self._check_known(name)), read_entry)
 
-    def card(self, name: str) -> Entry:
-        return self.load(name, read_manifest)
+    def load_manifest(self, name: str) -> Entry:
+        """Return the entry of a model without its tensors."""
+        return read_folder(self.folder(self._check_known(name)), read_manifest)
 
     def check_free(self, name: str, *, force: bool = False) -> None:
         """Refuse a name that ``save`` would refuse; called before any work is done."""

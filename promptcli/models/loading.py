@@ -408,7 +408,7 @@ def list_models() -> list[Entry]:
     models = []
     for name in registry.names():
         try:
-            models.append(registry.card(name))
+            models.append(registry.load_manifest(name))
         except CheckFailedError as error:
             note(str(error))
     return models

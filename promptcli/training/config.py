@@ -413,7 +413,7 @@ def plan_training(config: TrainConfig) -> dict[str, Any]:
     if config.data is not None and not is_fetched(config.data):
         examples = _read_examples(config)
         method = find_method(config.method, supervised=examples.supervised)
-    start = None if config.start is None else open_registry().card(config.start).recipe
+    start = None if config.start is None else open_registry().load_manifest(config.start).recipe
     preset = config.preset(method, start)
     settings = preset.override(config.settings)
     samples = {}

@@ -154,4 +154,4 @@ def test_the_job_of_the_guide_is_requeued_and_ends(line, tmp_path, monkeypatch, 
         assert program.returncode == code, said
         assert Path("queue").read_text() == "requeue 7_3\n"
     assert b"resumed after step 2 of 4" in said
-    assert registry.card("simcse-3").provenance["trained"]["settings"]["seed"] == 3
+    assert registry.load_manifest("simcse-3").provenance["trained"]["settings"]["seed"] == 3

@@ -31,7 +31,7 @@ def test_a_run_prints_its_scores_and_keeps_what_was_typed(run, options, registry
     assert lines[0].split() == ["task", "plain", "encoder", "untrained", "start", "trained"]
     assert len(lines[lines.index("") + 2 :]) >= 5  # words and the nearest to them
     assert "step 0/" in ran.err and "examples/s" in ran.err
-    facts = registry.card("soft").provenance["trained"]
+    facts = registry.load_manifest("soft").provenance["trained"]
     assert facts["command"].startswith("promptcli train --method optiprompt")
     assert facts.keys() >= {"curve", "data", "seed", "versions", "scores", "nearest_words"}
     assert run("optiprompt", *options, "--name", "other", "--json").json["model"] == "other"
@@ -66,7 +66,7 @@ def test_a_stopped_run_says_how_it_goes_on(run, options, monkeypatch, registry):
         "started with method 'simcse', not 'dcpcse'",
     )
     assert run("train", "--resume", "dcpcse").code == 0
-    assert registry.card("dcpcse").provenance["trained"]["method"] == "simcse"
+    assert registry.load_manifest("dcpcse").provenance["trained"]["method"] == "simcse"
     assert "done: model 'dcpcse'" in run("train", "--resume", "dcpcse").err
 
 

@@ -64,7 +64,7 @@ def test_a_model_hides_no_recipe_but_that_of_its_method(registry):
 
 def test_shipped_entries_are_listed_and_not_changed(registry):
     mini = registry.load("mini")
-    assert mini.tensors and not registry.card("mini").tensors
+    assert mini.tensors and not registry.load_manifest("mini").tensors
     save = partial(registry.save, Entry("mini", Recipe()), force=True)
     for change in (partial(registry.remove, "mini"), save):
         with refusal("shipped"):
@@ -177,7 +177,7 @@ def test_a_backbone_is_in_its_entry_and_other_entries_have_it_too(registry, tmp_
     assert (backbone / "config.json").read_text() == "1"
 
 
-MINI = Registry(Path("nowhere")).card("mini").recipe
+MINI = Registry(Path("nowhere")).load_manifest("mini").recipe
 PLAIN = Recipe(transforms=("whitening:2",))
 
 

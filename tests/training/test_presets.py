@@ -90,7 +90,7 @@ def test_a_run_has_what_is_given_and_a_start_without_head_begins_none():
     paper = TrainConfig(method="promptbert", paper=True).preset(PROMPTBERT, None).settings
     assert paper.optimizer == "adamw-4.2.1"
     supervised = find_method("simcse", supervised=True)
-    start = open_registry().card("mini").recipe
+    start = open_registry().load_manifest("mini").recipe
     preset = TrainConfig(method="simcse", start="mini").preset(supervised, start)
     assert supervised.small.keep_head
     assert not preset.override({"steps": 3}).keep_head

@@ -276,7 +276,7 @@ def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(
             assert registry.load("t").recipe == entry.recipe
     if not force:
         pc.train(name="t", resume=True)
-    assert "trained" in registry.card("t").provenance
+    assert "trained" in registry.load_manifest("t").provenance
 
 
 def stop(*_, **__):

@@ -99,7 +99,7 @@ def test_the_record_of_a_command_has_what_was_typed(run, given, tmp_path, regist
     words += ["--backbone", given["backbone"], "--batch-size", 4, "--steps", 1, "--name", "mine"]
     ran = run(*words, "--json")
     assert ran.code == 0, ran.err
-    command = registry.card("mine").provenance["trained"]["command"]
+    command = registry.load_manifest("mine").provenance["trained"]["command"]
     assert command.startswith("promptcli --device cpu train simcse --data '")
     assert ran.json["command"] == command
     assert ran.json["settings"]["batch_size"] == 4

@@ -58,7 +58,7 @@ def fit(
         text_field=text_field,
         force=force,
     )
-    provenance = open_registry().card(name).provenance
+    provenance = open_registry().load_manifest(name).provenance
     facts = {key: provenance[key] for key in ("fitted_on", "selected_on") if key in provenance}
     if json:
         result_json({"model": name, "recipe": encoder.recipe.to_dict(), **facts})

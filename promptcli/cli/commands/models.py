@@ -81,7 +81,7 @@ def show(
     """Show a model: its recipe, where it came from, and its scores."""
     from promptcli.models.loading import open_registry
 
-    entry = open_registry().card(name)
+    entry = open_registry().load_manifest(name)
     fields = {
         **_row(entry),
         "recipe": entry.recipe.to_dict(),

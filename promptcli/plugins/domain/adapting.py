@@ -177,7 +177,7 @@ def adapt(
     registry = loading.open_registry()
     folder = runs.RunFolder(registry.run_folder(f"{name}.adapt"))
     if resume and not force and not folder.has_begun and name in registry.names():
-        ended = registry.card(name).provenance.get("adapted")
+        ended = registry.load_manifest(name).provenance.get("adapted")
         if ended is not None:
             note(f"done: model {name!r} is already adapted; force=True starts over")
             return Adapted(ended)

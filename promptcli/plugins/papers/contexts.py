@@ -283,7 +283,7 @@ def head_of(text: str, backbone: str) -> str:
     """Return a head of a backbone; the text is LAYER-HEAD or the name of a model with a head."""
     ditto = parse_ditto(text) or parse_ditto(f"ditto:{text}")
     if ditto is None:
-        recipe = loading.open_registry().card(text).recipe
+        recipe = loading.open_registry().load_manifest(text).recipe
         ditto = parse_ditto(recipe.pooling)
         if ditto is None or recipe.backbone != backbone:
             raise UsageError(

@@ -204,7 +204,7 @@ def read_groups(registry: Registry, words: Sequence[str]) -> list[SeedGroup]:
     for word in words:
         by_changes: dict[str, list[SeedRun]] = {}
         for name in _model_names(registry, word):
-            for run in _runs_of(registry.card(name)):
+            for run in _runs_of(registry.load_manifest(name)):
                 by_changes.setdefault(run.changes, []).append(run)
                 for task, sha256 in run.tasks_sha256.items():
                     first = first_with.setdefault(task, run)

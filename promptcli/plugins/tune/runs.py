@@ -183,7 +183,7 @@ class Trials:
         for name in registry.names():
             if not name.startswith(f"{self.name}.run-"):
                 continue
-            facts = registry.card(name).provenance.get("trained", {})
+            facts = registry.load_manifest(name).provenance.get("trained", {})
             if self.config.force and facts.get("group") == self.name:
                 registry.remove(name)
             elif self.keep_runs:

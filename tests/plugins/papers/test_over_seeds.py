@@ -119,7 +119,7 @@ def test_every_figure_can_be_traced_from_its_file(trained, run, registry):
     trained("one", (0, 1))
     trained("two", (0, 1), learning_rate=0.02)
     words = ("compare", "one-*", "two-*")
-    card = registry.card("one-1").provenance
+    card = registry.load_manifest("one-1").provenance
     facts = card["trained"]
     (group, _) = run(*words, "--json").json["groups"]
     ran = group["runs"][1]
@@ -130,7 +130,7 @@ def test_every_figure_can_be_traced_from_its_file(trained, run, registry):
     hashes = (card["weights_sha256"], facts["data"], facts["development"])
     names = ("backbone", "data", "development")
     assert tuple(ran[name] for name in names) == hashes
-    (score,) = {score["data_sha256"] for score in registry.card("one-1").scores}
+    (score,) = {score["data_sha256"] for score in registry.load_manifest("one-1").scores}
     assert group["tasks"][0]["data_sha256"] == score
     shown = run(*words).out
     for sha256 in (*hashes, score):
@@ -176,7 +176,7 @@ def test_every_run_is_kept_on_request_and_replaced_by_force(trained, run, regist
     first = run(*several, "--json")
     assert first.code == 0, first.err
     assert {"mine", "mine.run-1", "mine.run-2"} <= set(registry.names())
-    facts = registry.card("mine.run-2").provenance["trained"]
+    facts = registry.load_manifest("mine.run-2").provenance["trained"]
     assert facts["settings"]["seed"] == 1
     again = run(*several, "--force", "--json")
     assert again.code == 0, again.err
