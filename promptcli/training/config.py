@@ -41,7 +41,7 @@ from promptcli.training.methods.method import ConfiguredMethod, Method, Training
 from promptcli.training.objective import Objective
 from promptcli.training.objectives import find_objective
 
-#: Source of a preset, if it is not published.
+#: The source of a preset that was found here, not published.
 FOUND_ON_MINI = f"found on {BUILT_IN.backbone}"
 OF_METHOD = "the method's own"  #: for a method without published settings
 
@@ -59,7 +59,7 @@ class Preset:
     backbone: str  #: for which the settings are published or found
 
     def override(self, given: Mapping[str, Any]) -> TrainingSettings:
-        """Return the settings with the given ones.
+        """Return the settings with the given settings in place of their own.
 
         Raises:
             UsageError: The method has no such setting, or the value is not allowed.
@@ -122,8 +122,8 @@ def has_mini_bert_shape(shape: Shape) -> bool:
 
 
 def _published_like(method: Method, shape: Shape) -> str:
-    """Return the method's published backbone of this shape, preferably with this vocabulary too;
-    else the method's first backbone.
+    """Return the method's published backbone of this shape, or the method's first backbone if none
+    has it; a backbone with the same vocabulary goes first.
     """
     shapes = {
         name: PUBLISHED[last_part(name)].shape
@@ -141,8 +141,8 @@ def _published_like(method: Method, shape: Shape) -> str:
 def differences_from_paper(
     method: Method, settings: TrainingSettings, backbone: str
 ) -> list[dict[str, Any]]:
-    """Return the settings that differ both from the paper's for a backbone and from its program's,
-    as ``setting``, ``value`` and ``paper``.
+    """Return the settings that differ from those of the paper and from those of its program for a
+    backbone, as ``setting``, ``value`` and ``paper``.
 
     Args:
         method: The method, unsupervised or supervised.
@@ -166,7 +166,7 @@ def differences_from_paper(
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
-#: Fields of the call, not of the run: ``resume`` takes them from the call.
+#: Fields that a resumed run takes from the call; all other fields belong to the run.
 _CALL_FIELDS = ("name", "device", "resume", "force")
 #: Fields that name files; a resumed run finds them from any working folder.
 _FILE_FIELDS = ("data", "on", "tests", "data_dir", "backbone")
@@ -195,7 +195,7 @@ class TrainConfig:
     csv: Mapping[str, str] | None = None
     skip_bad: bool = False
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
-    threads: int = 0  #: CPU threads at the start of the run; 0: a new run
+    threads: int = 0  #: CPU threads with which the run began; 0: a new run
     group: str = ""  #: name of the group of runs, if there are several
     command: str = ""  #: the typed command; "" if a Python program calls the library
 
@@ -245,7 +245,7 @@ class TrainConfig:
 
     @property
     def provisional_method(self) -> Method:
-        """The method before the data are read, whose columns decide whether it is supervised."""
+        """The method before the data are read; their columns may still make it supervised."""
         method = find_method(self.method, supervised=self.supervised)
         if self.paper and not method.paper:
             raise UsageError(
@@ -294,7 +294,7 @@ class TrainConfig:
         return BUILT_IN.development
 
     def preset(self, method: Method, start: Recipe | None) -> Preset:
-        """Return the default settings of a method, for a run from a start model or without one."""
+        """Return the default settings of a method; ``start`` is the recipe of the start model."""
         preset = preset_for(method, self.choose_backbone(start), paper=self.paper)
         if start is None or self.paper or not preset.settings.keep_head:
             return preset
@@ -321,7 +321,7 @@ def _stored_name(data: Any) -> Any:
 
 
 def _located(name: Any, folder: Path) -> Any:
-    """Return the path of a file found here or in ``folder``; other names are returned unchanged."""
+    """Return the path of a file that is in the working folder or in ``folder``, else the name."""
     if isinstance(name, tuple):
         return tuple(_located(of_many, folder) for of_many in name)
     if not isinstance(name, str) or os.path.exists(split_columns(name)[0]):
@@ -331,7 +331,7 @@ def _located(name: Any, folder: Path) -> Any:
 
 
 def _with_tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return JSON values with tuples for lists, as a config has them."""
+    """Return JSON values with a tuple in place of each list, as a config has them."""
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }
@@ -354,7 +354,7 @@ class Inputs:
 
     @functools.cached_property
     def settings(self) -> TrainingSettings:
-        """The settings in force: the given ones over the preset."""
+        """The settings in force: the preset, and the given settings in its place."""
         return self.preset.override(self.config.settings)
 
     def identify(self) -> dict[str, Any]:

@@ -30,17 +30,17 @@ from promptcli.grammar import parse_transform
 from promptcli.notes import Advance, stage
 from promptcli.recipe import Recipe
 
-#: numbers of axes to remove at the top, at most a quarter of all
+#: Numbers of leading axes to remove; at most a quarter of all axes are removed.
 _TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 #: The published settings of a flow: AdamW at a constant learning rate for one epoch.
-_RATE = 1e-3
-_DECAY = 0.01
-_EPS = 1e-6
-_BATCH = 32  # sentences per step (published: pairs)
-_CLIP = 1.0  # largest global norm of the gradient
+_LEARNING_RATE = 1e-3
+_WEIGHT_DECAY = 0.01
+_EPSILON = 1e-6
+_BATCH_SIZE = 32  # sentences per step (published: pairs)
+_MAX_GRADIENT_NORM = 1.0
 _SEED = 42  # seeds a flow's initial weights and the order; our choice
-#: It takes the encoder of all earlier steps, n sentences and a progress callback, and returns the
-#: fitted tensors.
+#: A function that takes the encoder of all earlier steps, n sentences and a progress callback, and
+#: returns the fitted tensors.
 Fit = Callable[[TorchEncoder, Sequence[str], Advance], dict[str, Tensor]]
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
 
@@ -80,7 +80,7 @@ def fit_recipe(
     source: str = "a list",
     **options: Any,
 ) -> FittedRecipe:
-    """Fit all parts of the recipe that need it, in order.
+    """Fit the recipe's weights and transforms that have to be fitted, in their order.
 
     The pairs ``choose_by`` choose the parameter of the last transform.
     """
@@ -88,16 +88,16 @@ def fit_recipe(
         _check_selection(recipe, choose_by)
     fits = _fits_of(recipe)
     if not fits and choose_by is None:
-        parts = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
-        raise UsageError(f"the recipe has nothing to fit ({parts}); allowed: {', '.join(FITS)}")
+        fields = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
+        raise UsageError(f"the recipe has nothing to fit ({fields}); allowed: {', '.join(FITS)}")
     texts = [sentence for sentence in sentences if sentence.strip()]
     if not texts:
         raise UsageError("no sentence to fit on; give a file with one sentence a line")
     provenance: dict[str, Any] = {"fitted_on": {"source": source, "sentences": len(texts)}}
     tensors: dict[str, Tensor] = {}
 
-    def build(part: Recipe) -> TorchEncoder:
-        return build_encoder(part, tensors=tensors, backbone=backbone, **options)
+    def build(partial_recipe: Recipe) -> TorchEncoder:
+        return build_encoder(partial_recipe, tensors=tensors, backbone=backbone, **options)
 
     for name, earlier in fits:
         encoder = build(earlier)
@@ -186,22 +186,24 @@ def fit_flow(vectors: np.ndarray, *, device: torch.device | str = "cpu") -> dict
     """
     n, d = vectors.shape
     glow = Glow(d)
-    if n < _BATCH:
+    if n < _BATCH_SIZE:
         raise UsageError(
-            f"flow needs at least one batch of {_BATCH} sentences; {n} were given: give more"
+            f"flow needs at least one batch of {_BATCH_SIZE} sentences; {n} were given: give more"
         )
     rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)).to(device)
     generator = torch.Generator().manual_seed(_SEED)
     order = torch.randperm(n, generator=generator).to(device)
-    glow.start(rows[order[:_BATCH]].cpu(), generator)
+    glow.start(rows[order[:_BATCH_SIZE]].cpu(), generator)
     glow.to(device)
-    optimizer = torch.optim.AdamW(glow.parameters(), lr=_RATE, weight_decay=_DECAY, eps=_EPS)
-    batches = order[: n - n % _BATCH].reshape(-1, _BATCH)
+    optimizer = torch.optim.AdamW(
+        glow.parameters(), lr=_LEARNING_RATE, weight_decay=_WEIGHT_DECAY, eps=_EPSILON
+    )
+    batches = order[: n - n % _BATCH_SIZE].reshape(-1, _BATCH_SIZE)
     with stage("train flow", len(batches)) as advance:
         for batch in batches:
             optimizer.zero_grad()
             glow.loss(rows[batch]).backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(glow.parameters(), _CLIP)
+            nn.utils.clip_grad_norm_(glow.parameters(), _MAX_GRADIENT_NORM)
             optimizer.step()
             advance(1)
     return {name: tensor.cpu() for name, tensor in glow.named_tensors().items()}
@@ -224,7 +226,7 @@ def _of_tokens(fit_tensors: Callable[[RaggedIds, Backbone], dict[str, Tensor]]) 
     return fit
 
 
-#: The fit for each kind of weights, by its name in a recipe, and for each transform.
+#: Name of weights or of a transform in a recipe -> how it is fitted.
 FITS: dict[str, Fit] = {
     "tfidf": _of_tokens(
         lambda rows, backbone: {TENSOR: fit_idf(rows, len(backbone.word_embeddings))}
@@ -240,8 +242,8 @@ FITS: dict[str, Fit] = {
 
 
 def _fits_of(recipe: Recipe) -> list[tuple[str, Recipe]]:
-    """Return the names of the fits of a recipe in order, each with the recipe of the steps before
-    it.
+    """Return the names of the fits of a recipe in their order, each with the recipe of all steps
+    before that fit.
     """
     parts = recipe.parts
     fits = []

@@ -89,12 +89,14 @@ class LearnableScalar(nn.Module):
 
 
 class Objective(nn.Module, Generic[Settings]):
-    """An objective. Its registered parameters learn with the rest, and the trained encoder leaves
-    them out.
+    """The sides, views and loss of a batch.
 
-    Its ``encoder`` is the ``TrainableEncoder`` that holds it. If several processes train together,
-    ``views`` sees the examples of one process and carries the gradient, and ``loss`` sees the rows
-    of all processes. ``loss_parameters`` lists the parameters that ``loss`` reads.
+    The registered parameters of an objective learn with the encoder, and the trained encoder leaves
+    them out. The ``encoder`` is the ``TrainableEncoder`` that holds the objective.
+
+    If several processes train together, ``views`` sees the examples of one process and carries the
+    gradient, and ``loss`` sees the rows of all processes. ``loss_parameters`` lists the parameters
+    that ``loss`` reads.
     """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]]  #: supported layouts of examples, best first
@@ -113,7 +115,7 @@ class Objective(nn.Module, Generic[Settings]):
         self.prepare(encoder, generator)
 
     def prepare(self, encoder: Any, generator: torch.Generator) -> None:
-        """Make the modules that views and loss need beside the encoder; by default none.
+        """Make the modules that views and loss need in addition to the encoder; by default none.
 
         ``generator`` draws initial values.
         """
@@ -122,13 +124,13 @@ class Objective(nn.Module, Generic[Settings]):
     def choose(
         cls, examples: TrainingExamples, settings: Settings, backbone: Backbone
     ) -> TrainingExamples:
-        """Return the examples that are usable on that backbone; by default all."""
+        """Return the examples that the objective can use on a backbone; by default all."""
         return examples
 
     @classmethod
     def columns_of_models(cls, settings: Settings) -> slice:
-        """Return the columns that the models of the settings encode, e.g. a teacher; by default
-        all.
+        """Return the columns that a model named by the settings, e.g. a teacher, encodes; by
+        default all.
         """
         return slice(None)
 
@@ -147,7 +149,7 @@ class Objective(nn.Module, Generic[Settings]):
     def views(self, encoder: Any, sides: TokenizedSides, columns: Columns) -> Views:
         """Return the inputs of the loss; by default h, (n, d).
 
-        Row i of each tensor depends on example i alone.
+        Row i of each tensor depends on example i only.
         """
         return (encoder.hidden(sides),)
 

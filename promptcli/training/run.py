@@ -498,7 +498,7 @@ class Run:
 
 
 def _note_examples(examples: TrainingExamples, data_name: str) -> None:
-    """Note which examples were left out."""
+    """Note how many examples were left out, lack a hard negative or are repeated."""
     lines = []
     for count, noun, what in (
         (examples.blank, "row", "with an empty sentence left out"),

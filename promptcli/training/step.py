@@ -34,9 +34,11 @@ from promptcli.notes import note
 from promptcli.training.objective import Columns, TokenizedSides
 from promptcli.training.trainable_encoder import TrainableEncoder
 
-#: Spreads seeds, so that runs with different seeds do not share a step's dropout.
+#: Factor of a run's seed; runs with different seeds do not draw the same dropout in any step.
 RUN_SEED_STRIDE = 1_000_003
-_PROCESS_SEED_STRIDE = 7_919  # between the seeds of two processes, which repeat after 7,919 steps
+_PROCESS_SEED_STRIDE = (
+    7_919  # difference between the seeds of two processes; they share none in 7,919 steps
+)
 _MIN_CHUNK_TOKENS = 64  # fewest tokens per pass when memory runs out
 _COMPILER_MESSAGE_CHARS = 160
 MAX_GRADIENT_NORM = 1.0  #: largest global norm of the gradient
@@ -44,7 +46,7 @@ _BETAS = (0.9, 0.999)
 
 
 class Processes:
-    """The processes of a run: this process alone, or all processes of the accelerator."""
+    """The processes of a run: a single process, or all processes of the accelerator."""
 
     def __init__(
         self, accelerator: Accelerator | None = None, *, device: str = "cpu", mixed: bool = False
@@ -144,10 +146,10 @@ def _together(world_size: int) -> Iterator[None]:
 
 def number_of_processes(environ: Mapping[str, str]) -> int:
     """Return how many processes `accelerate launch` or `torchrun` started together, by the
-    variables that they set; 1: this process is alone.
+    variables that they set.
 
-    These variables may remain in interactive shells and batch jobs; a process with only some of
-    them is alone.
+    Some of these variables may remain in interactive shells and batch jobs. A process that lacks
+    one of them counts as a single process.
     """
     number = environ.get("WORLD_SIZE", "")
     is_complete = environ.get("RANK") and environ.get("MASTER_ADDR")
@@ -221,7 +223,7 @@ class OlderAdamW(torch.optim.Optimizer):
 
 
 def _groups(named: Mapping[str, nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Return two groups: parameters with decay, and biases and layer norms without."""
+    """Return the parameters in two groups: those with decay, and biases and layer norms without."""
     groups: list[dict[str, Any]] = [
         {"params": [], "weight_decay": decay},
         {"params": [], "weight_decay": 0.0},
@@ -390,8 +392,8 @@ def _seed_generators(seed: int, device: torch.device) -> None:
 
 
 class DeferredMetrics:
-    """Passes each step's metrics to a callback: at once on a CPU, one step later on a GPU, so that
-    the host does not wait.
+    """Passes each step's metrics to a callback, at once on a CPU and one step later on a GPU; the
+    host then does not wait for the GPU.
     """
 
     def __init__(self, record: Callable[[np.ndarray, Any], None]) -> None:
@@ -399,12 +401,12 @@ class DeferredMetrics:
         self._unread = deque[tuple[Fetch[str], Any]]()
 
     def add(self, metrics: Tensor, step: Any) -> None:
-        """Queue a step's metrics; pass on those that need not wait."""
+        """Queue a step's metrics; pass on the metrics that are ready."""
         self._unread.append((begin_fetch({"metrics": metrics}), step))
         self.read(leave=int(metrics.is_cuda))
 
     def read(self, leave: int = 0) -> None:
-        """Pass on all except the last ``leave``."""
+        """Pass on the metrics of all steps except the last ``leave``."""
         while len(self._unread) > leave:
             fetch, step = self._unread.popleft()
             self._record(fetch()["metrics"], step)

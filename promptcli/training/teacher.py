@@ -40,7 +40,7 @@ class SentenceVectors:
         self.parts: list[NDArray[Any]] = []
 
     def make(self, folder: Path) -> None:
-        """Map the parts in ``folder``, and compute missing ones."""
+        """Map the parts in ``folder``, and compute the missing parts."""
 
     @property
     def sentences(self) -> list[str]:
@@ -80,7 +80,7 @@ class EncodedVectors(SentenceVectors):
         self.encoder = encoder
 
     def make(self, folder: Path) -> None:
-        """Map the parts in ``folder``; compute missing ones, each written aside and renamed."""
+        """Map the parts in ``folder``, and compute the missing parts."""
         sentences = self.sentences
         with stage(f"encode by {self.name}", len(sentences)) as advance:
             for start in range(0, len(sentences), PART_ROWS):
@@ -133,10 +133,10 @@ def open_vectors(
     device: str,
     columns: slice,
 ) -> SentenceVectors:
-    """Return the vectors of a model, not yet computed, or of a ``.npy`` file with row i for example
-    i.
+    """Return the vectors of a model, which are computed later, or those of a ``.npy`` file, whose
+    row i belongs to example i.
 
-    The model encodes the texts of these ``columns``.
+    The model encodes the texts of the given ``columns``.
     """
     if not name:
         raise UsageError("give a model, or a .npy file of vectors", parameter="teacher")

@@ -38,7 +38,7 @@ from promptcli.training.teacher import SentenceVectors
 
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i belongs to input i
 Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
-#: Makes the inputs of h_hat: the template without a sentence, for sentences of those lengths.
+#: Makes the inputs of h_hat: the template without a sentence, for sentences of some lengths.
 BiasInputs = Callable[[Template, Sequence[int], Backbone], Batch]
 
 #: Tokens per pass that fit a CPU's caches best (benchmarks/README.md).
@@ -83,11 +83,13 @@ class TrainableEncoder(nn.Module):
         self.chunk_tokens = settings.chunk_tokens or (
             _CPU_CHUNK_TOKENS if backbone.device.type == "cpu" else _CHUNK_TOKENS
         )
-        self.caching: bool = settings.gradient_caching  #: one pass's activations at a time
+        self.caching: bool = (
+            settings.gradient_caching
+        )  #: keeps the activations of one pass at a time
         #: The learned tensors of prompt and pooling.
         self.learned = {name: nn.Parameter(start.float()) for name, start in starts.items()}
         self.head = _head(configured.head, backbone, generator)
-        #: Of the masked-LM loss; it starts as the pre-trained one, untied from the word embeddings.
+        #: The head of the masked-LM loss starts as the pre-trained head, untied from the words.
         self.mlm_head: MLMHead | None = None
         if settings.mlm_weight:
             if backbone.tokenizer.mask is None:
@@ -121,8 +123,8 @@ class TrainableEncoder(nn.Module):
         return encoder
 
     def _prepare_backbone(self) -> None:
-        """Let the backbone learn if the method tunes it (with static states, the word embeddings
-        alone), and set its dropout, its adapter and whether it is compiled.
+        """Let the backbone learn if the method tunes it, set its dropout, and add an adapter or
+        compile it if the settings ask for it. With static states only the word embeddings learn.
         """
         settings = self.settings
         learns = "backbone" in self.method.learns
@@ -130,7 +132,7 @@ class TrainableEncoder(nn.Module):
         self.model.requires_grad_(learns and not is_static)
         words = self.model.get_input_embeddings()
         words.requires_grad_(learns)
-        # Not on a GPU: a sparse gradient would make it wait while padding is looked for.
+        # on a GPU a sparse gradient would wait for the host, which looks for padding
         if learns and self.backbone.device.type != "cuda":
             # each pass adds the gradients of its words; a dense gradient would have the size of
             # the vocabulary
@@ -175,7 +177,7 @@ class TrainableEncoder(nn.Module):
         similar length.
 
         ``augment`` changes the batch of each pass: ids, positions, or embeddings. ``read`` returns
-        another reading of each pass than h; its shapes agree except in the first dimension.
+        other tensors than h for each pass; their shapes agree except in the first dimension.
         """
         rows = RaggedIds.join([side.ids for side in sides])
         slots = _mask_slots(sides)

@@ -194,7 +194,7 @@ class Trainer:
         return columns, self.encoder.tokenize(self.processes.share(columns))
 
     def _record_step(self, loss_and_norm: np.ndarray, step: int, advance: Advance) -> None:
-        """Record a step's loss and gradient norm; the run ends if the loss is infinite or NaN."""
+        """Record the loss and the gradient norm of a step; refuse a loss that is not a number."""
         loss, norm = loss_and_norm.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(
@@ -263,8 +263,9 @@ class Trainer:
 
 
 def has_stalled(scores: Sequence[DevScore], patience: int) -> bool:
-    """Return whether none of the last ``patience`` scores was a new best; False if ``patience``
-    is 0.
+    """Return whether none of the last ``patience`` scores was a new best score.
+
+    With a ``patience`` of 0 a training never stalls.
     """
     return 0 < patience < len(scores) and not any(score.best for score in scores[-patience:])
 

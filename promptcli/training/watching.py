@@ -32,10 +32,10 @@ class WatchedRun:
 
 
 class Watcher:
-    """Receives the begin, the steps, the scores and the end of a training, in order.
+    """Receives the beginning, the steps, the scores and the end of a training, in order.
 
     An exception ends the training. If several processes train together, only the main process
-    reports the begin and the scores.
+    reports the beginning and the scores.
     """
 
     def begin(self, run: WatchedRun, facts: Mapping[str, Any]) -> None:

@@ -117,9 +117,9 @@ class TrainingSettings:
         return tuple(sorted({int(width) for width in self.dims.split(",") if width}, reverse=True))
 
     def named_models(self) -> dict[str, str]:
-        """Return the models named by settings, e.g. a teacher, by setting.
+        """Return the models that settings name, e.g. a teacher, by the name of the setting.
 
-        A required model that is not named is "".
+        A required model that was not given is "".
         """
         models = {}
         for item in dataclasses.fields(self):
@@ -160,9 +160,9 @@ class TrainingSettings:
         return dataclasses.replace(self, **changes)
 
     def templates(self, default: Templates) -> Templates:
-        """Return the templates of the views; ``default`` are the method's.
+        """Return the templates of the views; ``default`` has those of the method.
 
-        The first one is also used at test.
+        The first template is also used at test.
         """
         return default
 
@@ -171,11 +171,11 @@ class TrainingSettings:
         return template
 
     def in_training(self, template: str) -> str:
-        """Return a template as used in training and for the published code's development score."""
+        """Return a template as training and the published code's development score use it."""
         return template
 
     def pooling(self, default: str) -> str:
-        """Return the pooling; ``default`` is the method's."""
+        """Return the pooling; ``default`` is that of the method."""
         return default
 
 
@@ -398,9 +398,10 @@ class ConfiguredMethod:
 
     @property
     def head(self) -> str | None:
-        """The head in training.
+        """The head in training; None if there is none.
 
-        None if a head would be dropped although the first dimensions of the vectors have a loss.
+        A head that is dropped after training is left out if the first dimensions of the vectors
+        have a loss, because the loss would be that of the head's output.
         """
         head = self.variant.head
         return head if self.settings.keep_head or not self.settings.dims else None
@@ -435,8 +436,8 @@ class ConfiguredMethod:
 
     @property
     def development_recipe(self) -> Recipe:
-        """The recipe of the development score: the test's, or the code's, which denoises and has no
-        period rule.
+        """The recipe of the development score: the recipe at test, or that of the published code,
+        which denoises and has no period rule.
         """
         recipe = self.recipe
         if self.settings.selection == "test":
@@ -449,7 +450,7 @@ class ConfiguredMethod:
 
     @property
     def untrained_recipe(self) -> Recipe:
-        """The untrained reference: the same recipe without learned parts."""
+        """The recipe of the untrained reference, without learned parts."""
         method = self.method
         return Recipe(
             backbone=self.backbone,
