@@ -74,9 +74,8 @@ class RunFolder:
     def has_begun(self) -> bool:
         return self._document.is_file()
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The original settings of the unfinished run; empty if there is none."""
+    def read_settings(self) -> dict[str, Any]:
+        """Return the settings with which the run began; {} if it has not begun."""
         return self._read().settings if self.has_begun else {}
 
     def _read(self) -> _RunDocument:

@@ -208,7 +208,7 @@ def _resume(config: TrainConfig) -> TrainConfig | Trained:
     name = config.name
     if name is None:
         raise UsageError("give the name of the run to resume", parameter="name")
-    stored = RunFolder(open_registry().run_folder(name)).settings
+    stored = RunFolder(open_registry().run_folder(name)).read_settings()
     if stored:
         return config.resume_from(stored)
     finished = None if config.force else find_finished(name)

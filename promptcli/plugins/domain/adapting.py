@@ -260,7 +260,7 @@ def _open_run(
         force=force,
         settings=settings,
     )
-    return Schedule(**folder.settings)
+    return Schedule(**folder.read_settings())
 
 
 def _entry_of(start: Choice) -> Entry:

@@ -79,7 +79,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
     registry = open_registry()
     folder = RunFolder(registry.run_folder(f"{name}.tune"))
     if config.resume and folder.has_begun:
-        stored = folder.settings
+        stored = folder.read_settings()
         config = config.resume_from(stored)
         for setting, distribution in stored["space"].items():
             space.setdefault(setting, json_to_distribution(distribution))
@@ -279,7 +279,7 @@ class Trials:
             force=False,
         )
         if folder.has_begun:
-            config = config.resume_from(folder.settings)
+            config = config.resume_from(folder.read_settings())
         inputs = dataclasses.replace(self.inputs, config=config)
         watchers = [*make_trackers(config.report_to), *watchers]
         advice = f"`promptcli tune --resume {self.name}` continues the run, force=True starts over"
