@@ -125,7 +125,7 @@ def test_a_home_that_is_missing_is_not_made_by_reading(tmp_path):
         and registry.load("mini").recipe.backbone == "mini-bert"
     )
     assert not (tmp_path / "nowhere").exists()
-    for call in (registry.load, registry.card, registry.remove):
+    for call in (registry.load, registry.load_manifest, registry.remove):
         with refusal("mini, mini-static", NotFoundError):
             call("whit")
 
