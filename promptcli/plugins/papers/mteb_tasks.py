@@ -58,16 +58,71 @@ class MtebTask(OtherTask):
         return cls(name.split, pairs[0] if pairs else None)
 
     def scores(self, embedded: Sequence[TaskVectors], settings: EvalSettings) -> list[MtebScore]:
-        scores = []
-        for encoded in embedded:
-            if encoded.encoder is None:
-                raise UsageError(
-                    f"{self.name} takes a model, and {encoded.label.recipe} holds vectors only;"
-                    " leave one of them out"
-                )
-            model = MtebEncoder(encoded.encoder, encoded.fingerprint, encoded.label)
-            scores.append(mteb_score(model, self, settings.mteb_folder, encoded.names))
-        return scores
+        return [self._score(encoded, settings.mteb_folder) for encoded in embedded]
+
+    def _score(self, encoded: TaskVectors, folder: Path) -> MtebScore:
+        """Run the task on an encoder; mteb writes ``FOLDER/results/MODEL/REVISION/TASK.json``."""
+        if encoded.encoder is None:
+            raise UsageError(
+                f"{self.name} takes a model, and {encoded.label.recipe} holds vectors only;"
+                " leave one of them out"
+            )
+        require("mteb", extra="mteb")
+        import mteb
+
+        encoder = MtebEncoder(encoded.encoder, encoded.fingerprint, encoded.label)
+        mteb_task = self._mteb_task()
+        cache = mteb.ResultCache(folder)
+        try:
+            results = mteb.evaluate(
+                encoder,
+                mteb_task,
+                cache=cache,
+                overwrite_strategy="always",
+                co2_tracker=False,
+                show_progress_bar=False,
+            )
+        except PromptcliError:
+            raise
+        except Exception as error:  # of mteb, of a data set or of its format
+            reason = one_line(f"{type(error).__name__}: {error}", 200)
+            raise NotFoundError(
+                f"mteb's task {self.name} did not run: {reason}; your own pairs come from data_dir"
+            ) from None
+        [result] = results.task_results
+        return MtebScore(
+            **encoded.names,
+            task=f"mteb:{self.name}",
+            metric=mteb_task.metadata.main_score,
+            value=100 * float(result.get_score()),
+            model=encoder.name,
+            revision=encoder.revision,
+            mteb=mteb.__version__,
+            file=str(cache.get_task_result_path(self.name, encoder.mteb_model_meta)),
+        )
+
+    def _mteb_task(self) -> Any:
+        """Return mteb's own task.
+
+        If the pairs replace its data set, their hash is the revision of the data set.
+        """
+        import mteb
+
+        try:
+            task = mteb.get_task(self.name)
+        except KeyError as error:
+            reason = str(error.args[0]).removeprefix("KeyError: ")
+            raise UsageError(f"mteb has no task {self.name!r}: {reason}") from None
+        if self.pairs is None:
+            warn(f"fetching data set {task.metadata.dataset['path']}, unless it is in mteb's cache")
+            return task
+        dataset = {"path": "local", "revision": self.pairs.sha256()[:40]}
+        task.metadata = task.metadata.model_copy(update={"dataset": dataset})
+        pairs = self.pairs.pairs()
+        task.dataset = as_hub_set(pairs.first, pairs.second, pairs.gold.tolist(), split="test")
+        task.data_loaded = True
+        note(f"{self.name}: pairs of {self.pairs.label}, {self.pairs.text}; mteb's text is raw")
+        return task
 
 
 class MtebEncoder:
@@ -117,62 +172,3 @@ class MtebEncoder:
         from mteb.models.model_meta import ModelMeta
 
         return ModelMeta.create_empty(overwrites={"name": self.name, "revision": self.revision})
-
-
-def mteb_score(
-    encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[str, Any]
-) -> MtebScore:
-    """Run a task of mteb on an encoder; mteb writes ``FOLDER/results/MODEL/REVISION/TASK.json``.
-
-    If the task has its own pairs, their hash is the revision of the data set.
-    """
-    require("mteb", extra="mteb")
-    import mteb
-
-    name = task.name
-    try:
-        mteb_task = mteb.get_task(name)
-    except KeyError as error:
-        raise UsageError(
-            f"mteb has no task {name!r}: {str(error.args[0]).removeprefix('KeyError: ')}"
-        ) from None
-    if task.pairs is not None:
-        dataset = {"path": "local", "revision": task.pairs.sha256()[:40]}
-        mteb_task.metadata = mteb_task.metadata.model_copy(update={"dataset": dataset})
-        pairs = task.pairs.pairs()
-        mteb_task.dataset = as_hub_set(pairs.first, pairs.second, pairs.gold.tolist(), split="test")
-        mteb_task.data_loaded = True
-        note(f"{name}: pairs of {task.pairs.label}, {task.pairs.text}; mteb's own text is raw")
-    else:
-        warn(
-            f"fetching data set {mteb_task.metadata.dataset['path']}, unless it is in mteb's cache"
-        )
-    cache = mteb.ResultCache(folder)
-    try:
-        results = mteb.evaluate(
-            encoder,
-            mteb_task,
-            cache=cache,
-            overwrite_strategy="always",
-            co2_tracker=False,
-            show_progress_bar=False,
-        )
-    except PromptcliError:
-        raise
-    except Exception as error:  # of mteb, of a data set or of its format
-        reason = one_line(f"{type(error).__name__}: {error}", 200)
-        raise NotFoundError(
-            f"mteb's task {name} did not run: {reason}; your own pairs come from data_dir"
-        ) from None
-    [result] = results.task_results
-    file = cache.get_task_result_path(name, encoder.mteb_model_meta)
-    return MtebScore(
-        **names,
-        task=f"mteb:{name}",
-        metric=mteb_task.metadata.main_score,
-        value=100 * float(result.get_score()),
-        model=encoder.name,
-        revision=encoder.revision,
-        mteb=mteb.__version__,
-        file=str(file),
-    )
