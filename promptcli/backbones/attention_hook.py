@@ -52,7 +52,7 @@ class Injected:
 
 @dataclass
 class Recorded:
-    """What a forward pass shall record from the layers' attention, and what it has recorded."""
+    """The outputs that a forward pass records from the layers' attention, and their requests."""
 
     needs: Needs = field(default_factory=Needs)
     #: Slot of ``needs.attention_rows`` -> its position in each input, (n,).

@@ -1,4 +1,4 @@
-"""From the name of a model to the folder of its files, and what may be read there.
+"""The folder of a model's files, found by the model's name, and what may be read there.
 
 Anybody may have written the files, so every error in them becomes one line.
 """
@@ -280,8 +280,8 @@ def own_tokenizer(folder: Path) -> Path:
 def weights_digest(folder: Path) -> str:
     """Return the hash of a folder's configuration and weights.
 
-    A saved model records the hash of the backbone that it was made from. That hash is returned if
-    the files are as they were saved.
+    A saved model records the hash of its original backbone. That hash is returned if the files were
+    not changed since.
     """
     digest = hashlib.sha256()
     for path in [folder / CONFIG, *sorted(folder.glob("*.safetensors"))]:

@@ -137,8 +137,8 @@ class PieceTokenizer:
         longest_first = sorted(anywhere, key=len, reverse=True)
         pattern = "|".join(map(re.escape, longest_first)) or "(?!)"
         self._added_token = re.compile(pattern)
-        #: the places where the tokenizer would add a space: after an added token, but not at the
-        #: end, before a space or before another added token
+        #: an added token after which the tokenizer would add a space: not one at the end, before a
+        #: space or before another added token
         self._blank_after_added = re.compile(rf"(?:{pattern})(?!{pattern}|\s|\Z)")
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:

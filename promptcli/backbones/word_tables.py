@@ -160,7 +160,7 @@ def _packed_rows(folder: ModelFolder, stored: Mapping[str, np.ndarray]) -> Packe
             f" {scales.dtype} {scales.shape}; for rows of d numbers they are uint8 (v, d / 2) and"
             f" float16 (v, d / {_BLOCK_SIZE})"
         )
-    zeros = np.full((1, halves.shape[1]), _ZERO_CODE * 17, np.uint8)  # the code in both halves
+    zeros = np.full((1, halves.shape[1]), _ZERO_CODE * 17, np.uint8)  # in both halves of a byte
     no_scales = np.zeros((1, scales.shape[1]), np.float16)
     return PackedRows(np.concatenate([halves, zeros]), np.concatenate([scales, no_scales]))
 

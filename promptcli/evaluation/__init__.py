@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
 Tasks = str | Path | Sequence[str | Path]  #: tasks by their names, see ``evaluate``
-#: Ways to rank documents -> the family of retrieval tasks that are ranked so.
-_FAMILY_OF_WAY = {"meaning": "retrieval", "both": "hybrid", "words": "lexical"}
+#: Ranking of documents -> the first word of its tasks' names.
+_TASK_WORDS = {"meaning": "retrieval", "both": "hybrid", "words": "lexical"}
 
 
 def evaluate(
@@ -89,9 +89,9 @@ def evaluate(
     from promptcli.models.loading import as_list
 
     settings = EvalSettings(fast, Path(mteb_folder))
-    named = as_list(models)
+    compared_models = as_list(models)
     if compare is not None:
-        named = [*named, compare]
+        compared_models = [*compared_models, compare]
     with tasks_from(data_dir):
         loaded = load_named_tasks(
             _ranked_by(by, tasks), protocol=protocol, skip_missing=skip_missing
@@ -101,16 +101,18 @@ def evaluate(
                 task.check(settings)
         rows: dict[Label, list[Score]] = {}
         for path in dict.fromkeys(list_of_names(vectors)):
-            read = read_embedded(Path(path), loaded.tasks)
-            rows[read.label] = score_vectors([read], loaded.tasks, settings)
-        labels, opened, refused = open_candidates(named)
+            embedded = read_embedded(Path(path), loaded.tasks)
+            rows[embedded.label] = score_vectors([embedded], loaded.tasks, settings)
+        labels, opened, refused = open_candidates(compared_models)
         baseline = None if compare is None else labels[-1]
         if refused and not skip_missing:
             raise next(iter(refused.values()))
         kept = KeptScores(settings, fresh=force)
-        scored, failed = score_models(opened, loaded.tasks, settings, kept, strict=not skip_missing)
-        refused |= failed
-        rows |= {label: scored.get(label, []) for label in labels}
+        scores, failures = score_models(
+            opened, loaded.tasks, settings, kept, strict=not skip_missing
+        )
+        refused |= failures
+        rows |= {label: scores.get(label, []) for label in labels}
     if baseline in refused:
         raise refused[baseline]
     if refused and not any(rows.values()):
@@ -127,14 +129,14 @@ def evaluate(
 
 
 def _ranked_by(by: str, tasks: Tasks) -> Tasks:
-    """Return tasks with every retrieval task ranked in one way."""
-    family = look_up("by", by, _FAMILY_OF_WAY)
-    if family == "retrieval":
+    """Return the tasks, with the ranking of every retrieval task written into its name."""
+    word = look_up("by", by, _TASK_WORDS)
+    if by == "meaning":
         return tasks
     names = [str(task) for task in ([tasks] if isinstance(tasks, str | Path) else tasks)]
     if not any(name.startswith("retrieval:") for name in names):
         raise UsageError("only retrieval is ranked; name a task retrieval:FILE", parameter="by")
-    return [re.sub("^retrieval:", f"{family}:", name) for name in names]
+    return [re.sub("^retrieval:", f"{word}:", name) for name in names]
 
 
 def task_sentences(

@@ -22,7 +22,7 @@ PROTOCOL_VERSION = 4
 def _kept_as(task: AnyTask) -> type[Score] | None:
     """Return the class of a task's scores; None if they are not stored.
 
-    Those of an ``OwnTask`` are not, because its metric is a function, which may change unnoticed.
+    Scores of an ``OwnTask`` are not stored, because its metric is a function that may change.
     """
     if isinstance(task, OtherTask):
         return task.kept_as
