@@ -288,7 +288,9 @@ class Backbone:
             embedded = self.embeddings(batch)
             # Gemma's own look-up multiplies the rows by it
             scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)
-            words = {"inputs_embeds": embedded if scale is None else embedded * scale.to(embedded)}
+            if scale is not None:
+                embedded = embedded * scale.to(embedded)
+            words = {"inputs_embeds": embedded}
         # Without an attention mask, transformers takes gaps in the positions of a causal model for
         # packed sequences; on a GPU the search for gaps would wait for the device.
         on_gpu = batch.ids.device.type == "cuda"

@@ -407,13 +407,14 @@ def _repeated_items(folder: Path) -> list[str]:
 
 def _invented_tokens(folder: Path, tokenizer: PieceTokenizer) -> list[str]:
     """Return the special tokens that no file of the folder has: the library invented them."""
-    names = [name for name in _VOCABULARY_FILES if (folder / name).is_file()]
+    files = [folder / name for name in _VOCABULARY_FILES if (folder / name).is_file()]
     texts = [tokenizer.text(token) for token in sorted(tokenizer.specials)]
     added = [text for text in texts if not tokenizer.knows(text)]
-    if not names or not added:
+    if not files or not added:
         return []  # SentencePiece alone: its families have their own special tokens
-    paths = [folder / name for name in (*names, "added_tokens.json")]
-    content = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
+    if (folder / "added_tokens.json").is_file():
+        files.append(folder / "added_tokens.json")
+    content = "".join(path.read_text(encoding="utf-8") for path in files)
     decoder = json_field(folder / TOKENIZER_CONFIG, "added_tokens_decoder")
     content += json.dumps(decoder, ensure_ascii=False)
     return [text for text in added if json.dumps(text, ensure_ascii=False) not in content]

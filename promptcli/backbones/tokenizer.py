@@ -184,7 +184,8 @@ class PieceTokenizer:
         Words end at spaces. They also end at ASCII punctuation, unless a combining mark joins it or
         it may belong to an added token such as ``[MASK]``.
         """
-        text = f" {_END} ".join([*(piece.replace(_END, " ") for piece in pieces), ""])
+        lines = [piece.replace(_END, " ") for piece in pieces]
+        text = f" {_END} ".join([*lines, ""])
         if is_normalized("NFC", text) and not any(map(text.__contains__, self._added)):
             for mark in filter(text.__contains__, string.punctuation):
                 text = text.replace(mark, f" {mark} ")
@@ -212,10 +213,11 @@ class PieceTokenizer:
         texts = []
         for start in range(0, len(words), _WORDS_PER_TEXT):
             texts.append(f" {mark} ".join([*words[start : start + _WORDS_PER_TEXT], ""]))
-        packed = RaggedIds.split_at(self.id(mark), self._whole(texts).ids).to_bytes()
-        if len(packed) != len(words):  # a word has the mark as another character, such as ｜
+        ids = self._whole(texts).ids
+        rows = RaggedIds.split_at(self.id(mark), ids)
+        if len(rows) != len(words):  # a word has the mark as another character, such as ｜
             return self._whole(words).to_bytes()
-        return packed
+        return rows.to_bytes()
 
     def pieces_per_word(self, texts: Sequence[str]) -> float:
         """Return how many tokens a word has on average; an unknown token counts as three."""
