@@ -1,29 +1,29 @@
 """The demo sets of the package: sentences and graded pairs.
 
-They are not a benchmark; results say so.
+The demo pairs are not a benchmark, and results say so.
 """
 
 from pathlib import Path
 
-from promptcli.data.senteval import Parts
+from promptcli.data.senteval import GoldRows
 from promptcli.errors import UsageError, if_stopped
 from promptcli.storage.files import check_output, write_text
 
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
 #: Varied sentences, one a line.
 SENTENCES_FILE = _FOLDER / "sentences.txt"
-#: Words and their meanings, a table.
+#: A table of words and their meanings.
 DEFINITIONS_FILE = _FOLDER / "definitions.tsv"
-#: How figures on the demo pairs name their text.
+#: The description of the demo pairs' text beside scores.
 TEXT = "our own demo pairs, no benchmark"
 
 
-def read_demo(split: str) -> Parts:
-    """Return the demo pairs by kind (paraphrase, negation, order, ...).
+def read_demo(split: str) -> GoldRows:
+    """Return the demo pairs of ``test`` or ``dev`` by kind (paraphrase, negation, order, ...).
 
-    ``test`` and ``dev`` share no sentence.
+    The two splits share no sentence.
     """
-    kinds: Parts = {}
+    kinds: GoldRows = {}
     for line in (_FOLDER / f"pairs.{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]:
         score, kind, first, second = line.split("\t")
         kinds.setdefault(kind, []).append((first, second, float(score)))
@@ -45,7 +45,7 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
     triplets.
 
     Args:
-        folder: Where to write; created if it is missing.
+        folder: The folder of the files; it is created if it is missing.
         force: Overwrite existing files.
 
     Returns:

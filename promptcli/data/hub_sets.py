@@ -1,7 +1,7 @@
-"""The STS tasks' data sets and the papers' training files, from the Hugging Face hub or its local
+"""The data sets of STS tasks and the papers' training files, from the Hugging Face hub or its local
 cache.
 
-`datasets` is imported only here and only when a data set is read: the import is slow.
+`datasets` is imported only here, and only when a data set is read, because the import is slow.
 """
 
 import contextlib
@@ -33,10 +33,7 @@ class UnreachableError(NotFoundError):
 
 
 def read_hub_set(source: HubSet) -> list[GoldRow]:
-    """Return the pairs and gold scores of a data set.
-
-    The network is used if the data set is not in the cache.
-    """
+    """Return the pairs and gold scores of a data set, from the cache or else from the network."""
     table = _table(source)
     missing = [column for column in source.columns if column not in table.column_names]
     if missing:
@@ -111,9 +108,8 @@ FILE_OF_SET: Mapping[str, str] = {
 
 
 def hub_file(name: str) -> Path:
-    """Return the path of a training file by its name, a key of ``FILE_OF_SET``.
-
-    The file is fetched if it is not in the cache.
+    """Return the path of a training file, which is fetched unless it is in the cache; ``name`` is a
+    key of ``FILE_OF_SET``.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError

@@ -7,16 +7,16 @@ _AUXILIARIES = frozenset(
     "am is are was were be have has had do does did"
     " can could will would shall should may might must".split()
 )
-#: Contractions that lose more than "n't".
+#: Contractions from which more than "n't" is removed.
 _IRREGULAR = {"can't": "can", "won't": "will", "shan't": "shall", "cannot": "can"}
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019]t)?")
 
 
 def negate(sentence: str) -> str:
-    """Return a sentence that denies an English one.
+    """Return the negation of an English sentence.
 
-    The first "not", also of a contraction, is left out. Without one, "not" is put behind the first
-    form of be, have or do, or the first modal. A sentence without any of these gets "Not" in front.
+    The first "not" is removed, also from a contraction. If there is none, "not" is put behind the
+    first form of be, have or do, or the first modal. Any other sentence gets "Not" in front.
     """
     words = list(_WORD.finditer(sentence))
     for word in words:

@@ -1,4 +1,4 @@
-"""Lines selected and prepared like the papers' corpora."""
+"""The selection and preparation of lines, as for the papers' corpora."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -12,27 +12,24 @@ class Preparation:
     """Selection and preparation of lines; the defaults are those of PromptBERT's code."""
 
     first: int = 100_000  #: number of lines to take from the start
-    sample: int = 0  #: number of lines to take at random instead (the papers' text), if not 0
-    seed: int = 0  #: of the sample
-    lower: bool = True  #: lower-case every line, for cased models too
-    words: int = 32  #: cut a line to this number of words, separated by white space, if not 0
+    sample: int = 0  #: number of lines to take at random instead, as the papers' text says; 0: none
+    seed: int = 0  #: seed of the sample
+    lower: bool = True  #: whether every line is lower-cased, for cased models too
+    words: int = 32  #: words of a line that are kept, separated by white space; 0: all
 
     def apply(self, lines: Iterable[str]) -> list[str]:
         """Return the prepared sentences; empty lines are not counted."""
-        full = (line for line in lines if line.strip())
+        filled = (line for line in lines if line.strip())
         if self.sample:
-            taken = _draw(full, self.sample, self.seed)
+            selection = _draw(filled, self.sample, self.seed)
         else:
-            taken = list(itertools.islice(full, self.first))
-        prepared = []
-        for line in taken:
-            text = " ".join(line.split()[: self.words or None])
-            prepared.append(text.lower() if self.lower else text)
-        return prepared
+            selection = list(itertools.islice(filled, self.first))
+        texts = [" ".join(line.split()[: self.words or None]) for line in selection]
+        return [text.lower() for text in texts] if self.lower else texts
 
 
 def _draw(lines: Iterator[str], count: int, seed: int) -> list[str]:
-    """Return ``count`` random lines of a stream (reservoir sampling); all if there are fewer."""
+    """Return ``count`` random lines of a stream by reservoir sampling; all if there are fewer."""
     generator = np.random.default_rng(seed)
     reservoir = list(itertools.islice(lines, count))
     for number, line in enumerate(lines, count):

@@ -10,12 +10,11 @@ from promptcli.data.cells import finite_number
 from promptcli.data.input_files import read_lines
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import open_rows
-from promptcli.data.senteval import Parts
+from promptcli.data.senteval import GoldRows
 from promptcli.errors import NotFoundError, UsageError, with_count
 from promptcli.notes import note
 
-#: Patterns of the files of documents, queries and judgements, best first; a set that has test
-#: judgements is for them.
+#: Patterns of the files of documents and of judgements, best first. Test judgements come first.
 _DOCUMENTS = ("corpus.jsonl*", "collection.tsv*")
 _QRELS = ("qrels/test.tsv", "qrels/*.tsv", "qrels*test*.tsv", "qrels*dev*.tsv", "qrels*.tsv")
 
@@ -25,9 +24,9 @@ def is_retrieval_folder(path: Path) -> bool:
     return path.is_dir() or (path.is_file() and "qrels" in path.name + path.parent.name)
 
 
-def read_retrieval_folder(path: Path) -> Parts:
-    """Return rows of query, document and grade, then unjudged documents; judgements of missing
-    documents; queries that are documents themselves.
+def read_retrieval_folder(path: Path) -> GoldRows:
+    """Return rows of query, document and grade: ``all`` judgements and then the unjudged documents,
+    judgements of ``missing`` documents, and the queries that are documents themselves (``own``).
     """
     folder, qrels = path, path
     if path.is_dir():
@@ -41,31 +40,31 @@ def read_retrieval_folder(path: Path) -> Parts:
     queries = _texts(
         _find_files(folder, ("queries.jsonl*", f"queries{split}", "queries*.tsv"), "queries")[0]
     )
-    parts: Parts = {"all": [], "missing": [], "own": []}
+    rows: GoldRows = {"all": [], "missing": [], "own": []}
     judged: set[str] = set()
     without_query = 0
     for query, document, grade in _judgements(qrels):
         if query not in queries:
             without_query += 1
         elif document not in documents:
-            parts["missing"].append((queries[query], document, grade))
+            rows["missing"].append((queries[query], document, grade))
         else:
-            parts["all"].append((queries[query], documents[document], grade))
+            rows["all"].append((queries[query], documents[document], grade))
             judged.add(document)
-    parts["all"] += [("", text, 0.0) for name, text in documents.items() if name not in judged]
+    rows["all"] += [("", text, 0.0) for name, text in documents.items() if name not in judged]
     copies = Counter(documents.values())
     for name, text in queries.items():
         if documents.get(name) == text and copies[text] == 1:
-            parts["own"].append((text, text, 0.0))
-    if parts["missing"]:
-        count = with_count(len(parts["missing"]), "judged document")
+            rows["own"].append((text, text, 0.0))
+    if rows["missing"]:
+        count = with_count(len(rows["missing"]), "judged document")
         note(f"{qrels}: {count} missing from the documents, scored as not found")
     if without_query:
         note(f"{qrels}: {with_count(without_query, 'judgement')} of missing queries left out")
-    if parts["own"]:
-        own = f"{len(parts['own']):,} queries are documents with the same id"
+    if rows["own"]:
+        own = f"{len(rows['own']):,} queries are documents with the same id"
         note(f"{folder}: {own}, which are not their own answers")
-    return parts
+    return rows
 
 
 def _find_files(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path]:
@@ -89,9 +88,9 @@ def _texts(path: Path) -> dict[str, str]:
 
 
 def _judgements(path: Path) -> Iterator[tuple[str, str, float]]:
-    """Yield query, document and grade: BEIR's three columns below a header, TREC's four without."""
+    """Yield query, document and grade, from BEIR's three columns with a header or TREC's four."""
     for number, line in enumerate(read_lines(path), 1):
-        cells = line.split("\t") if "\t" in line else line.split()
+        cells = line.split("\t" if "\t" in line else None)
         grade = None
         if len(cells) in (3, 4):
             grade = finite_number(cells[-1])

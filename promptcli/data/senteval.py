@@ -1,9 +1,9 @@
-"""Readers of a SentEval `downstream` folder, the official SemEval files included: rows of sentences
-and gold.
+"""Readers of a SentEval `downstream` folder, also with the official SemEval files: they return rows
+of sentences and gold scores.
 
 Raw text goes through the Moses tokeniser (STS), or through `cat -v` and the Treebank's tokeniser
-(MR, CR, SUBJ, MPQA). Source: SentEval, data/downstream/get_transfer_data.bash. Its own output is a
-fixed point of all three, so a folder that the script made is unchanged.
+(MR, CR, SUBJ, MPQA). Source: SentEval, data/downstream/get_transfer_data.bash. The text of a folder
+that this script made does not change, since the script's output is a fixed point of all three.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from promptcli.data.cells import finite_number
 from promptcli.data.input_files import read_lines
 from promptcli.errors import NotFoundError, UsageError
 
-#: A sentence, the other one of a pair, and the gold score or class number.
+#: A sentence, the second sentence of a pair, and the gold score or the number of the class.
 GoldRow = tuple[str, str | None, float]
-#: The rows of a task: of each subset of an STS task, of each split of a transfer task.
-Parts = dict[str, list[GoldRow]]
+#: The rows of each subset of an STS task, or of each split of a transfer task.
+GoldRows = dict[str, list[GoldRow]]
 
 _FOLDER: ContextVar[Path | None] = ContextVar("promptcli_senteval", default=None)
 
@@ -32,9 +32,8 @@ def senteval_folder() -> Path | None:
 
 @contextlib.contextmanager
 def tasks_from(folder: str | Path | None) -> Iterator[None]:
-    """Read tasks named in the block from a SentEval `downstream` folder.
-
-    None changes nothing.
+    """Read the tasks that the block names from a SentEval `downstream` folder; None changes
+    nothing.
     """
     before = _FOLDER.set(_FOLDER.get() if folder is None else Path(folder))
     try:
@@ -44,20 +43,19 @@ def tasks_from(folder: str | Path | None) -> Iterator[None]:
 
 
 def lines_of(path: Path, encoding: str = "") -> list[str]:
-    """Return the lines of a file.
+    """Return the lines of a file; after a final line feed there is an empty line.
 
-    A file that ends with a line feed has an empty last line: in a .gs file it may be a pair without
-    a score.
+    In a .gs file the empty line may be a pair without a score.
     """
     return "".join(read_lines(path, encoding)).split("\n")
 
 
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
-#: Not subsets: the union of all, and a subset left out for its licence.
+#: Names in file names that are not subsets: the union of all, and one that its licence excludes.
 _NO_SUBSETS = {"ALL", "SMT"}
 
 
-def read_year(root: Path, task: str) -> Parts:
+def read_year(root: Path, task: str) -> GoldRows:
     """Read the subsets of STS12 ... STS16: `STS.input.NAME.txt` (2 columns or more), scores in
     `STS.gs.NAME.txt`.
     """
@@ -92,7 +90,7 @@ def _read_subset(path: Path, gold_path: Path) -> list[GoldRow]:
         )
     rows: list[GoldRow] = []
     for number, (line, gold) in enumerate(zip(inputs, golds, strict=False), start=1):
-        if not gold.strip():  # STS15 and STS16: most pairs were never scored
+        if not gold.strip():  # most pairs of STS15 and STS16 were never scored
             continue
         fields = line.split("\t")
         if len(fields) < 2:
@@ -110,31 +108,31 @@ def read_splits(
     read: Callable[[Path], Iterable[GoldRow]],
     *,
     by_length: bool = False,
-) -> Parts:
-    """Read the files of each split in a task's folder, one after another.
+) -> GoldRows:
+    """Read the files of each split in a task's folder, one file after another.
 
-    With ``by_length`` rows are in the order by which SentEval draws the folds of a transfer task:
-    by words, then by label.
+    With ``by_length`` the rows are sorted by number of words, then by label. SentEval draws the
+    folds of a transfer task in this order.
     """
-    parts: Parts = {}
+    rows: GoldRows = {}
     for split, files in splits.items():
         paths = [root / folder / file for file in files]
         for path in paths:
             if not path.exists():
                 raise NotFoundError(f"{path} is missing")
-        parts[split] = [row for path in paths for row in read(path)]
-        if not any(row[0] for row in parts[split]):
+        rows[split] = [row for path in paths for row in read(path)]
+        if not any(row[0] for row in rows[split]):
             raise UsageError(f"{paths[0]}: holds no sentences")
         if by_length:
-            parts[split].sort(
+            rows[split].sort(
                 key=lambda row: (len(row[0].split()), len((row[1] or "").split()), row[2])
             )
-    return parts
+    return rows
 
 
 def read_benchmark(path: Path) -> Iterator[GoldRow]:
-    """Read STS-B: tabs in spite of `.csv`, no header, score in column 5, sentences in 6 and 7,
-    licences after.
+    """Read STS-B: cells between tabs in spite of `.csv`, no header, the score in column 5, and the
+    sentences in columns 6 and 7.
     """
     for number, fields in table_rows(path, 7):
         yield words_of(fields[5]), words_of(fields[6]), _score(fields[4], path, number)
@@ -148,10 +146,10 @@ TRANSLATED_FOLDER = "stsb-multi"
 def read_sick(path: Path) -> Iterator[GoldRow]:
     """Read a SICK file: tab-separated, the header names the columns."""
     header = [field.strip() for field in lines_of(path)[0].split("\t")]
-    wanted = ("sentence_A", "sentence_B", "relatedness_score")
-    if not set(wanted) <= set(header):
-        raise UsageError(f"{path}:1: expected a header with the columns {', '.join(wanted)}")
-    first, second, score = (header.index(column) for column in wanted)
+    columns = ("sentence_A", "sentence_B", "relatedness_score")
+    if not set(columns) <= set(header):
+        raise UsageError(f"{path}:1: expected a header with the columns {', '.join(columns)}")
+    first, second, score = map(header.index, columns)
     for number, fields in table_rows(path, len(header), start=2):
         yield words_of(fields[first]), words_of(fields[second]), _score(fields[score], path, number)
 
@@ -159,9 +157,9 @@ def read_sick(path: Path) -> Iterator[GoldRow]:
 def table_rows(
     path: Path, columns: int, *, start: int = 1, encoding: str = ""
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and fields of the lines from ``start`` on, without empty ones.
+    """Yield the number and the fields of each line from ``start`` on that is not empty.
 
-    Quotes are text, often unbalanced.
+    Quotes are text; many are unbalanced.
     """
     for number, line in enumerate(lines_of(path, encoding), start=1):
         if number < start or not line.strip():
@@ -188,14 +186,14 @@ def words_of(sentence: str) -> str:
 
 
 def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
-    """Tokenise like Moses' `tokenizer.perl -l en -no-escape`, joined by spaces, and lower-case on
-    request.
+    """Tokenise like Moses' `tokenizer.perl -l en -no-escape`, join by spaces, and optionally
+    lower-case.
 
-    SentEval's published text is a fixed point of that tokeniser: it holds ``russia ' s``, while one
-    pass makes ``russia 's`` and a second one ``russia ' s``. So two passes are made; a tokeniser
-    that splits at punctuation itself, like BERT's, sees no difference.
+    Two passes are made, because SentEval's published text is a fixed point of the tokeniser: one
+    pass makes ``russia 's``, a second one ``russia ' s``. A tokeniser that splits at punctuation
+    itself, like BERT's, makes the same tokens of both.
     """
-    from sacremoses import MosesTokenizer  # slow to import, and text of a folder does not need it
+    from sacremoses import MosesTokenizer  # slow to import, and only text of the hub needs it
 
     once = functools.partial(MosesTokenizer(lang="en").tokenize, return_str=True, escape=False)
     twice = {sentence: once(once(sentence)) for sentence in dict.fromkeys(sentences)}

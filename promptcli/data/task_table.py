@@ -1,8 +1,8 @@
 """The table of tasks, each with data and a metric: STS, transfer, and tasks on the user's files.
 
-Pair sets and aggregation of STS follow SentEval's `sts.py` as the papers use it: all subsets of a
-year are put together and scored at once ("all"); STS-B is scored on its test (or dev) pairs; no
-regressor is trained.
+The pairs and the aggregation of STS follow SentEval's `sts.py` as the papers use it: all subsets of
+a year are scored together ("all"), STS-B is scored on its test (or dev) pairs, and no regressor is
+trained.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from promptcli.data.input_files import COMPRESSED, split_columns
 from promptcli.data.layouts import GRADED_PAIRS, ColumnChoice
 from promptcli.data.retrieval_sets import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import TABLES, open_rows
-from promptcli.data.senteval import GoldRow, Parts
+from promptcli.data.senteval import GoldRow, GoldRows
 from promptcli.errors import NotFoundError, UsageError, look_up, with_count
 from promptcli.extensions import Table
 from promptcli.notes import note
@@ -31,30 +31,27 @@ RETRIEVAL = ("query", "document", "grade")
 
 
 def is_pair_file(word: str) -> bool:
-    """Return whether a word names a file of pairs rather than a task.
-
-    Refuse the name of a missing file.
-    """
+    """Return whether a word names a file of pairs rather than a task; refuse a missing file."""
     path = Path(split_columns(word)[0])
-    written = len(path.parts) > 1 or path.suffix.lower() in (*TABLES, *COMPRESSED)
-    if written and not path.exists():
+    looks_like_file = len(path.parts) > 1 or path.suffix.lower() in (*TABLES, *COMPRESSED)
+    if looks_like_file and not path.exists():
         raise NotFoundError(
             f"no task and no file {str(path)!r}; give a task, or graded pairs: FILE or"
             " FILE:A,B,SCORE"
         )
-    return written or (path.exists() and not path.is_dir())
+    return looks_like_file or (path.exists() and not path.is_dir())
 
 
 def read_graded_pairs(path: str | Path) -> list[GoldRow]:
     """Return the pairs of a file (``FILE:A,B,C``) and their scores, on any scale.
 
-    Empty rows are left out; so are, with a note, rows with one empty sentence.
+    Empty rows are left out. Rows with an empty sentence are left out with a note.
     """
-    read = read_rows(path, GRADED_PAIRS)
-    rows = [row for row in read if all(text and text.strip() for text in row[:2])]
-    if len(rows) < len(read):
-        left_out = with_count(len(read) - len(rows), "row")
-        note(f"{path}: {left_out} with an empty sentence left out")
+    all_rows = read_rows(path, GRADED_PAIRS)
+    rows = [row for row in all_rows if all(text and text.strip() for text in row[:2])]
+    if len(rows) < len(all_rows):
+        count = with_count(len(all_rows) - len(rows), "row")
+        note(f"{path}: {count} with an empty sentence left out")
     if not rows:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(GRADED_PAIRS)}")
     scores = {score for _, _, score in rows}
@@ -69,7 +66,7 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
 def read_rows(
     path: str | Path, layout: tuple[str, ...], *, csv: Mapping[str, Any] | None = None
 ) -> list[GoldRow]:
-    """Return the rows of a file as two texts and a number, without empty ones."""
+    """Return the rows of a file that are not empty, as two texts and a number."""
     pairs = list[GoldRow]()
     with open_rows(path, ColumnChoice(layouts=(layout,), remedy=""), csv=csv) as rows:
         for number, row in rows.numbered():
@@ -88,10 +85,7 @@ def read_rows(
 
 @dataclass(frozen=True)
 class TaskName:
-    """A task and its split, written ``STS-B:dev``.
-
-    The task's name alone means the test split.
-    """
+    """A task and its split, written ``STS-B:dev``; the name of the task alone is its test split."""
 
     task: str
     split: str = "test"
@@ -103,7 +97,7 @@ class TaskName:
 
     @property
     def is_published_test(self) -> bool:
-        """Whether it is the test split of a published task; nothing is chosen by such a split."""
+        """Whether this is the test split of a published task, by which nothing may be chosen."""
         if self.task == TRANSLATED and self.split in senteval.TRANSLATIONS:
             return True
         return self.split == "test" and str(self) in TASKS
@@ -117,15 +111,15 @@ class TaskRow:
     #: gold of every part, {part: (first (n, d), second (n, d) or None, gold (n,))}, that returns
     #: the figure
     metric: str | Callable[[Any], float]
-    read: Callable[[Path], Parts]  # takes SentEval's `downstream` folder
-    folder: str | None = None  # the folder of its files inside `downstream`; None: it needs none
-    pairs: int | None = None  # of a published set
+    read: Callable[[Path], GoldRows]  # takes SentEval's `downstream` folder
+    folder: str | None = None  # the folder of its files inside `downstream`, if it has files
+    pairs: int | None = None  # number of pairs of a published set
     hub: HubSet | None = None
-    text: str | None = None  # describes its text; None: this depends on the source
-    cased: bool = False  # the folder's text, and Moses-tokenised text, keep upper case
-    fit_only: bool = False  # to fit on, never to score
-    # makes a plug-in's ``OtherTask`` from its name, its parts and the folder
-    make: Callable[["TaskName", Parts, Path | None], Any] | None = None
+    text: str | None = None  # description of its text; None: it depends on the source
+    cased: bool = False  # whether text of a folder and Moses-tokenised text keep upper case
+    fit_only: bool = False  # whether the task is only for fitting, not for scores
+    # makes a plug-in's ``OtherTask`` from its name, its gold rows and the folder
+    make: Callable[["TaskName", GoldRows, Path | None], Any] | None = None
 
 
 def _year(name: str, pairs: int) -> TaskRow:
@@ -137,14 +131,14 @@ _EVERY_SPLIT = "train+validation+test"
 
 
 def _benchmark(split: str, pairs: int, *, hub_split: str | None = None) -> TaskRow:
-    every = split == "all"
-    names = ("train", "dev", "test") if every else (split,)
+    has_all = split == "all"
+    names = ("train", "dev", "test") if has_all else (split,)
     splits = {name: [f"sts-{name}.csv"] for name in names}
     read = partial(
         senteval.read_splits, folder="STS/STSBenchmark", splits=splits, read=senteval.read_benchmark
     )
     hub = HubSet("mteb/stsbenchmark-sts", split=hub_split or split)
-    return TaskRow("spearman", read, "STS", pairs, hub, fit_only=every)
+    return TaskRow("spearman", read, "STS", pairs, hub, fit_only=has_all)
 
 
 _SICK_FILES = {
@@ -152,8 +146,8 @@ _SICK_FILES = {
     "trial": "SICK_trial.txt",
     "test": "SICK_test_annotated.txt",
 }
-#: The SemEval 2014 copy keeps the official test split; its hub-made Parquet branch is read because
-#: its main branch may hold a script.
+#: This copy of SemEval 2014 has the official test split. The hub's own Parquet branch is read,
+#: because the main branch may hold a script.
 _SICK_SET = HubSet(
     "SemEvalWorkshop/sem_eval_2014_task_1",
     columns=("premise", "hypothesis", "relatedness_score"),
@@ -201,7 +195,7 @@ GROUPS: Table[tuple[str, ...]] = Table("task_groups", {"sts": tuple(map(str, TES
 def _retrieval(file: str) -> TaskRow:
     folder = Path(file)
 
-    def read(_: Path) -> Parts:
+    def read(_: Path) -> GoldRows:
         if is_retrieval_folder(folder):
             return read_retrieval_folder(folder)
         return {"all": read_rows(file, RETRIEVAL)}
@@ -238,9 +232,9 @@ TRANSLATIONS = {
     for suffix, split in (("", "test"), (":dev", "dev"), (":train", "train"))
 }
 
-#: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` (or
-#: ``FILE:query,document,grade``, or a folder of BEIR or MS MARCO), and the same ranked by words, or
-#: by both; ``STS-B:LANGUAGE``.
+#: Word before a colon -> the task of the argument after it: ``STS-B:LANGUAGE``; ``retrieval:FILE``
+#: (or ``FILE:query,document,grade``, or a folder of BEIR or MS MARCO), ranked by vectors;
+#: ``lexical:...``, ranked by words; ``hybrid:...``, ranked by both.
 _FAMILIES: dict[str, Callable[[str], TaskRow]] = {
     "retrieval": _retrieval,
     "lexical": _retrieval,
@@ -252,14 +246,14 @@ FAMILIES: Table[Callable[[str], TaskRow]] = Table("task_families", _FAMILIES)
 
 @dataclass(frozen=True)
 class Protocol:
-    """The pairs of a task, and the treatment of raw text before encoding."""
+    """The pairs of tasks, and the treatment of raw text before encoding."""
 
-    moses: bool  # raw text goes through the Moses tokeniser, and to lower case except for SICK
-    rows: Mapping[str, TaskRow] = field(default_factory=dict)  # replace rows of ``TASKS``
+    moses: bool  # whether raw text is Moses-tokenised, and lower-cased except for SICK
+    rows: Mapping[str, TaskRow] = field(default_factory=dict)  # replacements of rows of ``TASKS``
 
 
-#: The two published ways to score STS tasks. ``senteval`` is that of the papers. ``mteb`` takes raw
-#: text, and for SICK-R all 9,927 pairs, which MTEB's copy has under `test`.
+#: The two published ways to score STS tasks. The papers use ``senteval``. ``mteb`` takes raw text,
+#: and all 9,927 pairs of SICK-R, which are the `test` split of MTEB's copy.
 PROTOCOLS = {
     "senteval": Protocol(moses=True),
     "mteb": Protocol(moses=False, rows={"SICK-R": _sick(9927, HubSet("mteb/sickr-sts"))}),
@@ -267,10 +261,7 @@ PROTOCOLS = {
 
 
 def task_row(name: TaskName, protocol: str = "senteval") -> TaskRow:
-    """Return the row of a task under a protocol.
-
-    Any name outside the table is a file of graded pairs.
-    """
+    """Return the row of a task under a protocol; any other name is a file of graded pairs."""
     row = look_up("protocol", protocol, PROTOCOLS).rows.get(str(name)) or TASKS.get(str(name))
     if row is not None:
         return row

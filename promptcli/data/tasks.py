@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.arguments import check_list
 from promptcli.data.hub_sets import UnreachableError, read_hub_set
-from promptcli.data.senteval import GoldRow, Parts, moses, senteval_folder
+from promptcli.data.senteval import GoldRow, GoldRows, moses, senteval_folder
 from promptcli.data.task_table import (
     FAMILIES,
     GROUPS,
@@ -177,14 +177,14 @@ class OwnTask:
 
     name: str
     metric: Callable[[Any], float]
-    parts: Parts
+    gold_rows: GoldRows
 
     @property
     def label(self) -> str:
         return self.name
 
     def sentences(self) -> Iterator[str]:
-        for rows in self.parts.values():
+        for rows in self.gold_rows.values():
             for first, second, _ in rows:
                 yield first
                 if second is not None:
@@ -308,17 +308,17 @@ def load_tasks(
     for name, row in rows.items():
         try:
             if row.folder is None or folder is not None:
-                parts = row.read(roots[name])
-                text = row.text or _text_of(row, parts)
+                gold_rows = row.read(roots[name])
+                text = row.text or _text_of(row, gold_rows)
             else:
                 # after one failure of the network, the other tasks are only sought in the cache
                 with without_network(unreachable):
-                    parts, text = _from_hub(name, row, rules)
+                    gold_rows, text = _from_hub(name, row, rules)
         except NotFoundError as error:
             unreachable = unreachable or isinstance(error, UnreachableError)
             missing[str(name)] = str(error)
             continue
-        tasks.append(_task(name, row, parts, text, protocol, folder))
+        tasks.append(_task(name, row, gold_rows, text, protocol, folder))
     return Loaded(tasks, missing)
 
 
@@ -375,24 +375,24 @@ def load_named_tasks(
 
 
 def _task(
-    name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, folder: Path | None
+    name: TaskName, row: TaskRow, gold_rows: GoldRows, text: str, protocol: str, folder: Path | None
 ) -> AnyTask:
     if row.make is not None:
-        task: OtherTask = row.make(name, parts, folder)
+        task: OtherTask = row.make(name, gold_rows, folder)
         return task
     if callable(row.metric):
-        return OwnTask(str(name), row.metric, parts)
+        return OwnTask(str(name), row.metric, gold_rows)
     if row.metric == "ndcg@10":
-        rows = parts.pop("all")
-        return RetrievalTask.of(str(name), rows, name.task, **parts)
+        rows = gold_rows.pop("all")
+        return RetrievalTask.of(str(name), rows, name.task, **gold_rows)
     subsets = {}
-    for subset, pairs in parts.items():
+    for subset, pairs in gold_rows.items():
         first, second, gold = zip(*pairs, strict=True)
         subsets[subset] = Pairs(list(first), list(second), np.array(gold, np.float64))
     return STSTask(name.task, name.split, protocol, text, subsets)
 
 
-def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str]:
+def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[GoldRows, str]:
     """Return the pairs of a data set of the hub under a protocol, and a description of the text."""
     if row.hub is None:
         raise NotFoundError(
@@ -410,12 +410,12 @@ def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str
 _UPPER_CASE = re.compile("[A-Z]")
 
 
-def _text_of(row: TaskRow, parts: Parts) -> str:
+def _text_of(row: TaskRow, gold_rows: GoldRows) -> str:
     """Describe the text of a folder: SentEval's is lower-cased, except SICK's; official files are
     raw.
     """
     sides = (
-        side for rows in parts.values() for first, second, _ in rows for side in (first, second)
+        side for rows in gold_rows.values() for first, second, _ in rows for side in (first, second)
     )
     if not any(side and _UPPER_CASE.search(side) for side in sides):
         return "as in the folder, lower-cased"

@@ -348,7 +348,7 @@ def _join_with_words(
 
 def _measure(encoded: TaskVectors, task: OwnTask) -> Score:
     parts = {}
-    for name, rows in task.parts.items():
+    for name, rows in task.gold_rows.items():
         first, second, gold = zip(*rows, strict=True)
         second_vectors = None if None in second else encoded.of(second)
         parts[name] = (encoded.of(first), second_vectors, np.array(gold, dtype=np.float64))

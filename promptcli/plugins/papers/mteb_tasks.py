@@ -13,7 +13,7 @@ from torch import Tensor
 
 import promptcli
 from promptcli.data.hub_sets import as_hub_set
-from promptcli.data.senteval import Parts
+from promptcli.data.senteval import GoldRows
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import OtherTask, STSTask, load_graded_tasks
 from promptcli.encoder.encoder import TorchEncoder
@@ -50,7 +50,7 @@ class MtebTask(OtherTask):
     pairs: STSTask | None = None  #: used instead of mteb's data set
 
     @classmethod
-    def of(cls, name: TaskName, parts: Parts, folder: Path | None) -> "MtebTask":
+    def of(cls, name: TaskName, parts: GoldRows, folder: Path | None) -> "MtebTask":
         """Return mteb's task of a name, with the pairs of a SentEval folder if it has them."""
         if folder is None or name.split not in _SENTEVAL_NAMES:
             return cls(name.split)

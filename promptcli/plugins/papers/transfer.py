@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli import errors
-from promptcli.data.senteval import GoldRow, Parts, lines_of, read_splits, table_rows, words_of
+from promptcli.data.senteval import GoldRow, GoldRows, lines_of, read_splits, table_rows, words_of
 from promptcli.data.task_table import TaskName, TaskRow
 from promptcli.data.tasks import OtherTask, hash_lines
 from promptcli.data.vectors.precision import check_finite
@@ -54,13 +54,13 @@ class TransferTask(OtherTask):
     SentEval draws its folds.
     """
 
-    splits: Parts
+    splits: GoldRows
 
     for_transfer: ClassVar[bool] = True
     kept_as: ClassVar[type | None] = AccuracyScore
 
     @classmethod
-    def of(cls, name: TaskName, splits: Parts, folder: Path | None) -> "TransferTask":
+    def of(cls, name: TaskName, splits: GoldRows, folder: Path | None) -> "TransferTask":
         """Return the task of a row in the table of tasks."""
         return cls(name.task, splits)
 
