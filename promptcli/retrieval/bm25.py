@@ -247,8 +247,7 @@ class WordScores:
 
         Exact words are looked up only in the best ``JOIN_DEPTH`` rows by stems.
         """
-        depth = max(k, JOIN_DEPTH)
-        keys, _ = top_k(*self._candidates(depth, allowed), depth)
+        keys = self._best_by_stems(max(k, JOIN_DEPTH), allowed)
         return top_k(keys, self.scores_of(keys), k)
 
     def join(
@@ -266,10 +265,10 @@ class WordScores:
         match = self.match(by_words)
         return join_rankings(by_vectors, by_words, k, match, cosines_of, self.scores_of)
 
-    def _candidates(self, k: int, allowed: Keys | None) -> Ranking:
-        """Return the k best rows by stems, and a few others, in the order of keys.
+    def _best_by_stems(self, k: int, allowed: Keys | None) -> Keys:
+        """Return the keys of the k best rows by stems.
 
-        Rare words decide the candidate rows; common words are looked up in these alone (MaxScore:
+        Rare words decide the candidate rows; common words are looked up only in these (MaxScore:
         Turtle and Flood, 1995, "Query Evaluation: Strategies and Optimizations").
         """
         mask = self._bm25.live_mask
@@ -295,7 +294,7 @@ class WordScores:
         if keys is None:
             keys = np.flatnonzero((scores > 0) & mask)
         keys = keys[scores[keys] >= _kth_highest(scores[keys], k)]
-        return Ranking(keys, scores[keys])
+        return top_k(keys, scores[keys], k).keys
 
     def scores_of(self, keys: Keys) -> Floats:
         """Return the scores of rows."""
@@ -321,7 +320,7 @@ class WordScores:
 
 
 def _kth_highest(scores: Floats, k: int) -> float:
-    """Return the k-th highest score, less a margin for rounding; 0 for at most k scores."""
+    """Return the k-th highest score, minus a margin for rounding; 0 for at most k scores."""
     if len(scores) <= k:
         return 0.0
     return float(np.partition(scores, -k)[-k]) * (1 - _SUM_ROUNDING)

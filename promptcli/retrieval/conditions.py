@@ -33,6 +33,7 @@ _REFUSED_SQL = re.compile(
 )
 _COMPARISON = r"\s*(?:=|==|!=|<>|<=?|>=?|(?:not\s+)?between|(?:not\s+)?in\s*\()\s*"
 _ORDER_COMPARISON = r"\s*(?:<=?|>=?|(?:not\s+)?between)\s*"
+_PLACES_IN_DATE = {"year": slice(0, 4), "month": slice(5, 7), "day": slice(8, 10)}
 _REST_OF_DATE = {4: "-01-01", 7: "-01"}  # length of a date -> what it lacks
 #: For each column type: a pattern of wrong comparison values, and the allowed form.
 _WRONG_VALUES = {
@@ -159,10 +160,10 @@ def _authorize(action: int, first: Any, second: Any, *_: Any) -> int:
 
 def _add_functions(sql: sqlite3.Connection) -> None:
     sql.create_collation("dates", _compare_dates)
-    for name, start, stop in (("year", 0, 4), ("month", 5, 7), ("day", 8, 10)):
+    for name, place in _PLACES_IN_DATE.items():
 
-        def number_in_date(date: Any, start: int = start, stop: int = stop) -> int | None:
-            text = str(date)[start:stop]
+        def number_in_date(date: Any, place: slice = place) -> int | None:
+            text = str(date)[place]
             return int(text) if text.isdecimal() else None
 
         sql.create_function(name, 1, number_in_date, deterministic=True)

@@ -134,7 +134,8 @@ def find_files(
         _real_name(name, split_columns(name)[0]): name for name in reversed(explicit_names)
     }
     for path in sorted(paths, key=os.path.islink):
-        if first_names.setdefault(_real_name(path, path), path) != path and os.path.islink(path):
+        first_name = first_names.setdefault(_real_name(path, path), path)
+        if first_name != path and os.path.islink(path):
             found.leave_out(path, _SECOND_NAME)
     files = set(first_names.values())
     for name in (*explicit_names, *paths):

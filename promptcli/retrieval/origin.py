@@ -175,7 +175,8 @@ def migrate(store: Store, documents: "Encoder", origin: Origin) -> None:
         file, progress = _begin_or_continue(store, documents, origin)
         rows = len(store)
     with stage("migrate", rows) as advance:
-        while texts := next(store.text_blocks(progress.places, store.settings.places), None):
+        while progress.places < store.settings.places:
+            texts = next(store.text_blocks(progress.places, store.settings.places))
             vectors = unit_rows(documents.encode(texts, progress=advance))
             with store.changing():
                 _check_unchanged(store, progress)

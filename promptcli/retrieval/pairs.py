@@ -131,7 +131,8 @@ def find_dups(
 
 def _find_near_pairs(units: Floats, lowest: float) -> list[tuple[int, int]]:
     """Return the pairs of rows with a cosine of at least ``lowest``, nearest first."""
-    firsts, seconds = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    firsts = [np.empty(0, np.int64)]
+    seconds = [np.empty(0, np.int64)]
     scores = [np.empty(0, np.float32)]
     count = 0
     with stage("dups", len(units)) as advance:
@@ -360,7 +361,8 @@ class _Rows:
         with store.reading():
             rows = list(store.all_rows())
             keys = np.array([row.key for row in rows], np.int64)
-            ids, texts = [row.id for row in rows], [row.text for row in rows]
+            ids = [row.id for row in rows]
+            texts = [row.text for row in rows]
             return cls(ids, texts, store.vectors(keys), index, keys)
 
     def has_texts(self) -> bool:
@@ -416,7 +418,10 @@ def find_leaks(
     needs_texts_only = threshold == 1 and source.has_texts()
     is_compared = bool(unmatched and source.ids and not needs_texts_only)
     if is_compared:
-        rest = _Rows([other.ids[row] for row in unmatched], [other.texts[row] for row in unmatched])
+        rest = _Rows([], [])
+        for row in unmatched:
+            rest.ids.append(other.ids[row])
+            rest.texts.append(other.texts[row])
         if other.units is not None:
             rest.units = other.units[unmatched]
         _encode([rest, source], source.index or other.index, model)

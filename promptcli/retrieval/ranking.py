@@ -12,7 +12,7 @@ from promptcli.data.input_files import split_columns
 from promptcli.data.vectors.precision import Floats
 from promptcli.errors import UsageError
 from promptcli.extensions import Table
-from promptcli.retrieval.store import Keys, Store
+from promptcli.retrieval.store import Keys, Mask, Store
 from promptcli.storage.files import sha256
 
 RankBy = Literal["both", "meaning", "words"]
@@ -152,7 +152,7 @@ def top_k(keys: Keys, scores: Floats, k: int) -> Ranking:
 
 
 def nearest_of(
-    vectors: Floats, units: Floats, k: int, allowed: NDArray[np.bool_] | None = None
+    vectors: Floats, units: Floats, k: int, allowed: Mask | None = None
 ) -> list[Ranking]:
     """Return the k nearest of n rows to each unit vector (q, d), best first; ties by row.
 
@@ -162,7 +162,8 @@ def nearest_of(
         k: Rows of each query.
         allowed: (n,) whether each row may be an answer; None: all.
     """
-    rankings = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32))] * len(units)
+    no_rows = Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
+    rankings = [no_rows] * len(units)
     size = max(_MIN_ROWS_PER_BLOCK, _PRODUCTS_PER_BLOCK // max(len(units), 1))
     for start in range(0, len(vectors), size):
         block = vectors[start : start + size].astype(np.float32, copy=False)
@@ -277,10 +278,8 @@ def read_hits(store: Store, ranking: Ranking | JoinedRanking) -> list[Hit]:
     stale = stale_files(store, {row.source for row in rows if row.source})
     hits = []
     for index, joined_fields in enumerate(ranking.joined_fields()):
-        row = rows[index]
-        hit = Hit(
-            index + 1, row.displayed_id, row.text, scores[index], columns[index], *joined_fields
-        )
+        row, score, cells = rows[index], scores[index], columns[index]
+        hit = Hit(index + 1, row.displayed_id, row.text, score, cells, *joined_fields)
         if row.source is not None:
             hit = hit._replace(file=row.source, stale=stale.get(row.source))
         hits.append(hit)

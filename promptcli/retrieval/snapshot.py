@@ -61,10 +61,10 @@ class DerivedFiles:
 
         The file is read again if its content lacks too many rows.
         """
-        if self._lacks_rows(self._contents.get(name)) and self._store.folder is not None:
-            with contextlib.suppress(FileNotFoundError, CheckFailedError):
-                self._contents[name] = self._open(name)
         content = self._contents.get(name)
+        if self._lacks_rows(content) and self._store.folder is not None:
+            with contextlib.suppress(FileNotFoundError, CheckFailedError):
+                content = self._contents[name] = self._open(name)
         return content if self._is_of_present_vectors(content) else None
 
     def _is_of_present_vectors(self, content: Any) -> bool:
@@ -74,7 +74,8 @@ class DerivedFiles:
         """Return whether a content lacks so many rows that it must be read or built again."""
         if not self._is_of_present_vectors(content):
             return True
-        return bool(self._store.settings.places - content.source.places > self._max_changed_rows())
+        newer_rows = self._store.settings.places - content.source.places
+        return bool(newer_rows > self._max_changed_rows())
 
     def _max_changed_rows(self) -> float:
         return max(MIN_DERIVED_ROWS, _MAX_CHANGED_SHARE * len(self._store))

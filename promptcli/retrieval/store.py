@@ -43,6 +43,8 @@ _SELECT_ROWS = "SELECT key, id, part, text, source FROM rows"
 _OS_ERRORS = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
 
 Keys = NDArray[np.int64]
+KeyList = Sequence[int] | Keys
+Mask = NDArray[np.bool_]
 
 
 class Row(NamedTuple):
@@ -198,7 +200,8 @@ class Store:
 
     def scalar(self, query: str, *values: Any) -> Any:
         """Return the first value of a query; None if no row matches."""
-        return (self.sql.execute(query, values).fetchone() or [None])[0]
+        record = self.sql.execute(query, values).fetchone()
+        return None if record is None else record[0]
 
     # Writing
 
@@ -323,7 +326,7 @@ class Store:
                 keys.setdefault(row_id, []).append(key)
         return keys
 
-    def live_mask(self) -> NDArray[np.bool_] | None:
+    def live_mask(self) -> Mask | None:
         """Return whether each key up to the last is a live row, (n,); None: all are."""
         removed_keys = [key for (key,) in self.sql.execute("SELECT key FROM gone")]
         if not removed_keys:
@@ -336,7 +339,7 @@ class Store:
         """Return the vectors (n, d) of the file, memory-mapped, indexed by key."""
         return self.vector_file.read(self.settings.places, self.settings.width)
 
-    def vectors(self, keys: Sequence[int] | Keys) -> Floats:
+    def vectors(self, keys: KeyList) -> Floats:
         """Return the vectors (m, d) of m rows."""
         return self.all_vectors()[np.asarray(keys, np.int64)].astype(np.float32)
 
@@ -349,15 +352,15 @@ class Store:
         query = f"{_SELECT_ROWS} WHERE source=? ORDER BY key"
         return list(map(Row._make, self.sql.execute(query, (file,))))
 
-    def rows(self, keys: Sequence[int] | Keys) -> list[Row]:
+    def rows(self, keys: KeyList) -> list[Row]:
         """Return rows, in the order of the keys."""
         return list(map(Row._make, self._select(_SELECT_ROWS, "key", keys)))
 
-    def texts(self, keys: Sequence[int] | Keys) -> list[str]:
+    def texts(self, keys: KeyList) -> list[str]:
         """Return the texts of rows."""
         return [row.text or "" for row in self.rows(keys)]
 
-    def columns(self, keys: Sequence[int] | Keys) -> list[dict[str, Any]]:
+    def columns(self, keys: KeyList) -> list[dict[str, Any]]:
         """Return the columns of rows, without empty cells."""
         types = self.settings.types
         names = "".join(f", {quote_name(name)}" for name in types)
@@ -370,7 +373,7 @@ class Store:
             rows.append(cells)
         return rows
 
-    def _select(self, query: str, name: str, keys: Sequence[int] | Keys) -> list[tuple[Any, ...]]:
+    def _select(self, query: str, name: str, keys: KeyList) -> list[tuple[Any, ...]]:
         """Return the records of a query whose first column, ``name``, holds the keys."""
         numbers = np.asarray(keys, np.int64).tolist()
         query = f"{query} WHERE {name} IN (SELECT value FROM json_each(?))"

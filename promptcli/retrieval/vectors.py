@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 
 import faiss as _faiss
 import numpy as np
-from numpy.typing import NDArray
 
 from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
@@ -27,6 +26,7 @@ from promptcli.retrieval.ranking import (
     nearest_of,
     top_k,
 )
+from promptcli.retrieval.store import Keys, Mask
 
 faiss: Any = _faiss  # FAISS's annotations lack NumPy arguments
 if sys.platform == "darwin":  # the threads of two OpenMP runtimes crash the process
@@ -73,7 +73,7 @@ class FaissIndex:
         return int(self.index.ntotal)
 
     def nearest(
-        self, units: Floats, k: int, vectors: Floats, allowed: NDArray[np.bool_] | None = None
+        self, units: Floats, k: int, vectors: Floats, allowed: Mask | None = None
     ) -> list[Ranking]:
         """Return the k nearest rows of each query, scored by their vectors.
 
@@ -99,8 +99,8 @@ class FaissIndex:
         units: Floats,
         k: int,
         effort: int,
-        allowed: NDArray[np.bool_] | None = None,
-    ) -> list[NDArray[np.int64]]:
+        allowed: Mask | None = None,
+    ) -> list[Keys]:
         """Return the keys of candidates for the k nearest rows of each query.
 
         ``effort`` is one of ``_EFFORTS``, or higher.
