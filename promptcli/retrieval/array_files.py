@@ -1,4 +1,4 @@
-"""The files of an index beside its database, memory-mapped: its vectors, and derived arrays.
+"""The memory-mapped files of an index: its vectors, and what is derived from its rows.
 
 The vector file is append-only. A change appends its vectors before its transaction ends, and the
 next change cuts off the vectors that a killed process left. A derived file can be rebuilt from the

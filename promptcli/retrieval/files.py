@@ -258,8 +258,10 @@ def are_vectors(file: Any) -> bool:
 
 
 def open_vectors(path: Path) -> tuple[Iterator[NewRows], Manifest | None, int]:
-    """Return the rows of a vector file in blocks, without blank rows, the manifest if there is one,
-    and the width of the vectors.
+    """Open a file of vectors, or a folder of Parquet parts.
+
+    Returns:
+        The rows in blocks, without blank rows; the manifest, if there is one; the vectors' width.
     """
     manifest: Manifest | None = None
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""The files that names, folders and globs refer to, each once, and the files left out with reasons.
+"""Finds the files that names, folders and globs refer to, and says why other files are left out.
 
 A folder's hidden files are left out, and so are files matched by ``.gitignore`` and ``.ignore`` and
 the outputs of ``embed`` and ``index``. A link to a file is read unless the file itself is read; a
@@ -62,7 +62,7 @@ class FoundFiles:
 
     @contextlib.contextmanager
     def reading(self, file: str) -> Iterator[None]:
-        """Read one of the files; if it cannot be read and was not named, leave it out."""
+        """Read one of the files; if it is unreadable, leave it out, unless the user named it."""
         try:
             yield
         except (UsageError, OSError) as error:
@@ -194,7 +194,7 @@ def _rules_in(folder: Path) -> Rules:
 
 
 def _rules_above(folder: Path) -> Rules:
-    """Return the rules of the parent folders up to the repository's root; none outside of one."""
+    """Return the rules of the parent folders in the same repository; none without a repository."""
     rules: Rules = []
     for parent in real_path(folder).parents:
         rules = [*_rules_in(parent), *rules]

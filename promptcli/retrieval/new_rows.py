@@ -1,4 +1,4 @@
-"""New rows of an index: rows without text are left out, long rows are split, all are encoded."""
+"""New rows of an index: drops rows without text, splits long rows, and encodes them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ class NewRows:
     types: Mapping[str, str] = field(default_factory=dict)  #: number, truth, date or text
     vectors: Floats | None = None
     are_numbered: bool = False  #: whether the ids are row numbers, which continue in an index
-    input_rows: int = 0  #: number of input rows that gave these rows, blank rows included
+    input_rows: int = 0  #: number of input rows that were read for these rows, with blank rows
 
     def __post_init__(self) -> None:
         self.parts = self.parts or [0] * len(self.ids)

@@ -87,7 +87,7 @@ class Origin:
         return self.document_encoder(encoder).fingerprint == self.fingerprint
 
     def note_missing_prompt(self, path: Path) -> None:
-        """Note it if the vectors of a file were made without the model's prompt for documents."""
+        """Tell the user if vectors were made without the model's prompt for documents."""
         text = self.prompts.texts.get(self.prompts.name_for("document") or "")
         if self.prompt is None and text and text != self.prompts.default_text:
             note(
@@ -96,7 +96,7 @@ class Origin:
             )
 
     def check_same(self, other: "Origin", name: str, hint: str = "") -> None:
-        """Refuse another encoder than this one.
+        """Raise UsageError unless ``other`` is the same encoder.
 
         Args:
             other: The other encoder.
@@ -111,7 +111,7 @@ class Origin:
             raise UsageError(message, parameter="model" if hint else "")
 
     def open(self, model: "Model | None" = None) -> "Encoder":
-        """Return the encoder: ``model`` if given, else the recorded one.
+        """Return ``model`` if it names an encoder, else the recorded encoder.
 
         Raises:
             PromptcliError: The model was removed or moved, or has changed.

@@ -140,7 +140,7 @@ def _find_near_pairs(units: Floats, lowest: float) -> list[tuple[int, int]]:
             for offset, right in _in_blocks(units[start:]):
                 cosines = left @ right.T
                 first, second = np.nonzero(cosines >= lowest)
-                is_pair = first < second + offset  # each pair once, and no row with itself
+                is_pair = first < second + offset  # counts a pair once, and no row with itself
                 first, second = first[is_pair], second[is_pair]
                 count += len(first)
                 if count > _MAX_PAIRS:
@@ -158,7 +158,7 @@ def _find_near_pairs(units: Floats, lowest: float) -> list[tuple[int, int]]:
 
 
 def _link_pairs(labels: Numbers, pairs: Iterable[tuple[int, int]], *, complete: bool) -> None:
-    """Give all rows of a group the label of one of them.
+    """Give all rows of a group the label of one row.
 
     With complete links (agglomerative clustering with complete linkage, cut at a threshold), two
     groups merge once all pairs of their rows have come; with chains, at the first pair.
@@ -225,7 +225,7 @@ def write_without_duplicates(
     id_field, text_field = reading.id_field, reading.text_field
     if id_field in (None, ROW_NUMBERS):
         id_field = ID
-    if text_field is None or "," in text_field:  # joined columns are already among the others
+    if text_field is None or "," in text_field:  # joined columns are already among ``names``
         text_field = TEXT
     with atomic_path(target) as path, path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -268,8 +268,8 @@ class Leaks:
     """The rows of a set that also occur in another set, in order."""
 
     found: list[Leak]
-    rows: int  #: number of non-blank rows compared
-    source_rows: int  #: number of non-blank rows in the other set
+    rows: int  #: number of rows with text in the compared set
+    source_rows: int  #: number of rows with text in the other set
     threshold: float | None  #: cosine from which a row is near; None if only texts were compared
 
     @property

@@ -20,8 +20,8 @@ RankBy = Literal["both", "meaning", "words"]
 #: The weight of words in a joined ranking if one row has all words of the query, and its maximum if
 #: no row has all of them; the cosine has the rest. See ``weight_of_words``.
 COVERED_WEIGHT, PARTIAL_WEIGHT = 0.8, 0.5
-#: Words lose weight if the gap of the nearest rows is a larger share than this; the weight lost
-#: for each unit of the excess. See ``weight_of_words``.
+#: Words lose weight if the gap of the nearest rows is a larger share than the first number; the
+#: second number is multiplied with the excess. See ``weight_of_words``.
 _MAX_GAP_SHARE, _LOST_WEIGHT = 0.5, 3
 #: Rows of each ranking to join, if the search does not ask for more.
 JOIN_DEPTH = 100
@@ -109,7 +109,7 @@ class Ranking(NamedTuple):
     scores: Floats
 
     def joined_fields(self) -> Iterator[tuple[Any, ...]]:
-        """Yield no field for each row, see ``JoinedRanking``."""
+        """Yield an empty tuple for each row; only a ``JoinedRanking`` has these fields."""
         return itertools.repeat((), len(self.keys))
 
 

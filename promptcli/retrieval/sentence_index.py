@@ -113,7 +113,7 @@ class SentenceIndex:
         csv: Mapping[str, Any] | None = None,
         skip_bad: bool = False,
     ) -> "SentenceIndex":
-        """Index sentences, or vectors that ``embed`` wrote; blank rows are left out.
+        """Index sentences, or vectors that ``embed`` wrote; rows without text are left out.
 
         A text file becomes passages, with their headings and the ids FILE:LINES; a file with one
         sentence per line becomes its lines, with numbers. Its other columns, and the place of a

@@ -33,9 +33,9 @@ from promptcli.storage.files import is_writable
 _MIN_APPROXIMATE_ROWS = 100_000  # with fewer rows, all are compared by default
 MIN_DERIVED_ROWS = 1000  #: derived files are built for more rows
 _MAX_CHANGED_SHARE = 0.1  # share of changed rows beyond which files are rebuilt
-#: Up to this number of filtered rows are compared one by one, in any index.
+#: If a condition leaves at most this number of rows, all of them are compared.
 _MAX_COMPARED_ROWS = 20_000
-_PARTS_PER_ROW = 4  # parts ranked at first for each requested row
+_PARTS_PER_ROW = 4  # number of parts to rank for each requested row, in the first attempt
 
 
 class DerivedFiles:
@@ -101,7 +101,7 @@ class DerivedFiles:
         """Rebuild the files from which too many rows differ, or all files."""
         store = self._store
         with store.reading():
-            # half precision halves the file, and costs nothing where codes are approximate anyway
+            # for an approximate index, half precision is enough, and takes half the space
             is_halved = store.settings.factory is None and self._is_needed(FAISS_FILE)
             dtype = "float16" if is_halved else "float32"
             removed_rows = store.settings.places - len(store)

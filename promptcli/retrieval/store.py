@@ -72,7 +72,7 @@ class FileState(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of an index; each is a row of a table, as JSON."""
+    """The settings of an index; the table ``settings`` holds the value of each field as JSON."""
 
     format: int = 0
     generation: int = 0  #: number of changes
@@ -267,7 +267,7 @@ class Store:
         self.sql.execute(f"ALTER TABLE columns RENAME {new} TO {old}")
 
     def update(self, updates: Sequence[tuple[int, NewRows]]) -> None:
-        """Give rows, by key, the ids, files and columns of other rows; texts and vectors stay."""
+        """Overwrite the ids, files and columns of rows by their keys; texts and vectors stay."""
         keys = [(key,) for key, _ in updates]
         # two rows may exchange their ids
         self.sql.executemany("UPDATE rows SET id=NULL WHERE key=?", keys)
@@ -327,7 +327,7 @@ class Store:
         return keys
 
     def live_mask(self) -> Mask | None:
-        """Return whether each key up to the last is a live row, (n,); None: all are."""
+        """Return the mask (n,) of keys that are rows; None if no row was removed."""
         removed_keys = [key for (key,) in self.sql.execute("SELECT key FROM gone")]
         if not removed_keys:
             return None

@@ -42,7 +42,8 @@ _MIN_MAPPED_BYTES = 1 << 20  # a smaller file is read instead of memory-mapped
 #: these bounds.
 _RECALL_COMPARISONS, _MIN_QUERIES, _MAX_QUERIES = 1_000_000_000, 200, 1000
 _RECALL_DEPTH = 10  # neighbours that recall counts
-#: Exact neighbours of each query: if several have the score of the last one counted, each is right.
+#: Exact neighbours to compute for each query. They are more than recall counts, because a neighbour
+#: that scores the same as the last counted neighbour is right, too.
 _EXACT_NEIGHBOURS = 100
 _EXTRA_CANDIDATES = 16  # beyond k, because FAISS rounds their scores
 #: Levels of search effort, ascending. The effort is the number of candidates whose exact scores are

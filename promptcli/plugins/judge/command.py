@@ -1,4 +1,4 @@
-"""``promptcli judge``: hits are shown without the names of their models, and a key grades each."""
+"""``promptcli judge``: shows hits without the names of their models; a key grades a hit."""
 
 import sys
 from dataclasses import asdict
@@ -64,8 +64,8 @@ def judge(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Judge the hits of several models and rankings with one key each, and see which answers your
-    questions better.
+    """Judge the hits of several models and rankings, with one key for a hit, and see which of them
+    answers your questions better.
 
     The hits are mixed, and the names of the models are not shown. The same command continues where
     it stopped; no hit is asked twice. The output folder is a retrieval set for `eval --task

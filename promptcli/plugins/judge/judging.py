@@ -26,7 +26,7 @@ from promptcli.storage.files import write_text
 #: Fewer queries cannot decide: five agree by chance in 1 of 16 cases.
 _MIN_QUERIES = 6
 
-RankedDocuments = dict[str, list[str]]  #: query -> documents, best first, each once
+RankedDocuments = dict[str, list[str]]  #: query -> documents without repeats, best first
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,7 @@ def _rank_queries(
                 document["stale"] = hit.stale
             hits.append(msgspec.json.encode(document))
             max_bytes -= len(hits[-1])
-            if max_bytes < 0:  # the caller refuses so many bytes
+            if max_bytes < 0:  # the caller refuses the answer
                 return [*results, *hits]
         document = {"query": query, "hits": list(map(msgspec.Raw, hits))}
         results.append(msgspec.json.encode(document))

@@ -176,7 +176,7 @@ def make_server(app: Any, service: Service) -> Server:
     if max_descriptors != resource.RLIM_INFINITY:
         free = max_descriptors - len(os.listdir("/dev/fd")) - _RESERVED_DESCRIPTORS
         max_connections = max(min(max_connections, free), _MIN_CONNECTIONS)
-    # the other half can be closed for new connections
+    # the other half may be idle, and is closed for new connections
     service.max_requests = min(settings.max_requests, max(max_connections // 2, 1))
     config = uvicorn.Config(
         app,
