@@ -67,7 +67,7 @@ def differences(plan, corpus):
     found = []
     for ours in (True, False):
         trainer = trainer_of(plan, torch.float32, ours=ours)
-        loss, *_ = trainer.gradients(step, batch).tolist()
+        loss, *_ = trainer.take_step(step, batch).tolist()
         found.append((loss, {name: one.grad for name, one in trainer.model.parameters.items()}))
     (loss, gradients), (their_loss, theirs) = found
     largest = max(float(one.abs().max()) for one in theirs.values())
@@ -84,8 +84,7 @@ def measure(plan, corpus, phase, count, dtype):
         for trainer, found in zip(trainers, rates, strict=True):
             began = time.perf_counter()
             used = time.process_time()
-            trainer.gradients(step, batch)
-            trainer.apply_gradients()
+            trainer.take_step(step, batch)
             seconds = time.perf_counter() - began
             processor = time.process_time() - used
             if step.number:  # the first one allocates

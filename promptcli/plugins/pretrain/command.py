@@ -1,6 +1,7 @@
 """``promptcli pretrain``: pre-trains a small BERT on plain text."""
 
 import dataclasses
+import functools
 import json
 import os
 from pathlib import Path
@@ -10,10 +11,11 @@ import typer
 
 from promptcli.cli import options
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import Json, field_option
+from promptcli.cli.options import Json
 from promptcli.notes import current_command
 from promptcli.plugins.pretrain.plan import Plan
 
+_option = functools.partial(options.field_option, Plan, panel="Run")
 #: Settings that have an option.
 _OPTIONS = (
     *("layers", "width", "heads", "positions", "vocab_size", "objective"),
@@ -64,18 +66,16 @@ def pretrain(
             " that was never stopped.",
         ),
     ] = False,
-    layers: Annotated[int, field_option(Plan, "layers")] = Plan.layers,
-    width: Annotated[int, field_option(Plan, "width")] = Plan.width,
-    heads: Annotated[int, field_option(Plan, "heads")] = Plan.heads,
-    positions: Annotated[int, field_option(Plan, "positions")] = Plan.positions,
-    vocab_size: Annotated[int, field_option(Plan, "vocab_size")] = Plan.vocab_size,
-    objective: Annotated[str, field_option(Plan, "objective", panel="Run")] = Plan.objective,
-    tokens: Annotated[int, field_option(Plan, "tokens", panel="Run")] = Plan.tokens,
-    batch_tokens: Annotated[
-        int, field_option(Plan, "batch_tokens", panel="Run")
-    ] = Plan.batch_tokens,
-    learning_rate: Annotated[float | None, field_option(Plan, "learning_rate", panel="Run")] = None,
-    seed: Annotated[int, field_option(Plan, "seed", panel="Run")] = Plan.seed,
+    layers: Annotated[int, _option("layers")] = Plan.layers,
+    width: Annotated[int, _option("width")] = Plan.width,
+    heads: Annotated[int, _option("heads")] = Plan.heads,
+    positions: Annotated[int, _option("positions")] = Plan.positions,
+    vocab_size: Annotated[int, _option("vocab_size")] = Plan.vocab_size,
+    objective: Annotated[str, _option("objective")] = Plan.objective,
+    tokens: Annotated[int, _option("tokens")] = Plan.tokens,
+    batch_tokens: Annotated[int, _option("batch_tokens")] = Plan.batch_tokens,
+    learning_rate: Annotated[float | None, _option("learning_rate")] = None,
+    seed: Annotated[int, _option("seed")] = Plan.seed,
     set: Annotated[
         list[str] | None,
         typer.Option(

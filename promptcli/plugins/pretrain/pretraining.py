@@ -240,10 +240,7 @@ class Pretrainer:
         remaining = itertools.islice(steps(self.plan, corpus), position.step, None)
         # another thread prepares the next step's batch while this one computes
         for step, batch in prefetch(lambda step: batch_of_step(step, self.plan, corpus), remaining):
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.plan.learning_rate_at(step.seen + step.tokens)
-            metrics.add(self.gradients(step, batch), step)
-            self.apply_gradients()
+            metrics.add(self.take_step(step, batch), step)
             now = time.perf_counter()
             position = Position(
                 position.step + 1, position.seen + step.tokens, position.seconds + now - began
@@ -264,11 +261,13 @@ class Pretrainer:
     def save(self, state: Path, position: Position) -> None:
         save_state(state, self.model.parameters, self.optimizer, position)
 
-    def gradients(self, step: Step, batch: MaskedBatch) -> Tensor:
-        """Compute the gradients of a step.
+    def take_step(self, step: Step, batch: MaskedBatch) -> Tensor:
+        """Take a step: compute the gradients, clip them, and change the weights.
 
         Return the loss, the number of right first guesses, and the number of predictions, (3,).
         """
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.plan.learning_rate_at(step.seen + step.tokens)
         torch.manual_seed(self.plan.seed * RUN_SEED_STRIDE + step.number)
         self.optimizer.zero_grad()
         try:
@@ -281,13 +280,10 @@ class Pretrainer:
                 f"out of memory on {self.device}; give fewer tokens a step",
                 parameter="batch_tokens",
             ) from None
-        predictions = torch.full_like(loss, len(batch.gold), requires_grad=False)
-        return torch.stack([loss.detach(), right.float(), predictions])
-
-    def apply_gradients(self) -> None:
-        """Clip the gradients and take the optimiser's step."""
         nn.utils.clip_grad_norm_(self.model.parameters.values(), MAX_GRADIENT_NORM)
         self.optimizer.step()
+        predictions = torch.full_like(loss, len(batch.gold), requires_grad=False)
+        return torch.stack([loss.detach(), right.float(), predictions])
 
     def _record(self, metrics: np.ndarray, step: Step) -> None:
         """Add the metrics of a step to the next report; raise PromptcliError if the loss is

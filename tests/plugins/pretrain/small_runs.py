@@ -16,15 +16,6 @@ def random_corpus(seed=0, lines=300, unrelated=60):
     return Corpus(tokens, np.cumsum(lengths), lines - unrelated, VOCABULARY)
 
 
-def take_step(trainer, step, batch):
-    """Return the loss and the number of right first guesses of a step."""
-    for group in trainer.optimizer.param_groups:
-        group["lr"] = trainer.plan.learning_rate_at(step.seen + step.tokens)
-    loss, right, _ = trainer.gradients(step, batch).tolist()
-    trainer.apply_gradients()
-    return loss, right
-
-
 def tiny_model(tied=True, **changes):
     shape = {
         "layers": 2,

@@ -23,7 +23,7 @@ from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import new_model
 from tests.comparing import refusal
-from tests.plugins.pretrain.small_runs import take_step, tiny_model
+from tests.plugins.pretrain.small_runs import tiny_model
 from tests.reference.losses import bag_of_words
 
 SIZE = 500
@@ -136,7 +136,7 @@ def test_lines_without_content_have_the_plain_loss():
     batch = batch_of_step(step, plan(), corpus)
     assert not len(batch.words) and len(batch.places) == len(batch.gold)
     trainer = Pretrainer(plan(), "cpu", new_model(plan(), "cpu", torch.float32))
-    assert math.isfinite(take_step(trainer, step, batch)[0])
+    assert math.isfinite(trainer.take_step(step, batch)[0])
 
 
 @pytest.fixture

@@ -126,16 +126,16 @@ def test_a_run_keeps_others_from_its_folder_while_it_lasts(run, text, tmp_path, 
 
     In what it would begin again the first is at work.
     """
-    gradients, others = Pretrainer.gradients, []
+    take_step, others = Pretrainer.take_step, []
     words = ["pretrain", text, "-o", tmp_path / "model", *TINY, *SMALL, "--tokens", "4000", "-q"]
 
     def in_the_meantime(trainer, *given):
         if not others:
             others.append(None)
             others.extend([run(*words), run(*words, "--resume")])
-        return gradients(trainer, *given)
+        return take_step(trainer, *given)
 
-    monkeypatch.setattr(Pretrainer, "gradients", in_the_meantime)
+    monkeypatch.setattr(Pretrainer, "take_step", in_the_meantime)
     first = run(*words)
     assert first.code == 0, first.err
     for other in others[1:]:

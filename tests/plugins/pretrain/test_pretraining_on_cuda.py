@@ -9,7 +9,7 @@ from promptcli.plugins.pretrain.batches import batch_of_step, steps
 from promptcli.plugins.pretrain.plan import Plan
 from promptcli.plugins.pretrain.pretraining import Pretrainer
 from promptcli.plugins.pretrain.start import new_model
-from tests.plugins.pretrain.small_runs import random_corpus, take_step
+from tests.plugins.pretrain.small_runs import random_corpus
 from tests.pretend_cuda import RealCuda
 
 pytestmark = pytest.mark.cuda
@@ -24,7 +24,7 @@ def test_pretraining_has_the_processors_loss(cuda):
         trainer = Pretrainer(plan, device, new_model(plan, device, torch.float32))
         taken = itertools.islice(steps(plan, corpus), 2)
         losses.append(
-            [take_step(trainer, step, batch_of_step(step, plan, corpus))[0] for step in taken]
+            [float(trainer.take_step(step, batch_of_step(step, plan, corpus))[0]) for step in taken]
         )
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     if not isinstance(cuda, RealCuda):
@@ -32,6 +32,5 @@ def test_pretraining_has_the_processors_loss(cuda):
     step = next(steps(plan, corpus))
     batch = batch_of_step(step, plan, corpus)
     with cuda.waits() as waits:
-        trainer.gradients(step, batch)
-        trainer.apply_gradients()
+        trainer.take_step(step, batch)
     assert not waits, waits

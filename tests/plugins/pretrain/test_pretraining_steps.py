@@ -159,7 +159,7 @@ def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
         trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
     )
     with refusal("fewer tokens a step", OutOfMemoryError):
-        trainer.gradients(step, batch_of_step(step, plan, corpus))
+        trainer.take_step(step, batch_of_step(step, plan, corpus))
 
 
 @pytest.mark.parametrize("file", ["lines.npz", "tokens.bin"])
