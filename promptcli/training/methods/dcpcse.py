@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from promptcli.training.methods.method import (
     ContrastiveSettings,
+    MaskedLMSettings,
     Method,
     Variant,
     setting,
 )
-from promptcli.training.methods.simcse import MaskedLMSettings
 
 
 @dataclass(frozen=True)

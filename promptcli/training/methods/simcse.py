@@ -2,27 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from promptcli.training.methods.method import (
-    ContrastiveSettings,
-    Method,
-    TrainingSettings,
-    Variant,
-    setting,
-)
-
-
-@dataclass(frozen=True)
-class MaskedLMSettings(TrainingSettings):
-    """Settings of methods with an optional masked-LM loss (DCPCSE 3.3; SimCSE)."""
-
-    mlm_weight: float = setting(
-        0.0, "Initial weight of a masked-LM loss; 0: no such loss.", min=0, max=1
-    )
-    mlm_head: str = setting(
-        "trained",
-        "Masked-LM head: trained (the code) or frozen (the paper).",
-        choices=("trained", "frozen"),
-    )
+from promptcli.training.methods.method import ContrastiveSettings, MaskedLMSettings, Method, Variant
 
 
 @dataclass(frozen=True)

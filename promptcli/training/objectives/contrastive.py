@@ -151,21 +151,18 @@ class InfoNCE(Objective[Settings]):
         sentence stays. An objective whose third view encodes no column overrides this method.
         """
         first, second, *negatives = views
-        vectors = list[Tensor]()  # of the hard negatives that exist
-        texts = list[str]()
+        vectors = [second]
+        texts = list[str]()  # of the hard negatives that exist
         for view, column in zip(negatives, columns[2:], strict=True):
             present = [row for row, text in enumerate(column) if text]
-            if len(present) < len(view):
-                view = view[present]
-            if present:
-                vectors.append(view)
-                texts += [column[row] for row in present]
-        candidates = torch.cat([second, *vectors])
-        compared = [*columns[:2], texts] if vectors else columns[:2]
+            vectors.append(view[present] if len(present) < len(view) else view)
+            texts += filter(None, column)
+        candidates = torch.cat(vectors)
+        compared = [*columns[:2], texts] if texts else columns[:2]
         settings = self.settings
         excluded = excluded_negatives(settings, first, candidates, compared, self.guide)
         loss = contrastive_loss(first, candidates, self.similarity, excluded=excluded)
-        if settings.hinge_weight and vectors:
+        if settings.hinge_weight and texts:
             hinge = hinge_loss(first, candidates, margin=settings.hinge_margin, excluded=excluded)
             loss = loss + settings.hinge_weight * hinge
         return loss
