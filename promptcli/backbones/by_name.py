@@ -188,14 +188,14 @@ def _check_vectors(folder: ModelFolder, backbone: Backbone) -> None:
     tokenizer = backbone.tokenizer
     first, second = tokenizer.encode(_PROBES)
     specials = tokenizer.specials
-    of_first = [token for token in first if token not in {*second, *specials}]
-    of_second = [token for token in second if token not in {*first, *specials}]
-    if not of_first or not of_second:
+    first_only = [token for token in first if token not in {*second, *specials}]
+    second_only = [token for token in second if token not in {*first, *specials}]
+    if not first_only or not second_only:
         raise folder.error(
             "has no word of any script in its vocabulary: different texts look the same to it"
         )
     ids = torch.tensor(
-        [[*tokenizer.start, token, *tokenizer.end] for token in (of_first[0], of_second[0])],
+        [[*tokenizer.start, token, *tokenizer.end] for token in (first_only[0], second_only[0])],
         device=backbone.device,
     )
     batch = Batch(ids, torch.full((2,), ids.size(1), device=backbone.device))

@@ -43,12 +43,12 @@ def _short_name(label: Label, *, with_model: bool) -> str:
     Of a recipe without a name, only the pooling is shown.
     """
     if label.entry or not label.recipe:
-        return label.end
+        return label.short_model
     recipe = label.recipe
     if "=" in recipe:
         match = re.search(r"(?:^| )pooling=(\S+)", recipe)
         recipe = match[1] if match else Recipe().pooling
-    return f"{label.end} {recipe}" if with_model else recipe
+    return f"{label.short_model} {recipe}" if with_model else recipe
 
 
 def evaluation_tables(evaluation: Evaluation, *, subsets: bool, intervals: bool) -> TablesAndLines:

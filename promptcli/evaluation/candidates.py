@@ -163,7 +163,9 @@ def score_models(
                     kept.put(reader.encoder, task, outcome)
                 if len(missing) > 1:  # else the table follows at once
                     _note_score(outcome)
-    in_order = {label: [of[number] for number in sorted(of)] for label, of in scores.items()}
+    in_order = {}
+    for label, score_of_task in scores.items():
+        in_order[label] = [score_of_task[number] for number in sorted(score_of_task)]
     return in_order, refused
 
 

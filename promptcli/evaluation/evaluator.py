@@ -254,9 +254,10 @@ def _subset_scores(task: STSTask, cosines: NDArray[np.float64]) -> dict[str, Sub
     scores = {}
     start = 0
     for name, subset in task.subsets.items():
-        of_subset = cosines[start : start + len(subset)]
-        start += len(subset)
-        scores[name] = SubsetScore(100 * statistics.spearman(of_subset, subset.gold), len(subset))
+        end = start + len(subset)
+        value = 100 * statistics.spearman(cosines[start:end], subset.gold)
+        scores[name] = SubsetScore(value, len(subset))
+        start = end
     return scores
 
 
@@ -367,9 +368,9 @@ def average(scores: Iterable[Score]) -> float:
 
 def scores_of_average(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
     """Return the scores of a kind whose mean is compared: those on the papers' tasks, else all."""
-    of_kind = [score for score in scores if isinstance(score, kind)]
-    of_papers = [score for score in of_kind if score.column in kind.averaged_over]
-    return of_papers or of_kind
+    candidates = [score for score in scores if isinstance(score, kind)]
+    on_papers_tasks = [score for score in candidates if score.column in kind.averaged_over]
+    return on_papers_tasks or candidates
 
 
 def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:

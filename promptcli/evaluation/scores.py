@@ -28,12 +28,12 @@ class Label:
         return {"model": self.model, "recipe": self.recipe}
 
     @property
-    def end(self) -> str:
+    def short_model(self) -> str:
         """The last name in the model's path or id."""
         return re.split(r"[/\\]", self.model.rstrip("/\\"))[-1] or self.model
 
     def __str__(self) -> str:
-        return f"{self.end} {textwrap.shorten(self.recipe, 30)}"
+        return f"{self.short_model} {textwrap.shorten(self.recipe, 30)}"
 
 
 @dataclass(frozen=True)

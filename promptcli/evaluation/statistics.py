@@ -14,18 +14,17 @@ Floats = NDArray[np.floating]
 Doubles = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
-#: resamples and seed of every printed interval, so that equal input prints equal intervals
+#: Resamples and seed of every interval, so that equal input has equal intervals.
 RESAMPLES = 1000
 BOOTSTRAP_SEED = 42
 
-_CHUNK = 64  #: resamples drawn at a time: fixed, since a seed's draws depend on it
+_CHUNK = 64  # resamples drawn at a time; fixed, because a seed's draws depend on it
 
 
 def cosine(first: Floats, second: Floats) -> Doubles:
     """Return the cosine of each row of ``first`` (n, d) with that of ``second``, (n,) float64.
 
-    A NaN in a vector counts as 0 and a zero vector has the cosine 0 (the papers' evaluation does
-    the same).
+    A NaN in a vector counts as 0, and a zero vector has the cosine 0, as in the papers' evaluation.
     """
     a = np.nan_to_num(np.asarray(first, dtype=np.float64))
     b = np.nan_to_num(np.asarray(second, dtype=np.float64))
@@ -41,7 +40,7 @@ def cosine(first: Floats, second: Floats) -> Doubles:
 def spearman(scores: Floats, gold: Floats) -> float:
     """Return Spearman's rank correlation of (n,) similarities with (n,) gold scores.
 
-    Ties have mid-ranks. An undefined correlation (a constant, a NaN) is 0.
+    Ties have mid-ranks. The correlation of a constant, or with a NaN, is 0.
     """
     if np.isnan(scores).any() or np.isnan(gold).any():
         return 0.0
@@ -108,7 +107,7 @@ def resampled_averages(scores: Sequence[Floats], gold: Sequence[Floats]) -> Doub
 
 
 def resampled_mean(values: Doubles, seed: int = BOOTSTRAP_SEED) -> Doubles:
-    """Return the mean of n values in each resample; lists of n values are drawn in pairs."""
+    """Return the mean of n values in each resample; a seed draws the same indices for equal n."""
     chunks = resample_counts(len(values), RESAMPLES, seed)
     sums = np.concatenate([values @ counts for counts in chunks])
     return sums / len(values)
@@ -151,7 +150,7 @@ def two_sided(differences: Doubles) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for their number (Holm, 1979).
 
-    The i-th smallest of m is multiplied by m - i + 1. None is below a smaller one or above 1.
+    The i-th smallest of m is multiplied by m - i + 1, raised to the one before it, and at most 1.
     """
     order = np.argsort(p_values, kind="stable")
     ascending = np.asarray(p_values, np.float64)[order]
@@ -163,7 +162,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def resample_counts(size: int, resamples: int, seed: int) -> Iterator[Doubles]:
-    """Yield how often each of ``size`` pairs was drawn: (size, r) counts of r resamples each."""
+    """Yield how often each of ``size`` pairs was drawn in r resamples, (size, r)."""
     generator = np.random.default_rng(seed)
     for start in range(0, resamples, _CHUNK):
         width = min(_CHUNK, resamples - start)
@@ -176,26 +175,26 @@ def resample_counts(size: int, resamples: int, seed: int) -> Iterator[Doubles]:
 class ResampledRanks:
     """Mid-ranks of one list of values inside any resample of it, without sorting again.
 
-    A resample is its counts. Values are sorted once; in a resample the mid-rank of a value is the
-    number of smaller draws plus half of one more than the draws equal to it, so a cumulative sum
-    over the sorted counts gives all ranks. Ranks are kept twice as large and centred on 0, which
-    makes them whole numbers: sums of products are exact.
+    A resample is given by its counts. Values are sorted once. In a resample, the mid-rank of a
+    value is the number of smaller draws plus half of one more than the draws equal to it, so a
+    cumulative sum over the sorted counts gives all ranks. Ranks are stored twice as large and
+    centred on 0: they are whole numbers, and sums of their products are exact.
     """
 
     def __init__(self, values: Floats) -> None:
         values = np.asarray(values)
         self.order = np.argsort(values, kind="stable")
         ordered = values[self.order]
-        new = np.ones(len(values), dtype=bool)
-        new[1:] = ordered[1:] != ordered[:-1]
-        self._starts = np.flatnonzero(new)
-        self._tied = len(self._starts) < len(values)
+        starts_group = np.ones(len(values), dtype=bool)
+        starts_group[1:] = ordered[1:] != ordered[:-1]
+        self._starts = np.flatnonzero(starts_group)
+        self._has_ties = len(self._starts) < len(values)
         self.group = np.empty(len(values), dtype=np.intp)  #: (n,) the tie group of each value
-        self.group[self.order] = np.cumsum(new) - 1
+        self.group[self.order] = np.cumsum(starts_group) - 1
 
     def group_sums(self, ordered: Doubles) -> Doubles:
         """Sum (n, r) values, sorted like ``order``, inside each tie group: (groups, r)."""
-        if not self._tied:
+        if not self._has_ties:
             return ordered
         return np.add.reduceat(ordered, self._starts, axis=0)
 
@@ -238,19 +237,18 @@ def interval(values: Doubles) -> tuple[float, float]:
     return float(low), float(high)
 
 
-# Retrieval: the rank of a query's documents when all documents are sorted by cosine.
+# Retrieval: the ranks of a query's graded documents, with all documents sorted by cosine.
 
 #: Position of a document of a query -> its grade, above 0.
 Grades = Sequence[Mapping[int, float]]
-_AT_ONCE = 256  #: queries compared with all documents at a time
+_QUERIES_PER_BLOCK = 256  # compared with all documents at a time
 
 
 def nearest(queries: Floats, documents: Floats, depth: int) -> Positions:
     """Return the positions of the documents nearest to each query by cosine, nearest first.
 
-    Queries are (n, d), documents (m, d), the result is (n, depth).
-    Of equally near documents the earlier comes first. With fewer than ``depth`` documents all are
-    returned.
+    Queries are (n, d), documents (m, d), the result is (n, depth), or (n, m) if m is smaller. Of
+    equally near documents the earlier comes first.
     """
     depth = min(depth, len(documents))
     unit_queries, unit_documents = (
@@ -258,10 +256,10 @@ def nearest(queries: Floats, documents: Floats, depth: int) -> Positions:
         for vectors in (queries, documents)
     )
     ranked = []
-    for start in range(0, len(queries), _AT_ONCE):
-        cosines = unit_queries[start : start + _AT_ONCE] @ unit_documents.T
+    for start in range(0, len(queries), _QUERIES_PER_BLOCK):
+        cosines = unit_queries[start : start + _QUERIES_PER_BLOCK] @ unit_documents.T
         nearest_in_any_order = np.argpartition(-cosines, depth - 1, axis=1)[:, :depth]
-        # in the documents' order, which the stable sort keeps among equal cosines
+        # sorted by position, which the stable sort below keeps among equal cosines
         candidates = np.sort(nearest_in_any_order, axis=1)
         candidate_cosines = np.take_along_axis(cosines, candidates, axis=1)
         order = np.argsort(-candidate_cosines, axis=1, kind="stable")
@@ -278,9 +276,9 @@ def ndcg(ranked: Positions, grades: Grades, depth: int = 10) -> Doubles:
     discounts = 1 / np.log2(np.arange(2, depth + 2))
     result = np.zeros(len(ranked))
     nearest_documents = ranked[:, :depth].tolist()
-    for number, (row, of_query) in enumerate(zip(nearest_documents, grades, strict=True)):
-        gains = np.array([of_query.get(document, 0.0) for document in row])
-        ideal_gains = np.sort(list(of_query.values()))[::-1][:depth]
+    for number, (documents, grade_of) in enumerate(zip(nearest_documents, grades, strict=True)):
+        gains = np.array([grade_of.get(document, 0.0) for document in documents])
+        ideal_gains = np.sort(list(grade_of.values()))[::-1][:depth]
         reached = gains @ discounts[: len(gains)]
         ideal = ideal_gains @ discounts[: len(ideal_gains)]
         result[number] = reached / ideal
@@ -289,10 +287,12 @@ def ndcg(ranked: Positions, grades: Grades, depth: int = 10) -> Doubles:
 
 def recall(ranked: Positions, grades: Grades, depth: int) -> Doubles:
     """Return the share of each query's graded documents among its nearest ``depth``, (n,)."""
-    rows = zip(ranked[:, :depth].tolist(), grades, strict=True)
-    return np.array([len(of_query.keys() & set(row)) / len(of_query) for row, of_query in rows])
+    shares = []
+    for documents, grade_of in zip(ranked[:, :depth].tolist(), grades, strict=True):
+        shares.append(len(grade_of.keys() & set(documents)) / len(grade_of))
+    return np.array(shares)
 
 
 def highest_recall(grades: Grades, depth: int) -> float:
     """Return the highest mean recall: a query has ``depth`` places for its graded documents."""
-    return float(np.mean([min(1.0, depth / len(of_query)) for of_query in grades]))
+    return float(np.mean([min(1.0, depth / len(grade_of)) for grade_of in grades]))

@@ -83,7 +83,7 @@ class Findings:
     @property
     def models(self) -> str:
         """The names of all models, without their folders."""
-        return ", ".join(dict.fromkeys(label.end for label in self.results))
+        return ", ".join(dict.fromkeys(label.short_model for label in self.results))
 
     @property
     def model(self) -> str:
