@@ -83,19 +83,19 @@ def encode_stream(
         pairs = zip(passes, inputs, strict=True)
         return chunk, [forward.begin(of_pass, chunk.progress) for forward, of_pass in pairs]
 
-    tokenized = prefetch(tokenize, _chunks(windows, progress, len(passes)))
-    begun = itertools.starmap(begin, tokenized)
-    computed = defaultdict[Any, list[Embeddings]](list)  # the window's chunks so far
-    for chunk, pending in delay_by_one(begun):
+    chunks_with_inputs = prefetch(tokenize, _chunks(windows, progress, len(passes)))
+    chunks_in_work = itertools.starmap(begin, chunks_with_inputs)
+    of_window = defaultdict[Any, list[Embeddings]](list)  # the window's chunks so far
+    for chunk, pending in delay_by_one(chunks_in_work):
         for wait in pending:
             for encoder, embeddings in wait().items():
-                computed[encoder].append(embeddings)
+                of_window[encoder].append(embeddings)
         if chunk.places is not None:
             yield {
                 encoder: Embeddings.join(chunks).take(chunk.places)
-                for encoder, chunks in computed.items()
+                for encoder, chunks in of_window.items()
             }
-            computed.clear()
+            of_window.clear()
 
 
 class _Chunk(NamedTuple):

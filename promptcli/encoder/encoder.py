@@ -95,11 +95,11 @@ class TorchEncoder(Encoder):
         #: None: torch computes them.
         self.graph: Graph | None = graphs[0] if graphs else None
         self._biases: dict[int, Tensor] = {}
-        with used_extensions() as used:
-            self._several = _encoders_of_prompts(recipe, backbone, tensors, graphs)
-            if self._several:
-                self.prompt = self._several[0].prompt
-                specs = [encoder.prompt.spec for encoder in self._several]
+        with used_extensions() as extensions:
+            self._averaged_encoders = _encoders_of_prompts(recipe, backbone, tensors, graphs)
+            if self._averaged_encoders:
+                self.prompt = self._averaged_encoders[0].prompt
+                specs = [encoder.prompt.spec for encoder in self._averaged_encoders]
                 prompt_spec = f"mean:{' || '.join(specs)}"
             else:
                 self.prompt = build_prompt(recipe.parts.prompt, backbone, tensors)
@@ -108,9 +108,9 @@ class TorchEncoder(Encoder):
             self.pooling = build_pooling(recipe.parts.pooling, backbone, tensors, template)
             self.transforms = build_transforms(recipe.parts.transforms, backbone, tensors)
         if backbone.extension is not None:
-            used.add(backbone.extension)
-        self.extensions = sorted(used)
-        self.takes_leading_text = type(self.prompt) is Prompt and not self._several
+            extensions.add(backbone.extension)
+        self.extensions = sorted(extensions)
+        self.takes_leading_text = type(self.prompt) is Prompt and not self._averaged_encoders
         if self.transforms:
             self.is_prefix_truncatable = self.transforms[-1].is_prefix_truncatable
         full_recipe = recipe.replace(
@@ -160,7 +160,7 @@ class TorchEncoder(Encoder):
         place = self.denoising.name
         if place == "none":
             return
-        places = ["hidden"] if self._several else [name for name, _ in self.stages]
+        places = ["hidden"] if self._averaged_encoders else [name for name, _ in self.stages]
         if place not in places:
             raise UsageError(
                 f"denoise {place!r} needs a transform with that stage, e.g. topk-tokens:200, and no"
@@ -176,13 +176,13 @@ class TorchEncoder(Encoder):
 
     @property
     def prompt_encoders(self) -> "Sequence[TorchEncoder]":
-        return self._several or [self]
+        return self._averaged_encoders or [self]
 
     def one_prompt(self) -> "TorchEncoder":
         """Return the encoder itself; refuse the mean of several prompts."""
-        if self._several:
+        if self._averaged_encoders:
             raise UsageError(
-                f"this works with one template, not with the mean of {len(self._several)}"
+                f"this works with one template, not with the mean of {len(self._averaged_encoders)}"
             )
         return self
 
@@ -232,10 +232,10 @@ class TorchEncoder(Encoder):
         missing = distinct[[length not in self._biases for length in distinct.tolist()]]
         if len(missing):
             splitter = BatchSplitter(np.full(len(missing), self.template.length), self.device)
-            computed = splitter.run(
+            batches_with_biases = splitter.run(
                 lambda batch: self._compute_biases(missing[batch]), np.arange(len(missing))
             )
-            for batch, biases in computed:
+            for batch, biases in batches_with_biases:
                 self._biases.update(zip(missing[batch].tolist(), biases, strict=True))
         table = torch.stack([self._biases[length] for length in distinct.tolist()])
         return table.index_select(0, to_device(places.reshape(-1), table.device))
@@ -257,7 +257,7 @@ class TorchEncoder(Encoder):
     def without_cache(self) -> "TorchEncoder":
         encoder = self.shallow_copy()
         encoder._biases = {}
-        encoder._several = [single.without_cache() for single in self._several]
+        encoder._averaged_encoders = [single.without_cache() for single in self._averaged_encoders]
         return encoder
 
     @property
@@ -309,7 +309,7 @@ class TorchEncoder(Encoder):
 
     def combine(self, encoded: Sequence[Embeddings]) -> Embeddings:
         """Return the encoder's embeddings from those of its single prompts."""
-        if not self._several:
+        if not self._averaged_encoders:
             return encoded[0]
         mean = np.mean([of_prompt.vectors for of_prompt in encoded], axis=0, dtype=np.float32)
         vectors = torch.from_numpy(mean).to(self.device)
@@ -593,10 +593,10 @@ class _SharedPass:
         batches = list(plan_batches(own_lengths, budget, batch_size=self._batch_size))
         splitter = BatchSplitter(lengths, first.device)
         compute = functools.partial(self._compute, ids, shared)
-        for computed in map_in_threads(
+        for fitting_batches in map_in_threads(
             functools.partial(splitter.run, compute), batches, max_threads=batches_at_a_time
         ):
-            yield from computed
+            yield from fitting_batches
 
     def _compute(
         self, ids: RaggedIds, shared: SharedTokens | None, batch: np.ndarray

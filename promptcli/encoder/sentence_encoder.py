@@ -193,16 +193,16 @@ class Encoder(abc.ABC):
         text. For shipped tables, invisible characters are left out, as by BERT's tokenizer: a
         table's tokenizer would end a word at a soft hyphen.
         """
-        cut = []
+        limited = []
         ends_words_at_invisible = self.backbone_provenance.backbone in SHIPPED_TABLES
         for text in sentences:
             if ends_words_at_invisible and not text.isascii():
                 text = _INVISIBLE.sub("", text)
             if len(text) > LONGEST_TEXT:
                 text = text.strip()[:LONGEST_TEXT]
-            cut.append(text)
+            limited.append(text)
         period = bool(self.recipe.period)
-        texts = [self._text_rule.apply(text, period=period) for text in self.rewrite(cut)]
+        texts = [self._text_rule.apply(text, period=period) for text in self.rewrite(limited)]
         return self.template.with_touching(texts)
 
     def token_ids(self, texts: Sequence[str]) -> RaggedIds:
@@ -570,13 +570,13 @@ def _unit_rows(vectors: VectorsLike) -> "Tensor":
     return functional.normalize(tensor.reshape(-1, tensor.size(-1)), dim=1)
 
 
-def _are_texts(given: Any) -> bool:
+def _are_texts(values: Any) -> bool:
     """Return whether these are texts, not vectors; an empty list counts as texts."""
-    if not isinstance(given, Collection):
+    if not isinstance(values, Collection):
         return True  # ``check_texts`` refuses it
-    if len(given) == 0:
-        return isinstance(given, str | list)
-    return isinstance(next(iter(given)), str)
+    if len(values) == 0:
+        return isinstance(values, str | list)
+    return isinstance(next(iter(values)), str)
 
 
 @contextlib.contextmanager

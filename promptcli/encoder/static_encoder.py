@@ -87,12 +87,14 @@ def check_words_only(recipe: Recipe, *, table: bool = False) -> None:
 
     A ``table`` of words may also have its own dense, normalize and truncate layers, and a prompt.
     """
-    allowed = Recipe(recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
+    allowed_recipe = Recipe(recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
     if table:
         layers = ("dense", "normalize", "truncate")
         specs = [str(spec) for spec in recipe.parts.transforms if spec.name in layers]
-        allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period, transforms=specs)
-    allowed_values = allowed.resolve().to_dict()
+        allowed_recipe = allowed_recipe.replace(
+            prompt=recipe.prompt, period=recipe.period, transforms=specs
+        )
+    allowed_values = allowed_recipe.resolve().to_dict()
     refused = [
         f"{key} {value!r}"
         for key, value in recipe.resolve().to_dict().items()
@@ -217,18 +219,18 @@ def average_embeddings(
     ``embeddings_of`` returns the embeddings (k, d) float32 of k tokens. It is called once, with the
     tokens of the ``vocabulary`` that occur: the others need not become float32.
     """
-    used = np.flatnonzero(np.bincount(inputs.ids, minlength=vocabulary))
+    used_tokens = np.flatnonzero(np.bincount(inputs.ids, minlength=vocabulary))
     place = np.empty(vocabulary, dtype=np.int32)
-    place[used] = np.arange(len(used))
-    embeddings = embeddings_of(used)
+    place[used_tokens] = np.arange(len(used_tokens))
+    embeddings = embeddings_of(used_tokens)
     places = place[inputs.ids]
     means = np.zeros((len(inputs), embeddings.shape[1]), np.float32)
     order = np.argsort(-inputs.lengths, kind="stable")[: np.count_nonzero(inputs.lengths)]
     for begin in range(0, len(order), _INPUTS_AT_A_TIME):
-        some = order[begin : begin + _INPUTS_AT_A_TIME]
-        lengths = inputs.lengths[some]
-        sums = _sums(embeddings, places, inputs.starts[some], lengths)
-        means[some] = sums / lengths[:, None].astype(np.float32)
+        batch = order[begin : begin + _INPUTS_AT_A_TIME]
+        lengths = inputs.lengths[batch]
+        sums = _sums(embeddings, places, inputs.starts[batch], lengths)
+        means[batch] = sums / lengths[:, None].astype(np.float32)
     return means
 
 

@@ -386,14 +386,15 @@ def check_template(text: str, max_slots: int = 1) -> None:
 def _check_mask(text: str, tokenizer: PieceTokenizer) -> None:
     """Refuse a mask that the tokenizer does not have, or that is written in its own way."""
     if MASK in text and tokenizer.mask is None:
-        has = f"template {text!r} has a {MASK}, but the backbone"
+        problem = f"template {text!r} has a {MASK}, but the backbone"
         if tokenizer.causal:
             raise WrongKindError(
-                f"{has} is causal and read at its last token: take the model prompteol"
+                f"{problem} is causal and read at its last token: take the model prompteol"
             )
-        raise UsageError(f"{has}'s tokenizer has no mask token")
-    own = tokenizer.mask_text
-    if own is not None and own != MASK and own in text:
+        raise UsageError(f"{problem}'s tokenizer has no mask token")
+    mask_text = tokenizer.mask_text
+    if mask_text is not None and mask_text != MASK and mask_text in text:
         raise UsageError(
-            f"template {text!r} has {own}, the tokenizer's own mask; write {MASK} in its place"
+            f"template {text!r} has {mask_text}, the tokenizer's own mask; write {MASK} in its"
+            " place"
         )

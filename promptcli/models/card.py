@@ -149,11 +149,11 @@ def without_paths(value: Any) -> Any:
     a recorded command line.
     """
     if isinstance(value, dict):
-        named = {key: without_paths(item) for key, item in value.items()}
+        values = {key: without_paths(item) for key, item in value.items()}
         if isinstance(value.get("command"), str):
             words = [word.rpartition("=") for word in shlex.split(value["command"])]
-            named["command"] = shlex.join("".join(map(without_paths, word)) for word in words)
-        return named
+            values["command"] = shlex.join("".join(map(without_paths, word)) for word in words)
+        return values
     if isinstance(value, list | tuple):
         return [without_paths(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value

@@ -161,11 +161,11 @@ def export_merged(entry: Entry, encoder: TorchEncoder, folder: Path) -> Exported
         f"the encoder is its recipe on this backbone: {encoder.recipe.prompt}"
         f" {encoder.recipe.pooling}"
     ]
-    if others := tensors_outside_backbone(encoder):
-        save_tensors(others, folder / TENSORS)
+    if tensors := tensors_outside_backbone(encoder):
+        save_tensors(tensors, folder / TENSORS)
         notes.append(
             f"{TENSORS} has the tensors that are not part of a plain checkpoint:"
-            f" {', '.join(sorted(others))}"
+            f" {', '.join(sorted(tensors))}"
         )
     return Exported(load, use, notes=tuple(notes), backbone=".")
 

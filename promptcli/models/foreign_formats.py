@@ -302,11 +302,11 @@ def _dense(folder: ModelFolder, path: str) -> "tuple[str, Tensor, Tensor]":
     if activation not in ACTIVATIONS:
         supported = ", ".join(ACTIVATIONS)
         raise folder.error(f"has a Dense layer with {activation} ({path}); supported: {supported}")
-    stored = folder.tensors(f"{path}/{WEIGHTS}")
-    weight = stored.get("linear.weight", torch.empty(0))
+    tensors = folder.tensors(f"{path}/{WEIGHTS}")
+    weight = tensors.get("linear.weight", torch.empty(0))
     if weight.dim() != 2:
         raise folder.error(f"has no matrix linear.weight in {path}; {_HINT}")
-    return activation, weight, stored.get("linear.bias", weight.new_zeros(len(weight)))
+    return activation, weight, tensors.get("linear.bias", weight.new_zeros(len(weight)))
 
 
 def _prompts(folder: ModelFolder, about: _About, includes_prompt: bool) -> LeadingTexts:
@@ -327,8 +327,8 @@ def _prompts(folder: ModelFolder, about: _About, includes_prompt: bool) -> Leadi
 def _weights(folder: ModelFolder, config: Config) -> tuple[str, bool]:
     """Return our name of a pooling, and whether it reads the tokens of a text in front."""
     flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
-    named = config.get("pooling_mode", [mode for flag, mode in FLAGS.items() if config.get(flag)])
-    modes = named if isinstance(named, list) else [named]
+    stated = config.get("pooling_mode", [mode for flag, mode in FLAGS.items() if config.get(flag)])
+    modes = stated if isinstance(stated, list) else [stated]
     unknown = [str(mode) for mode in modes if mode not in MODES]
     unknown += [flag for flag in flags if flag not in FLAGS]
     if unknown or not modes:
@@ -357,8 +357,8 @@ def _max_length(body: ModelFolder, config: Config, family: Family) -> int | None
     _check_settings(body, MODULE_SETTINGS, module)
     # document() refuses the integer of 31 digits in the file of a tokenizer without a limit
     settings = body.path / TOKENIZER_CONFIG
-    split = json_field(settings, "split_special_tokens")
-    _check_settings(body, TOKENIZER_CONFIG, {"split_special_tokens": split})
+    splits_specials = json_field(settings, "split_special_tokens")
+    _check_settings(body, TOKENIZER_CONFIG, {"split_special_tokens": splits_specials})
     limit = module.get("max_seq_length") or json_field(settings, "model_max_length")
     backbone_limit = _NO_LIMIT
     if isinstance(positions := config.get("max_position_embeddings"), int):

@@ -147,7 +147,7 @@ def load(
         >>> pc.load("mini").encode(["A cat sleeps."]).shape
         (1, 256)
     """
-    given = {
+    arguments = {
         "backbone": backbone,
         "prompt": prompt,
         "pooling": pooling,
@@ -155,7 +155,7 @@ def load(
         "denoise": denoise,
         "max_length": max_length,
     }
-    changes = {field: value for field, value in given.items() if value is not None}
+    changes = {field: value for field, value in arguments.items() if value is not None}
     if revision is not None:
         if not isinstance(choice, str | Path) or _parse_recipe(str(choice)):
             raise UsageError("only a model on the hub has one; give its name", parameter="revision")
@@ -243,10 +243,10 @@ def _with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
             f"model {entry.name!r} holds parameters fitted for its recipe, so its"
             f" {' and '.join(forbidden)} cannot be changed; see `promptcli fit`"
         )
-    named = [f"{field}={getattr(recipe, field)}" for field in changes if field in differing]
+    shown_changes = [f"{field}={getattr(recipe, field)}" for field in changes if field in differing]
     return dataclasses.replace(
         entry,
-        name=" ".join([entry.name, *named]),
+        name=" ".join([entry.name, *shown_changes]),
         recipe=recipe,
         scores=[],
         transfer=entry.transfer and entry.transfer.replace(**fields),
@@ -268,24 +268,24 @@ def _find_entry(name: str) -> Entry:
         return entry
     if is_folder or "/" in name:
         return read_model(locate(name))
-    known = [*names, *RECIPES]
-    similar = similar_name(name, [*known, *SHIPPED_BACKBONES])
+    known_names = [*names, *RECIPES]
+    similar = similar_name(name, [*known_names, *SHIPPED_BACKBONES])
     if "@" in name or f"{_OWNER}{name}?" in similar:
         similar = ""
     reasons = list[str]()
-    for tried in [name] if os.path.exists(name) else [name, _OWNER + name]:
+    for hub_name in [name] if os.path.exists(name) else [name, _OWNER + name]:
         # a name that looks mistyped is not looked up on the hub; the note about the first request
         # announces the second one, too
         with without_network(bool(similar)), silent(bool(reasons)):
             try:
-                return read_model(locate(tried))
+                return read_model(locate(hub_name))
             except NotFoundError as error:
                 reasons.append(str(error).partition(";")[0])
     reason = f"no model {name!r}{similar} {hub_remedy(name)}" if similar else reasons[0]
-    first = ", ".join(known[:_LISTED_MODELS])
+    first_names = ", ".join(known_names[:_LISTED_MODELS])
     commands = "`promptcli models list`, `promptcli models list --recipes`"
     raise NotFoundError(
-        f"{reason}; models: {first}, ... (all: {commands}); or give a folder, or a hub id"
+        f"{reason}; models: {first_names}, ... (all: {commands}); or give a folder, or a hub id"
     )
 
 
@@ -349,7 +349,7 @@ def open_encoder(
     if dtype == "auto" and device in ("auto", "cpu") and averages_words(recipe, entry.prompts):
         dtype = "float32"
     donated = (encoder.loaded_backbone for encoder in backbone_donors)
-    same = (backbone for backbone in donated if backbone and backbone.name == recipe.backbone)
+    shareable = (backbone for backbone in donated if backbone and backbone.name == recipe.backbone)
     options: dict[str, Any] = {
         "device": device,
         "dtype": dtype,
@@ -362,7 +362,7 @@ def open_encoder(
         folder=home_folder() / "cache" / "graphs",
         rows=rows,
         calibration=calibration,
-        backbone=next(same, None),
+        backbone=next(shareable, None),
         tensors=entry.tensors,
         **options,
     )

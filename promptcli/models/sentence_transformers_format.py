@@ -272,10 +272,10 @@ def _activation(function: Callable[[Tensor], Tensor]) -> str | None:
     """Return the class of an activation; None if sentence-transformers has no such class."""
     points = torch.linspace(-6, 6, 101)
     values = function(points)
-    same = (
+    equal_classes = (
         name for name, curve in _CLASSES.items() if torch.allclose(curve(points), values, atol=1e-6)
     )
-    return next(same, None)
+    return next(equal_classes, None)
 
 
 @dataclass
@@ -349,7 +349,7 @@ def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
     """Write Transformer, pooling and dense layers; return notes about different vectors."""
     if encoder.backbone.is_word_table:
         raise InexactError("a table of words has no layers")
-    about = {
+    model_settings = {
         "__version__": {},
         "prompts": dict(encoder.prompts),
         "default_prompt_name": encoder.default_prompt_name,
@@ -379,16 +379,16 @@ def write_modules(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
         # otherwise the library makes a pooler with random weights, and warns
         reading["model_args"] = {"add_pooling_layer": False}
     write_json(folder / MODULE_SETTINGS, reading)
-    write_json(folder / MODEL_SETTINGS, about)
-    listed = [_row(0, "Transformer", "")]
+    write_json(folder / MODEL_SETTINGS, model_settings)
+    rows_of_modules = [_row(0, "Transformer", "")]
     for number, module in enumerate(modules, 1):
         path = f"{number}_{module.kind}"
-        listed.append(_row(number, module.kind, path))
+        rows_of_modules.append(_row(number, module.kind, path))
         (folder / path).mkdir()
         write_json(folder / path / CONFIG, module.config, indent=None)
         if module.tensors:
             save_tensors(module.tensors, folder / path / WEIGHTS)
-    write_json(folder / MODULES, listed)
+    write_json(folder / MODULES, rows_of_modules)
     return differences
 
 
@@ -459,9 +459,9 @@ def _template_tokens(
     tokens = [*template.prefix, *template.suffix]
     for place, token in zip(places, ids, strict=True):
         tokens[place] = token
-    split = len(template.prefix)
+    prefix_length = len(template.prefix)
     set_normalizer(encoder, definition)
-    put_around(definition, tokens[:split], tokens[split:])
+    put_around(definition, tokens[:prefix_length], tokens[prefix_length:])
     return definition, dict(zip(ids, vectors, strict=True))
 
 
@@ -471,20 +471,20 @@ def _compare_ids(encoder: TorchEncoder, folder: Path) -> tuple[str, ...]:
     theirs = whole_inputs(folder, probes, encoder.max_length)
     inputs = encoder.inputs(probes)
     inner = slice(len(encoder.template.prefix), -len(encoder.template.suffix) or None)
-    same = [
+    is_equal = [
         len(ids) == len(ours) and ids[inner] == ours[inner]
         for ids, ours in zip(theirs, inputs.ids, strict=True)
     ]
-    if not all(equal or cut for equal, cut in zip(same[:-1], inputs.truncated, strict=False)):
+    if not all(equal or cut for equal, cut in zip(is_equal[:-1], inputs.truncated, strict=False)):
         raise InexactError("transformers' tokenizer of this family does not give the encoder's ids")
     notes = []
     if changes_ends(encoder.recipe):
         notes.append(TYPED_SPECIAL)
-    if not all(same[:-1]):
+    if not all(is_equal[:-1]):
         notes.append(
             f"a sentence that is cut at {encoder.max_length} tokens loses the mark of the template"
             " after it"
         )
-    if not same[-1]:
+    if not is_equal[-1]:
         notes.append("an empty sentence gets a different vector there")
     return tuple(notes)

@@ -59,8 +59,8 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
         names = ("token", "cache_folder", "revision", "local_files_only")
-        known = {name: options[name] for name in names if name in options}
-        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **known)
+        hub_options = {name: options[name] for name in names if name in options}
+        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **hub_options)
         path = Path(folder or model_name_or_path)
         return cls(open_model(read_model(ModelFolder(str(path), path)), dtype="stored"))
 

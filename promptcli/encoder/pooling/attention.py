@@ -33,9 +33,9 @@ ALPHA = 1.0  #: alpha of a recipe that does not give it; published: 1 to 2.5
 def _indices(backbone: Backbone, head: Pair) -> tuple[int, int]:
     """Return the 0-based layer and head of a ``LAYER-HEAD``; refuse a head that does not exist."""
     if not (1 <= head.first <= backbone.n_layers and 1 <= head.last <= backbone.n_heads):
-        last = f"{backbone.n_layers}-{backbone.n_heads}"
+        last_head = f"{backbone.n_layers}-{backbone.n_heads}"
         raise UsageError(
-            f"head '{head}' does not exist; {backbone.name!r} has 1-1 to {last} (layer-head,"
+            f"head '{head}' does not exist; {backbone.name!r} has 1-1 to {last_head} (layer-head,"
             " 1-based)"
         )
     return head.first - 1, head.last - 1
@@ -51,9 +51,9 @@ class Ditto(Weights):
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         head = context.spec["head"]
-        known = KNOWN_HEADS.get(published_name(backbone) or "")
-        if head is None and known is not None:
-            head = parse_weights(f"ditto:{known}")["head"]
+        published_head = KNOWN_HEADS.get(published_name(backbone) or "")
+        if head is None and published_head is not None:
+            head = parse_weights(f"ditto:{published_head}")["head"]
         if head is None:
             search = f"`promptcli ditto-search --model {shlex.quote(backbone.name)}` finds one"
             raise UsageError(
@@ -102,9 +102,9 @@ class SlotAttention(Mean):
         rows = sorted(self.needs.attention_rows)
         of_layers = torch.cat([hidden.attention_rows[row] for row in rows], dim=1)
         attention = of_layers[:, self._heads].amax(1)
-        kept = tokens_above(attention, batch, self._alpha)
-        self._without.append(int((~kept.any(1)).sum()))
-        return kept_or_all(kept, batch)
+        is_above = tokens_above(attention, batch, self._alpha)
+        self._without.append(int((~is_above.any(1)).sum()))
+        return kept_or_all(is_above, batch)
 
     def notes(self) -> list[str]:
         without, self._without = sum(self._without), []
@@ -131,9 +131,9 @@ def tokens_above(attention: Tensor, batch: Batch, alpha: float) -> Tensor:
     return (attention > threshold.view(of_input)) & _real(attention, batch)
 
 
-def kept_or_all(kept: Tensor, batch: Batch) -> Tensor:
-    """Return ``kept``, (n, t) or (n, h, t), with all tokens of an input that keeps none."""
-    return torch.where(kept.any(-1, keepdim=True), kept, _real(kept, batch))
+def kept_or_all(selected: Tensor, batch: Batch) -> Tensor:
+    """Return ``selected``, (n, t) or (n, h, t), with all tokens of an input that selects none."""
+    return torch.where(selected.any(-1, keepdim=True), selected, _real(selected, batch))
 
 
 def _real(of_tokens: Tensor, batch: Batch) -> Tensor:

@@ -57,8 +57,8 @@ class TfIdf(Weights):
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         real = batch.real()
-        same = batch.ids.unsqueeze(2) == batch.ids.unsqueeze(1)
-        counts = (same & real.unsqueeze(1)).sum(2)
+        is_same_token = batch.ids.unsqueeze(2) == batch.ids.unsqueeze(1)
+        counts = (is_same_token & real.unsqueeze(1)).sum(2)
         return weighted_sum(counts * self._idf[batch.ids] * real, states)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -162,9 +162,9 @@ class Words:
         if not len(tokens):
             return []
         ids: NDArray[np.int64] = np.asarray(tokens, dtype=np.int64)
-        alone = self._alone[ids]
-        begins = self._begins[ids] | alone
-        begins[1:] |= alone[:-1]
+        is_separate = self._alone[ids]
+        begins = self._begins[ids] | is_separate
+        begins[1:] |= is_separate[:-1]
         starts = [0, *(np.flatnonzero(begins[1:]) + 1).tolist(), len(ids)]
         return [tuple(ids[start:stop].tolist()) for start, stop in itertools.pairwise(starts)]
 

@@ -75,17 +75,17 @@ class Unbiased(Mean):
     averaged: slice
 
     def __init__(self, context: BuildContext) -> None:
-        last = context.argument or SWITCHES[-1]
-        if last not in SWITCHES:
-            raise unknown("switch of 'unbiased'", last, SWITCHES)
+        last_switch = context.argument or SWITCHES[-1]
+        if last_switch not in SWITCHES:
+            raise unknown("switch of 'unbiased'", last_switch, SWITCHES)
         tokens = context.backbone.tokenizer
-        active = SWITCHES[: SWITCHES.index(last) + 1]
+        active = SWITCHES[: SWITCHES.index(last_switch) + 1]
         self._lowers = "case" in active
         self._convention = _BYTE_LEVEL if tokens.byte_level else _WORDPIECE
         drops = self._convention.drops
         self._drops = [drops[switch] for switch in active if switch in drops]
         self.averaged = slice(len(tokens.start), -len(tokens.end) or None)
-        self.spec = self.rewriting = f"unbiased:{last}"
+        self.spec = self.rewriting = f"unbiased:{last_switch}"
         self._rewritten: RaggedIds | None = None
 
     def weigh(self, batch: Batch, hidden: HiddenStates) -> Tensor:
@@ -101,13 +101,17 @@ class Unbiased(Mean):
             if self._rewritten is None:
                 self._rewritten = self._rewrite_vocabulary(tokens)
             return tokens.encode_ragged(texts).replace_by(self._rewritten).fill_empty(tokens.pad)
-        led = [self._convention.lead + text.lstrip() for text in texts]
-        filtered = [self._filter(sentence, tokens) for sentence in tokens.encode(led)]
+        texts_with_lead = [self._convention.lead + text.lstrip() for text in texts]
+        remaining = [self._filter(sentence, tokens) for sentence in tokens.encode(texts_with_lead)]
         if self._lowers:
-            kept = [[tokens.text(token) for token in sentence] for sentence in filtered]
-            ids = tokens.encode_ragged([self._convention.join(words) for words in kept])
+            words_of_sentences = [
+                [tokens.text(token) for token in sentence] for sentence in remaining
+            ]
+            ids = tokens.encode_ragged(
+                [self._convention.join(words) for words in words_of_sentences]
+            )
         else:
-            ids = RaggedIds.of(filtered)
+            ids = RaggedIds.of(remaining)
         return ids.fill_empty(tokens.pad)
 
     def _rewrite_vocabulary(self, tokens: PieceTokenizer) -> RaggedIds:

@@ -94,10 +94,10 @@ class FromToken(Weights):
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         lengths = batch.host_lengths() - self._first
-        rest = Batch(
+        later_tokens = Batch(
             batch.ids[:, self._first :], batch.lengths - self._first, lengths_on_host=lengths
         )
-        return self._weights.pool(states[:, self._first :], rest, hidden)
+        return self._weights.pool(states[:, self._first :], later_tokens, hidden)
 
 
 class SideBySide(Weights):

@@ -72,12 +72,14 @@ class BlockTemplate(Template):
         max_length: int,
     ) -> ModelInputs:
         self.check_room(max_length)
-        split = [split_sentences(text) if self._size is None else [text] for text in texts]
-        tokenized = iter(tokenize(list(itertools.chain(*split))))
+        sentences_of_texts = [
+            split_sentences(text) if self._size is None else [text] for text in texts
+        ]
+        ids_of_sentences = iter(tokenize(list(itertools.chain(*sentences_of_texts))))
         inputs = []
         truncated = []
-        for sentences in split:
-            blocks = [next(tokenized) for _ in sentences]
+        for sentences in sentences_of_texts:
+            blocks = [next(ids_of_sentences) for _ in sentences]
             if self._size is not None:
                 [ids] = blocks
                 starts = range(0, len(ids), self._size)
@@ -179,8 +181,8 @@ class TokenPrepending(Prompt):
             usual = (1, max(2, round(_EXIT_SHARE * backbone.n_layers)))
             layers = Pair(*KNOWN_LAYERS.get(published_name(backbone) or "", usual))
         blocks = context.spec["blocks"]
-        cut = "" if blocks is None else f";{blocks}"
-        self.spec = f"token-prepending:{layers}{cut}:{self.template.text}"
+        suffix = "" if blocks is None else f";{blocks}"
+        self.spec = f"token-prepending:{layers}{suffix}:{self.template.text}"
         self.shared = self.template.prefix[: self.template.placeholder]
         if blocks is not None:
             self.beyond_graphs = "cuts each text into blocks"
@@ -215,9 +217,9 @@ class TokenPrepending(Prompt):
         positions = to_device(positions_on_host, device)
         ids = batch.ids.gather(1, positions)
         # an input without placeholders keeps the vector of its last token
-        own = self._backbone.word_embeddings[ids.clamp(min=0)].float()
-        drawn = self._embeddings[(OF_BLOCK - ids).clamp(min=0)]
-        vectors = torch.where(ids.unsqueeze(2) < 0, drawn, own)
+        word_vectors = self._backbone.word_embeddings[ids.clamp(min=0)].float()
+        placeholder_vectors = self._embeddings[(OF_BLOCK - ids).clamp(min=0)]
+        vectors = torch.where(ids.unsqueeze(2) < 0, placeholder_vectors, word_vectors)
         return replace(
             batch,
             ids=batch.ids.masked_fill(batch.ids < 0, pad),

@@ -206,7 +206,7 @@ def _ends(spec: Spec, d: int) -> Pair:
     """Return how many of d axes are dropped at the top and at the bottom."""
     ends: Pair = spec["ends"] or Pair(d // 4, d // 4)
     if sum(ends) >= d:
-        allowed = f"how many of {d} axes to drop at the top and the bottom, fewer than {d} together"
+        meaning = f"how many of {d} axes to drop at the top and the bottom, fewer than {d} together"
         example = f"{spec.name}:{max(d // 16, 1)}-{d // 4}"
-        raise UsageError(f"transform '{spec}' is not allowed; give {allowed}, e.g. {example}")
+        raise UsageError(f"transform '{spec}' is not allowed; give {meaning}, e.g. {example}")
     return ends
