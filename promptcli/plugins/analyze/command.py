@@ -88,7 +88,7 @@ class Findings:
     @property
     def model(self) -> str:
         """The name of the first model, and which of its token embeddings are shown, if any."""
-        model = next(iter(self.results)).end
+        model = next(iter(self.results)).short_model
         states = self.settings.get("states")
         return model if states is None else f"{model}, {_EMBEDDINGS[states]}"
 
