@@ -48,6 +48,7 @@ def _draw(
     red = {"color": pictures.RED, "linestyle": "", "markerfacecolor": "none"}
     with pictures.drawing(path, 4.0 + 3.0 * len(values), 1.9 + 0.34 * len(rows)) as figure:
         panels = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
+        handle_of: dict[str, Any] = {}
         for panel, (header, cells) in zip(panels, values.items(), strict=True):
             for number, (cell, published) in enumerate(cells):
                 if cell and cell["ci95"]:
@@ -62,10 +63,10 @@ def _draw(
             panel.set_yticks(range(len(rows)), [row["method"] for row in rows])
             panel.set(xlabel=header, ylim=(len(rows) - 0.5, -0.5))
             panel.grid(axis="x", alpha=0.3)
-        handles, labels = panels[0].get_legend_handles_labels()
-        by_label = dict(zip(labels, handles, strict=True))
+            handles, labels = panel.get_legend_handles_labels()
+            handle_of |= dict(zip(labels, handles, strict=True))
         figure.legend(
-            by_label.values(), by_label, loc="outside lower center", ncols=2, frameon=False
+            handle_of.values(), handle_of, loc="outside lower center", ncols=2, frameon=False
         )
         title = [f"{document['table']}: {document['title']}"]
         if any("other_tasks" in row["published"] for row in rows):

@@ -67,6 +67,8 @@ def test_a_column_without_a_number_has_no_panel(tmp_path, seen):
     assert draw_numbers(tmp_path, document)
     labels = [panel.get_xlabel().split()[0] for panel in seen[0].axes]
     assert labels == ["STS12", "Avg"]
+    (legend,) = seen[0].legends  # the first column has no published value
+    assert [text.get_text() for text in legend.texts] == ["measured, tiny", "published, bert-base"]
 
 
 def test_tables_and_pictures_have_no_such_figure(tmp_path):
