@@ -140,7 +140,7 @@ class MeasurementContext:
 
     @functools.cached_property
     def backbone_facts(self) -> Facts:
-        """The identity of the backbone without its folder, JSON-ready."""
+        """The backbone's name, origin and hashes, without its folder; JSON-ready."""
         provenance = self.backbone.provenance
         hashes = f"{provenance.weights_sha256} {provenance.tokenizer_sha256}"
         facts: Facts = {
@@ -155,6 +155,12 @@ class MeasurementContext:
         if self.backbone.extension is not None:
             facts["extension"] = vars(self.backbone.extension)
         return facts
+
+    @property
+    def backbone_identity(self) -> Facts:
+        """The facts of the backbone that determine scores."""
+        names = ("weights_sha256", "tokenizer_sha256", "dtype", "extension")
+        return {name: self.backbone_facts[name] for name in names if name in self.backbone_facts}
 
     def once(self, key: Hashable, load: Callable[[], Loaded]) -> Loaded:
         """Return the data of a key, which are loaded the first time."""

@@ -36,7 +36,7 @@ from promptcli.plugins.papers.systems import (
     MeasuredSystem,
     RowKind,
     grouped_by_input,
-    recipe_id,
+    identity_of,
 )
 from promptcli.storage.cache import library_versions
 
@@ -231,7 +231,8 @@ def _measure(
     for system in systems:
         if system.id in keys:  # equal systems are measured once
             continue
-        keys[system.id] = {"measure": name, **system.identity, "data": data.facts}
+        identity = context.backbone_identity | system.identity
+        keys[system.id] = {"measure": name, **identity, "data": data.facts}
         cached = context.cache.get(keys[system.id]) if measure.is_cached else None
         if cached is None:
             uncached.append(system)
@@ -274,8 +275,8 @@ def _row_document(
         "setting": row.setting,
         "run": row.run,
         "note": row.note,
-        "recipe_id": recipe_id(system) if system and recipe else None,
-        "recipe": recipe and {**recipe.to_dict(), "backbone": None},
+        "recipe_id": system.id[:12] if system and recipe else None,
+        "recipe": recipe and identity_of(recipe),
         "fitted": kind is not None,
         "fitted_on": kind and context.text_facts(kind)["name"],
         "head": head and str(head),

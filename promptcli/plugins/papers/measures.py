@@ -249,7 +249,7 @@ class ColumnFormat:
     header: str
     decimals: int | None = 2  #: of a number; None: values are shown unchanged
     mean_of: tuple[str, ...] = ()  #: the columns of an average; those without data do not count
-    is_score: bool = True  #: whether a higher value is better
+    is_score: bool = True  #: of a number: whether a higher value is better
 
 
 @dataclass(frozen=True)
@@ -379,25 +379,22 @@ MEASURES: dict[str, Measure] = {
     ),
     "tokens": Measure(
         {
-            "tokens": ColumnFormat("plain", None, is_score=False),
-            "tokens-denoised": ColumnFormat("denoised", None, is_score=False),
+            "tokens": ColumnFormat("plain", None),
+            "tokens-denoised": ColumnFormat("denoised", None),
         },
         run=measure_tokens,
         needs_analyze=True,
     ),
     "settings": Measure(
-        {
-            name: ColumnFormat(header, None, is_score=False)
-            for name, header in _SETTING_HEADERS.items()
-        }
+        {name: ColumnFormat(header, None) for name, header in _SETTING_HEADERS.items()}
     ),
     "picture": Measure(
-        {"picture": ColumnFormat("picture", None, is_score=False)},
+        {"picture": ColumnFormat("picture", None)},
         run=measure_pictures,
         needs_analyze=True,
         is_cached=False,
     ),
-    "list": Measure({"list": ColumnFormat("list", None, is_score=False)}),
+    "list": Measure({"list": ColumnFormat("list", None)}),
 }
 
 #: Column -> the name of its measure.

@@ -37,16 +37,13 @@ def hash_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-#: The facts of a backbone that determine scores.
-_BACKBONE_IDENTITY = ("weights_sha256", "tokenizer_sha256", "dtype", "extension")
-
-
 @dataclass(eq=False)
 class MeasuredSystem:
     """What is measured for a row: an encoder, which is made when it is first needed."""
 
     row: PublishedRow
-    identity: Facts  #: everything that determines its scores, except the tasks' data; JSON-ready
+    #: everything that determines its scores, except the backbone and the tasks' data; JSON-ready
+    identity: Facts
     recipe: Recipe | None = None  #: every name resolved; None if nothing is encoded
     make: Callable[[], TorchEncoder] | None = None  #: builds the encoder, by training if necessary
     fitted_on: str | None = None  #: the kind in ``EXAMPLES`` of its fitting or training data
@@ -57,7 +54,7 @@ class MeasuredSystem:
 
     @functools.cached_property
     def id(self) -> str:
-        """A hash; systems with the same hash have the same scores."""
+        """A hash; on a backbone, systems with the same hash have the same scores."""
         return hash_of(self.identity)
 
     @functools.cached_property
@@ -82,21 +79,9 @@ def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSys
     return [*groups.values(), *trained]
 
 
-def weights_of(context: MeasurementContext) -> Facts:
-    """Return the facts of a context's backbone that determine scores."""
-    facts = context.backbone_facts
-    return {name: facts[name] for name in _BACKBONE_IDENTITY if name in facts}
-
-
-def identity_of(recipe: Recipe, context: MeasurementContext) -> Facts:
-    """Return everything that determines the scores of a recipe on a context's backbone."""
-    return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(context)}
-
-
-def recipe_id(system: MeasuredSystem) -> str:
-    """Return a short hash of a system's recipe and fitting data, the same for every backbone."""
-    identity = system.identity
-    return hash_of({key: identity[key] for key in identity.keys() - {*_BACKBONE_IDENTITY}})[:12]
+def identity_of(recipe: Recipe) -> Facts:
+    """Return the fields of a recipe, JSON-ready; the backbone is left out."""
+    return {**recipe.to_dict(), "backbone": None}
 
 
 @dataclass(frozen=True)
@@ -169,15 +154,15 @@ def _trained_system_of_seed(
         "examples": examples.sha256,
         "development": context.development().sha256(),
     }
-    identity = {**identity_of(recipe, context), "trained": trained, **data}
+    identity = {"recipe": identity_of(recipe), "trained": trained, **data}
     if transfer is not None:
-        identity["transfer"] = {**transfer.to_dict(), "backbone": None}
+        identity["transfer"] = identity_of(transfer)
     differences = _differences(row, method, settings, form)
     system = MeasuredSystem(
         row,
         identity,
         recipe,
-        partial(_load_or_train, configured, kind, identity, context),
+        partial(_load_or_train, configured, kind, context.backbone_identity | identity, context),
         fitted_on=kind,
         training={**trained, **data, "differs": differences},
         transfer=transfer,
@@ -222,17 +207,17 @@ def _differences(
 
 
 def _load_or_train(
-    configured: ConfiguredMethod, kind: str, identity: Facts, context: MeasurementContext
+    configured: ConfiguredMethod, kind: str, key: Facts, context: MeasurementContext
 ) -> TorchEncoder:
     """Return the encoder of a training run: from the cache, or trained on a new backbone."""
     backbone = context.open_backbone()
-    tensors = context.cache.get_tensors(identity)
+    tensors = context.cache.get_tensors(key)
     if tensors is not None:
         tuned = tuned_weights(tensors)
         if tuned:
             backbone.tune(tuned)
         return TorchEncoder(configured.recipe, backbone, tensors)
-    with context.cache.training_folder(identity) as folder:
+    with context.cache.training_folder(key) as folder:
         encoder, tensors = train_encoder(
             configured.method,
             configured.settings,
@@ -240,9 +225,9 @@ def _load_or_train(
             context.development(),
             backbone,
             folder,
-            dtype=identity["precision"],
+            dtype=key["precision"],
         )
-        context.cache.put_tensors(identity, tensors)
+        context.cache.put_tensors(key, tensors)
     return encoder
 
 
@@ -255,7 +240,7 @@ def _system_fitted_afterwards(
     def fit() -> TorchEncoder:
         return fit_recipe(recipe, sentences, backbone=trained.encoder.backbone).encoder
 
-    identity = {**trained.identity, "then": {**recipe.to_dict(), "backbone": None}}
+    identity = {**trained.identity, "then": identity_of(recipe)}
     return dataclasses.replace(trained, identity=identity, recipe=recipe, make=fit, transfer=None)
 
 
@@ -292,7 +277,7 @@ def recipe_on(recipe: Recipe, context: MeasurementContext) -> Recipe:
 def system_of(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the system of a recipe that needs neither training nor fitting."""
     encoder = TorchEncoder(recipe_on(recipe, context), context.backbone, {})
-    identity = identity_of(encoder.recipe, context)
+    identity = {"recipe": identity_of(encoder.recipe)}
     return MeasuredSystem(row, identity, encoder.recipe, lambda: encoder)
 
 
@@ -307,7 +292,7 @@ _named_system = _encoding_with(lambda name: RECIPES[name])
 def _picture_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     if context.pictures is None:
         raise UsageError("a picture: drawn by the command, with matplotlib installed")
-    return MeasuredSystem(row, {"picture": row.argument, **weights_of(context)})
+    return MeasuredSystem(row, {"picture": row.argument})
 
 
 def _fitted_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -323,7 +308,7 @@ def _fitted_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSy
     else:
         sentences = context.sentences
     recipe = recipe_on(RECIPES[row.argument], context)
-    identity = {**identity_of(recipe, context), kind: context.text_facts(kind)["sha256"]}
+    identity = {"recipe": identity_of(recipe), kind: context.text_facts(kind)["sha256"]}
 
     def fit() -> TorchEncoder:
         return fit_recipe(recipe, sentences, backbone=context.backbone).encoder
@@ -347,7 +332,8 @@ def _ranked_head_system(row: PublishedRow, context: MeasurementContext) -> Measu
 
 def _mask_tokens_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     recipe = recipe_on(RECIPES["prompt-denoised"], context)
-    return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
+    identity = {"recipe": identity_of(recipe), "sentence": row.argument}
+    return MeasuredSystem(row, identity, recipe)
 
 
 def ranked_heads(context: MeasurementContext) -> list[Facts]:
@@ -356,7 +342,7 @@ def ranked_heads(context: MeasurementContext) -> list[Facts]:
     backbone = context.backbone
     key = {
         "search": "heads",
-        **weights_of(context),
+        **context.backbone_identity,
         "data": context.tasks([task.label]).facts,
         "corpus": context.corpus_facts["sha256"],
     }
@@ -409,7 +395,7 @@ SYSTEMS: dict[str, RowKind] = {
     "fitted-nli": RowKind(_fitted_system),
     "head": RowKind(_ranked_head_system, searches=True),
     "tokens": RowKind(_mask_tokens_system),
-    "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
+    "backbone": RowKind(lambda row, context: MeasuredSystem(row, {})),
     "picture": RowKind(_picture_system),
     "settings": RowKind(
         time="-", why_not_measured="settings, no figures: `promptcli train --paper` takes them"
