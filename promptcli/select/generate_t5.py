@@ -35,7 +35,7 @@ class Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class _Hypothesis:
-    """The generated tokens, and the places in them at which the parts around the word end."""
+    """The generated tokens, and the places in them at which the two gaps around the word end."""
 
     tokens: tuple[int, ...]
     ends: tuple[int, ...] = ()
@@ -126,7 +126,7 @@ def _search(
     """Return the finished hypotheses of one shared beam, best first.
 
     A token's score is the log-softmax of the averaged logits, as in LM-BFF's code; the paper sums
-    log-likelihoods. The next token is a word or the end of a part. Single spaces, runs of periods
+    log-likelihoods. The next token is a word or the end of a gap. Single spaces, runs of periods
     and a period after a period are excluded.
     """
     texts = {token: text.strip() for token, text in t5.words().items()}

@@ -159,7 +159,7 @@ def search_heads(
     pairs = task.pairs()
     recipe = Recipe(
         backbone=backbone.name,
-        prompt=_with_slot(encoder) if weights == "slot-attention" else SLOT,
+        prompt=_prompt_with_slot(encoder) if weights == "slot-attention" else SLOT,
     )
     encoder = TorchEncoder(recipe, backbone, encoder.tensors())
     idf = corpus_idf(encoder, corpus)
@@ -174,7 +174,7 @@ def search_heads(
     values = 100 * correlations(by_pooling, pairs.gold, np.ones((len(pairs), 1)))[:, 0]
     best = np.argsort(-values, kind="stable")[:top].tolist()
     n_heads = backbone.n_layers * backbone.n_heads
-    tfidf = _tfidf(encoder, cosines, [place % n_heads for place in best], idf)
+    tfidf = _correlate_with_tfidf(encoder, cosines, [place % n_heads for place in best], idf)
     ranking = []
     rows = rank([poolings[place] for place in best], by_pooling[best], pairs.gold)
     for place, row, correlation in zip(best, rows, tfidf, strict=True):
@@ -198,14 +198,14 @@ def search_heads(
     return search.save(name, force=force)
 
 
-def _with_slot(encoder: TorchEncoder) -> str:
+def _prompt_with_slot(encoder: TorchEncoder) -> str:
     """Return the prompt whose slot's attention is read: the recipe's own, or a well-known one."""
     if encoder.backbone.causal:
         return encoder.recipe.prompt if encoder.recipe.prompt != SLOT else "prompteol"
     return encoder.recipe.prompt if encoder.template.masks else RECIPES["prompt"].prompt
 
 
-def _tfidf(
+def _correlate_with_tfidf(
     encoder: TorchEncoder, cosines: HeadCosines, heads: list[int], idf: NDArray[np.float32]
 ) -> list[Correlation]:
     """Return the correlation of each head's attention with TF-IDF over the sentences' words."""

@@ -97,7 +97,6 @@ class TrainingSettings:
     )
 
     # settings of some methods, at the values that have no effect
-    denoising = False
     dims = ""
     keep_head = False
     mine_margin = 0.0

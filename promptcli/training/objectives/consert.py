@@ -17,8 +17,8 @@ from promptcli.training.objectives.contrastive import InfoNCE, Similarity, exclu
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.trainable_encoder import TrainableEncoder
 
-#: A batch and a rate to the batch that is passed: each takes the same share of every sentence,
-#: floor(rate x n) of n, drawn by torch's own generator (ConSERT, section 3.2).
+#: Takes a batch and a rate, and returns the batch of the pass. It changes the same share of every
+#: sentence, floor(rate x n) of n, drawn by torch's global generator (ConSERT, section 3.2).
 Augmentation = Callable[[Batch, float], Batch]
 
 
@@ -91,7 +91,7 @@ class Adversary:
         self._moves: dict[bytes, Tensor] = {}
 
     def watch(self, batch: Batch) -> Batch:
-        """Return the batch of a pass; ``turn`` takes the gradient of its embeddings."""
+        """Return the batch of a pass; ``compute_moves`` takes the gradient of its embeddings."""
 
         def add(output: Tensor) -> Tensor:
             leaf = self._leaves.setdefault(_key(batch), torch.zeros_like(output).requires_grad_())
@@ -99,7 +99,7 @@ class Adversary:
 
         return replace(batch, augment=add)
 
-    def turn(self, loss: Tensor, length: float) -> None:
+    def compute_moves(self, loss: Tensor, length: float) -> None:
         """Compute the moves from the gradient g of the watched passes' loss: g / |g| x length for
         each token.
         """
@@ -159,7 +159,7 @@ class JointNTXent(PairClassifier[JointSettings]):
         plain = encoder.hidden(sides, adversary.watch if is_watched else None)
         logits = self.classify(plain)
         if is_watched:
-            adversary.turn(super().loss([logits], columns), settings.perturbation)
+            adversary.compute_moves(super().loss([logits], columns), settings.perturbation)
         views = [logits]
         for name in settings.augmentations:
             if name == "none":

@@ -48,7 +48,7 @@ _SAMPLE_COUNT = 5  #: sentences in the plan of a run
 #: Lower bound of a learned temperature, as in CLIP (Radford et al. 2021, 2.5), unless it
 #: starts there.
 MIN_TEMPERATURE = 0.01
-#: the settings that a contrastive objective reads
+#: The settings that a contrastive objective reads.
 Settings = TypeVar("Settings", bound=ContrastiveSettings)
 
 
@@ -96,9 +96,11 @@ class InfoNCE(Objective[Settings]):
         # after the head: head(h) - head(h_hat); before it: head(h - h_hat)
         self._after_head = encoder.configured.variant.denoising_place == "head"
         self.guide = encoder.models.get("mask_guide")
-        self.bias_inputs: BiasInputs = functools.partial(
-            bias_batch, raw_positions=self.settings.denoise("hidden") == "hidden:code"
-        )
+        #: None: the method does not denoise.
+        self.bias_inputs: BiasInputs | None = None
+        place = self.settings.denoise("hidden")
+        if place != "none":
+            self.bias_inputs = functools.partial(bias_batch, raw_positions=place == "hidden:code")
 
     def views(self, encoder: TrainableEncoder, sides: TokenizedSides, columns: Columns) -> Views:
         """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32.
@@ -106,10 +108,10 @@ class InfoNCE(Objective[Settings]):
         h_hat is subtracted if the method denoises, before the head or after it.
         """
         hidden = encoder.hidden(sides)
-        if self.settings.denoising and not self._after_head:
+        if self.bias_inputs is not None and not self._after_head:
             hidden = hidden - encoder.bias(sides, self.bias_inputs)
         vectors = encoder.project(hidden)
-        if self.settings.denoising and self._after_head:
+        if self.bias_inputs is not None and self._after_head:
             vectors = vectors - encoder.project(encoder.bias(sides, self.bias_inputs))
         return self.split_by_side(vectors, sides, columns)
 
@@ -300,7 +302,8 @@ class NegativeView(InfoNCE[CoTBERTSettings]):
 
     def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().prepare(encoder, generator)
-        self.bias_inputs = padded_bias_batch
+        if self.settings.denoising:
+            self.bias_inputs = padded_bias_batch
 
     def sides(self, columns: Columns) -> list[SideTexts]:
         return [(view, columns[0]) for view in range(3)]
@@ -358,7 +361,8 @@ def negative_view_loss(
 
 
 class TeacherRanking(InfoNCE[RankCSESettings]):
-    """A sentence's first view ranks the second views of the batch as a teacher does (RankCSE).
+    """InfoNCE, and two losses of rankings (RankCSE): a sentence's first view should rank the second
+    views of the batch as a teacher does.
 
     The loss is InfoNCE + consistency_weight * consistency + ranking_weight * (ListNet or ListMLE).
     The teacher's cosines are those of its full vectors at every width.
@@ -419,7 +423,7 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
 
         -sum_j T_ij log S_ij
 
-    Both are (n, n) cosines over a temperature. The loss of a lone sentence is 0.
+    Both are (n, n) cosines over a temperature. The loss of a single sentence is 0.
     """
     n = len(logits)
     if n == 1:
@@ -447,7 +451,7 @@ def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
 
 
 class SinglePass(InfoNCE[CSESFPSettings]):
-    """Two clauses of one template are the two views (CSE-SFP).
+    """InfoNCE over two views that are two clauses of one template (CSE-SFP).
 
     The first comma after [X] separates the clauses. z1 is the state of the template's last token,
     as at test, and z2 that of the last token before the comma.
@@ -486,9 +490,10 @@ class SinglePass(InfoNCE[CSESFPSettings]):
 
 
 class SoftNegative(InfoNCE[SNCSESettings]):
-    """z3 is the negated sentence: the third column, or the sentence negated by a rule.
+    """InfoNCE, and bounds on z3, the negated sentence (SNCSE).
 
-    The rule is ``data.negation.negate``. z3 is not among the negatives of InfoNCE.
+    z3 encodes the third column, or the sentence negated by the rule ``data.negation.negate``. z3 is
+    not among the negatives of InfoNCE.
     """
 
     layouts = (TRIPLETS, PAIRS, SENTENCES)

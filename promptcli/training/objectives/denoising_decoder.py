@@ -19,15 +19,16 @@ from promptcli.training.objective import Columns, TokenizedSides, Views
 from promptcli.training.objectives.contrastive import InfoNCE
 from promptcli.training.trainable_encoder import TrainableEncoder
 
-_SPREAD = 0.02  # standard deviation of new weights
-_WIDE = 2048  # inner width of a decoder's layer
+_INITIAL_STD = 0.02  # standard deviation of new weights
+_INNER_WIDTH = 2048  # of a decoder's layer
 
 
 class DenoisingDecoder(InfoNCE[DenoSentSettings]):
-    """The decoder sees the positive's embedding layer under heavy dropout, and one vector: z1.
+    """InfoNCE, and the loss of a decoder that sees one vector, z1, and the positive's embeddings
+    under heavy dropout.
 
-    It predicts every token of the input by the masked-LM head, tied to the word embeddings; a
-    checkpoint without that head has its word embeddings alone.
+    The decoder predicts every token of the input by the masked-LM head, which is tied to the word
+    embeddings. For a checkpoint without that head the word embeddings are the head.
     """
 
     def prepare(self, encoder: TrainableEncoder, generator: torch.Generator) -> None:
@@ -41,12 +42,18 @@ class DenoisingDecoder(InfoNCE[DenoSentSettings]):
                 parameter="decoder_heads",
             )
         layer = nn.TransformerDecoderLayer(
-            width, settings.decoder_heads, _WIDE, dropout=settings.dropout, batch_first=True
+            width,
+            settings.decoder_heads,
+            _INNER_WIDTH,
+            dropout=settings.dropout,
+            batch_first=True,
         )
         self.decoder = nn.TransformerDecoder(layer, settings.decoder_layers)
         for name, parameter in self.decoder.named_parameters():
             if parameter.dim() > 1:
-                parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * _SPREAD)
+                parameter.data.copy_(
+                    torch.randn(parameter.shape, generator=generator) * _INITIAL_STD
+                )
             elif name.endswith("bias"):
                 parameter.data.zero_()
         self.bias = nn.Parameter(torch.zeros(len(backbone.word_embeddings)))

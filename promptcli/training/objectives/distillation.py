@@ -150,15 +150,16 @@ def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
     return (h @ h.T - t @ t.T).fill_diagonal_(0).square().sum() / max(1, n * (n - 1))
 
 
-def rotation_between(moment: Floats, theirs: Floats, own: Floats) -> Floats:
+def rotation_between(moment: Floats, teacher: Floats, student: Floats) -> Floats:
     """Return W = V U (e, d): V (e, k) has the k = min(d, e) leading directions of a moment (e, e),
     and U (k, d) turns them.
 
-    U is orthonormal and minimises |theirs V U - own|^2 (orthogonal Procrustes) on a sample, theirs
-    (s, e) and own (s, d). Nothing is centred, so cosines stay those of the projection.
+    U is orthonormal and minimises |T V U - S|^2 (orthogonal Procrustes) on a sample of the
+    ``teacher``'s vectors T (s, e) and the ``student``'s S (s, d). Nothing is centred, so cosines
+    stay those of the projection.
     """
     _, eigenvectors = np.linalg.eigh(moment)  # in ascending order of the eigenvalues
-    directions = eigenvectors[:, ::-1][:, : own.shape[1]]
-    u, _, v = np.linalg.svd((theirs @ directions).T @ own, full_matrices=False)
+    directions = eigenvectors[:, ::-1][:, : student.shape[1]]
+    u, _, v = np.linalg.svd((teacher @ directions).T @ student, full_matrices=False)
     rotation: Floats = directions @ (u @ v)
     return rotation
