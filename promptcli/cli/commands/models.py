@@ -24,7 +24,7 @@ Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository of t
 
 
 def method_line(recipe: Recipe) -> str:
-    """Return a recipe's prompt, pooling and transforms in one line, and denoising if any."""
+    """Return the prompt, pooling and transforms of a recipe in one line, with denoising if any."""
     transforms = " ".join(recipe.transforms) or "-"
     line = f"{recipe.prompt} | {recipe.pooling} | {transforms}"
     if recipe.denoise != "none":
@@ -46,16 +46,15 @@ def list_models(
     """List the models: those shipped with promptcli and those you saved."""
     if recipes:
         if json:
-            recipes_by_name = RECIPES.items()
-            console.result_json(
-                [{"name": name, **recipe.to_dict()} for name, recipe in recipes_by_name]
-            )
+            rows = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
+            console.result_json(rows)
             return
-        console.result_table(
-            ["name", "method"], [(name, method_line(RECIPES[name])) for name in LISTED]
+        lines = [(name, method_line(RECIPES[name])) for name in LISTED]
+        console.result_table(["name", "method"], lines)
+        unlisted_count = len(RECIPES) - len(LISTED)
+        console.note(
+            f"{unlisted_count} further recipes of causal models: --json, and docs/causal.md"
         )
-        unlisted = len(RECIPES) - len(LISTED)
-        console.note(f"{unlisted} further recipes of causal models: --json, and docs/causal.md")
         return
     from promptcli.models import loading
 
