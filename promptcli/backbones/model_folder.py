@@ -199,7 +199,7 @@ class ModelFolder:
             raise self.error(f"has no {file}: pickles are not read; convert them, {convert}")
         from promptcli.storage.tensors import load_tensors
 
-        return load_tensors(self.inside(file), hint=_HINT, error=UsageError)
+        return load_tensors(self.inside(file), hint=_HINT)
 
     def tensor_names(self) -> frozenset[str]:
         """Return the names of the tensors in ``model.safetensors``; empty if the file is missing or

@@ -8,9 +8,12 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -157,7 +160,7 @@ def load_state(
 ) -> Position:
     """Load the state of a run into parameters and optimiser; return the position."""
     start_again = f"delete {path.parent} and start again"
-    check_seal(path, hint=start_again, error=UsageError)
+    check_seal(path, hint=start_again)
     is_fused = optimizer.param_groups[0].get("fused")
     with (
         reading(path, hint=start_again, error=UsageError),
@@ -198,3 +201,28 @@ def _lines(path: Path, until: float) -> list[str]:
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= until]
+
+
+@contextlib.contextmanager
+def delay_interrupts() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM until the end of the block, if Python handles them.
+
+    In another thread it does nothing: signals interrupt only the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[tuple[int, FrameType | None]] = []
+    handlers: dict[int, Any] = {}
+    for delayed in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(delayed)
+        if callable(handler):
+            handlers[delayed] = handler
+            signal.signal(delayed, lambda number, frame: received.append((number, frame)))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in received[:1]:
+            handlers[number](number, frame)

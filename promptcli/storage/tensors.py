@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from promptcli.errors import CheckFailedError, PromptcliError, one_line
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,27 +91,27 @@ def checksum(names: Iterable[str], tensor: "Callable[[str], Tensor]") -> str:
     return digest.hexdigest()
 
 
-def check_seal(path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError) -> None:
+def check_seal(path: Path, *, hint: str) -> None:
     """Refuse a ``sealed`` file that has changed since it was written.
 
-    See ``typed_documents.read_document`` for ``hint`` and ``error``.
+    Raises:
+        UsageError: The message ends with ``hint``, the remedy.
     """
-    with reading(path, hint=hint, error=error), safe_open(path, framework="pt") as file:
+    with reading(path, hint=hint, error=UsageError), safe_open(path, framework="pt") as file:
         seal = (file.metadata() or {}).get(_SEAL)
         if seal is not None and seal != checksum(sorted(file.keys()), file.get_tensor):
             raise ValueError("its checksum differs")
 
 
-def load_tensors(
-    path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError
-) -> "dict[str, Tensor]":
+def load_tensors(path: Path, *, hint: str) -> "dict[str, Tensor]":
     """Return the tensors of a file by name.
 
-    See ``typed_documents.read_document`` for ``hint`` and ``error``.
+    Raises:
+        UsageError: The file is damaged; the message ends with ``hint``, the remedy.
     """
     from safetensors.torch import load_file
 
-    with reading(path, hint=hint, error=error):
+    with reading(path, hint=hint, error=UsageError):
         return load_file(path)
 
 

@@ -23,12 +23,18 @@ from promptcli.data.tasks import DevelopmentTask
 from promptcli.data.training_data import TrainingExamples
 from promptcli.encoder.embeddings import prefetch
 from promptcli.encoder.encoder import TorchEncoder
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from promptcli.evaluation.evaluator import value_on
 from promptcli.notes import Advance, describe, note, note_counts, stage
 from promptcli.storage.files import atomic_path
-from promptcli.storage.interrupts import delay_interrupts
-from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
+from promptcli.storage.runs import (
+    Position,
+    delay_interrupts,
+    load_state,
+    read_log,
+    save_state,
+    truncate_log,
+)
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 from promptcli.training.objective import TokenizedSide
@@ -108,7 +114,7 @@ class Trainer:
                         note(f"the state after step {self.position.step} of {self.steps} is kept")
                 raise
         self.processes.wait()
-        return load_tensors(self._sealed_best(), hint=self.start_again, error=UsageError)
+        return load_tensors(self._sealed_best(), hint=self.start_again)
 
     def _take_steps(self, metrics: DeferredMetrics) -> None:
         step_began = last_saved = time.perf_counter()
@@ -150,7 +156,7 @@ class Trainer:
         note_counts(self.sentence_count, blank=0, truncated=self.truncated_count, limit=limit)
 
     def _sealed_best(self) -> Path:
-        check_seal(self.best_weights, hint=self.start_again, error=UsageError)
+        check_seal(self.best_weights, hint=self.start_again)
         return self.best_weights
 
     def _save(self) -> None:

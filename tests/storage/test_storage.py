@@ -450,12 +450,12 @@ def test_a_sealed_file_that_has_changed_is_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with refusal(r"best.safetensors is damaged .*; start again", CheckFailedError):
+    with refusal(r"best.safetensors is damaged .*; start again"):
         check_seal(path, hint="start again")
     save_tensors(tensors, path)  # not sealed, as those of older versions
     check_seal(path, hint="start again")
     with refusal("is damaged"):
-        check_seal(tmp_path / "none", hint="start again", error=UsageError)
+        check_seal(tmp_path / "none", hint="start again")
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])

@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 
 import promptcli as pc
-from promptcli.storage.interrupts import delay_interrupts
+from promptcli.storage.runs import delay_interrupts
 from promptcli.training import trainer as trainer_module
 from promptcli.training.step import TrainingStep
 from tests.processes import Program

@@ -253,7 +253,7 @@ def train(
     note(last_line(trained))
 
 
-def library_arguments(typed: Mapping[str, Any], *, resume: bool = False) -> dict[str, Any]:
+def library_arguments(typed: Mapping[str, Any], *, resume: bool) -> dict[str, Any]:
     """Return the typed options, the program's device and the user's defaults as arguments of
     ``promptcli.train``.
 
