@@ -143,15 +143,7 @@ def open_rows(
             rows = rows_of(table, text.name, fields, options, bad, start)
             size = table.size
         else:
-            columns = ",".join(fields.names())
-            if columns or SENTENCES not in fields.layouts:
-                columns = columns or " or ".join(", ".join(layout) for layout in fields.layouts)
-                raise UsageError(
-                    f"{text.name} is plain text and has no columns; give a table with the columns"
-                    f" {columns} (.csv, .tsv or .jsonl), or name none"
-                )
-            batches = _batches_of_text(text, options.encoding, bad, start)
-            rows = Rows(path, {TEXT: ""}, batches)
+            rows = _rows_of_text(text, fields, options, bad, start)
         first = next(rows.batches, {})
         if not first and not may_be_empty:
             raise UsageError(f"{text.name} is empty; give a file with at least one row")
@@ -161,16 +153,39 @@ def open_rows(
             batches=itertools.chain([first] if first else [], rows.batches),
             first_texts=list(first.get(TEXT, ())),
             sha256=text.sha256,
-            total=lambda: size or _count(path),
-            is_text=not is_table,
+            total=lambda: size or _count_lines(path),
         )
+
+
+def _rows_of_text(
+    text: OpenText, fields: ColumnChoice, options: CsvOptions, bad: BadRows, start: int
+) -> Rows:
+    """Return the lines of a text from the row ``start`` on; a text has no columns to choose."""
+    columns = ",".join(fields.names())
+    if columns or SENTENCES not in fields.layouts:
+        columns = columns or " or ".join(", ".join(layout) for layout in fields.layouts)
+        raise UsageError(
+            f"{text.name} is plain text and has no columns; give a table with the columns {columns}"
+            " (.csv, .tsv or .jsonl), or name none"
+        )
+
+    def batches() -> Iterator[RowBatch]:
+        lines = enumerate(map(without_end, text.lines(options.encoding, bad)))
+        rows = ((number, [line]) for number, line in itertools.islice(lines, start, None))
+        for numbers, block in _blocks(rows):
+            yield {ROW: numbers, ID: numbers, TEXT: [line for [line] in block]}
+        bad.tell(text.name, "made blank")
+
+    return Rows(text.name, {TEXT: ""}, batches(), is_text=True)
 
 
 @contextlib.contextmanager
 def _open_table(
     text: OpenText, fields: ColumnChoice, sheet: str, options: CsvOptions, bad: BadRows, start: int
 ) -> Iterator[RowTable]:
-    """Open a table by its extension; a stream holds JSON if it begins like it, else CSV."""
+    """Open a table by its extension; a stream is JSON if it begins with a brace or a bracket, else
+    CSV.
+    """
     extension = extension_of(text.path)[0]
     if extension == ".parquet":
         hint = "give another file"
@@ -186,8 +201,8 @@ def _open_table(
         yield INPUT_FORMATS.get(extension, CsvTable)(text, options, bad)
 
 
-def _count(path: str) -> int | None:
-    """Return the approximate number of rows of a file of lines; None if it is costly to know."""
+def _count_lines(path: str) -> int | None:
+    """Return the number of lines of a file; None if the file is not a local file of lines."""
     extension, ending = extension_of(path)
     if is_remote(path) or ending or extension in (".json", ".xlsx") or not Path(path).is_file():
         return None
@@ -198,15 +213,6 @@ def _count(path: str) -> int | None:
             lines += block.count(b"\n")
             last = block[-1:]
     return lines + (last != b"\n")
-
-
-def _batches_of_text(text: OpenText, encoding: str, bad: BadRows, start: int) -> Iterator[RowBatch]:
-    """Yield the lines of a text from the row ``start`` on; an unreadable line is a blank row."""
-    lines = enumerate(map(without_end, text.lines(encoding, bad)))
-    rows = ((number, [line]) for number, line in itertools.islice(lines, start, None))
-    for numbers, block in _blocks(rows):
-        yield {ROW: numbers, ID: numbers, TEXT: [line for [line] in block]}
-    bad.tell(text.name, "made blank")
 
 
 # Batches of tables

@@ -1,4 +1,5 @@
-"""Files of sentences to vector files, or to folders of parts; cosines of pairs.
+"""Encoding of sentences: a list into an array, a file into a vector file, many files into a folder
+of parts, a data set into one more column; and cosines of pairs.
 
 The input is checked before torch loads.
 """
@@ -82,16 +83,16 @@ def embed(
     """Encode sentences: a list into an array, a file into a vector file.
 
     Row i of the vectors is sentence i of a list, or line i of a file, from 0; blank lines keep
-    their row. OUTPUT.manifest.json says which model and input the vectors of a file come from, and
-    how int8 is read. A file appears complete or not at all; if the same call has made it before,
+    their row. OUTPUT.manifest.json names the model and the input of the vectors, and says how to
+    read int8. A vector file appears complete or not at all. If the same call has already made it
     from the same bytes, it stays unchanged.
 
     Args:
-        source: n texts in a list, or a file: text (a sentence a line), CSV, TSV, JSONL, JSON (each
-            also compressed: .gz, .bz2, .xz, .zst) or Parquet, also ``FILE:COLUMN``; or a stream of
-            text, of a table if a field is named.
-        output: Vector file of a file: .npy, .parquet or .jsonl; a stream gets JSONL. Default:
-            FILE.npy next to the input.
+        source: n texts in a list; or a file of text (a sentence a line), CSV, TSV, JSONL, JSON
+            (each also compressed: .gz, .bz2, .xz, .zst) or Parquet, also ``FILE:COLUMN``; or a
+            stream of text, or of a table if ``text_field`` or ``id_field`` is given.
+        output: The vector file of a file: .npy, .parquet or .jsonl; or a stream, which gets JSONL.
+            Default: FILE.npy next to the input.
         model: An encoder, or what ``load`` takes.
         device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Default: the fastest.
         dtype: Default: bfloat16 if the hardware computes in it, else float32.
@@ -107,16 +108,16 @@ def embed(
         force: Replace the output.
         csv: How a table is written, by DuckDB's names: ``{"delim": ";", "decimal_separator": ",",
             "dateformat": "%d.%m.%Y", "encoding": "cp1252", "skip": 1}``.
-        skip_bad: Leave out the rows of a table that cannot be read, and say how many and why; a
-            line of a text is blank instead.
+        skip_bad: Leave out the rows of a table that cannot be read, and note how many and why; an
+            unreadable line of a text becomes blank instead.
 
     Returns:
-        The vectors (n, d), float32, of a list; an ``EmbedResult`` of a file.
+        For a list the vectors (n, d), float32; for a file an ``EmbedResult``.
 
     Raises:
         NotFoundError: The file or the model is missing.
-        UsageError: A file, field or output that cannot be read or written.
-        PromptcliError: A vector that is not finite, or a full disk.
+        UsageError: A file, a field or an output cannot be read or written.
+        PromptcliError: A vector is not finite, or the disk is full.
 
     Example:
         >>> import promptcli as pc
@@ -171,7 +172,7 @@ class PartsResult:
     folder: Path
     manifest: "part_folder.PartsManifest"
     made: list[int]  #: the shards made by this call
-    parts: int  #: that exist
+    parts: int  #: number of parts that exist
     seconds: float
 
     @property
@@ -285,14 +286,15 @@ def embed_dataset(
     Args:
         dataset: A ``ray.data.Dataset``, ``datasets.Dataset`` or ``IterableDataset``,
             ``pyarrow.Table``, ``RecordBatchReader`` or ``pyarrow.dataset.Dataset``. The result is
-            of the same kind; the last becomes a reader. Ray opens an encoder in each actor: one per
-            GPU, else one per CPU with one CPU left free.
+            of the same kind, except that a ``pyarrow.dataset.Dataset`` becomes a reader. Ray opens
+            an encoder in each actor: one actor per GPU, else one per CPU with one CPU left free.
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
         column: Name of the new column.
 
     Raises:
-        UsageError: Another kind of data set, no such column, or a name that is taken.
+        UsageError: The kind of data set is not supported, the column of the sentence is missing,
+            or the name of the new column is taken.
 
     Example:
         >>> import pyarrow as pa

@@ -136,7 +136,7 @@ def begin_job(
 def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None = None) -> Choice:
     """Return a choice of the model that any process can open from any folder.
 
-    Dtype and backend are those of an encoder's ``provenance``, else those that the user chose.
+    Its dtype and backend are those in an encoder's ``provenance``, else the user's choice.
     """
     entry = loading.entry_of(model)
     backbone = portable_name(entry.recipe.backbone)
@@ -238,11 +238,13 @@ def make_by_processes(
     gc.collect()
     torch.cuda.empty_cache()  # the workers need the memory
     threads = max(1, torch.get_num_threads() // len(devices))
-    free = CONTEXT.SimpleQueue()
+    free_devices = CONTEXT.SimpleQueue()
     for device in devices:
-        free.put(device)
+        free_devices.put(device)
     other_processes = multiprocessing.active_children()
-    with ProcessPoolExecutor(len(devices), CONTEXT, _start_worker, (job, free, threads)) as pool:
+    with ProcessPoolExecutor(
+        len(devices), CONTEXT, _start_worker, (job, free_devices, threads)
+    ) as pool:
         try:
             for part in as_completed([pool.submit(_make, shard) for shard in shards]):
                 advance(part.result())
@@ -254,25 +256,25 @@ def make_by_processes(
             if not isinstance(error, BrokenProcessPool):
                 raise
             complete = len(parts_in(job.folder, job.manifest.shards))
-            stay = f"{complete:,} of {job.manifest.shards:,} parts are complete and stay"
-            hint = "take fewer workers, and run the same command again"
             raise PromptcliError(
-                f"a worker process died (out of memory?); {stay}; {hint}"
+                "a worker process died (out of memory?);"
+                f" {complete:,} of {job.manifest.shards:,} parts are complete and stay;"
+                " take fewer workers, and run the same command again"
             ) from None
 
 
-#: The job of this worker process.
+#: In a worker process: its job.
 _JOB: list[PartJob] = []
 
 
-def _start_worker(job: PartJob, free: Any, threads: int) -> None:
+def _start_worker(job: PartJob, free_devices: Any, threads: int) -> None:
     import torch
 
     # a terminal sends SIGINT to every process; the parent ends the workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    _JOB.append(job.for_workers(free.get()))
+    _JOB.append(job.for_workers(free_devices.get()))
 
 
 def _make(shard: int) -> int:
