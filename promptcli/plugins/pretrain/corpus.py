@@ -9,7 +9,7 @@ import functools
 import itertools
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,11 +131,10 @@ def _alphabet(
     texts: Counter[str] = Counter()
     for line in lines:
         texts.update(line.split())
-    inner = tokenizer._tokenizer
     counts: Counter[str] = Counter()
     inside: set[str] = set()
     for text, times in texts.items():
-        for word, _ in inner.pre_tokenizer.pre_tokenize_str(inner.normalizer.normalize_str(text)):
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalize(text)):
             inside.update(word[1:])
             for character in word:
                 counts[character] += times
@@ -221,22 +220,6 @@ def _long_enough(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return the spans that are long enough for a chunk, (n, 2)."""
     spans = np.stack([starts, ends], axis=1)
     return np.asarray(spans[ends - starts >= _MIN_CHUNK_TOKENS])
-
-
-def make_vocabulary(folder: Path, texts: Sequence[Path], size: int) -> Vocabulary:
-    """Return the vocabulary in a run's folder; if it is missing, it is trained on all lines."""
-    if not (folder / "vocab.txt").is_file():
-        with notes.stage("vocabulary", None) as advance:
-
-            def lines() -> Iterator[str]:
-                for line in itertools.chain.from_iterable(map(stream_sentences, texts)):
-                    advance(1)
-                    yield line
-
-            vocabulary = train_vocabulary(lines, size)
-        # BERT's form: a piece on each line, in the order of the ids
-        files.write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in vocabulary.pieces))
-    return Vocabulary.load(folder / "vocab.txt")
 
 
 def make_corpus(

@@ -5,9 +5,10 @@ information (PPMI) of the corpus, so that words in similar contexts are close. T
 starts from sinusoids, so that the same distance looks the same at every position.
 """
 
+import itertools
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,16 @@ from promptcli import notes
 from promptcli.backbones import devices
 from promptcli.backbones.language_models import ContinuedMaskedLM, MaskedCheckpoint, MaskedLM
 from promptcli.backbones.model_folder import json_field
+from promptcli.data.training_data import stream_sentences
 from promptcli.errors import UsageError
 from promptcli.plugins.pretrain.corpus import (
     SPECIALS,
     Corpus,
     Vocabulary,
-    make_vocabulary,
+    train_vocabulary,
 )
 from promptcli.plugins.pretrain.plan import CONTINUED, LONG, Plan
+from promptcli.storage import files
 
 _WINDOW_TOKENS = 5  # to each side; a pair of tokens at distance d counts 1/d
 # exponent of context counts, which keeps rare contexts from dominating (Levy et al. 2015)
@@ -47,7 +50,22 @@ class NewBert:
         return Plan(**settings)
 
     def vocabulary(self, work: Path, texts: Sequence[Path], size: int) -> Vocabulary:
-        return make_vocabulary(work, texts, size)
+        """Return the vocabulary in the run's folder ``work``; if it is missing, it is trained on
+        all lines.
+        """
+        file = work / "vocab.txt"
+        if not file.is_file():
+            with notes.stage("vocabulary", None) as advance:
+
+                def lines() -> Iterator[str]:
+                    for line in itertools.chain.from_iterable(map(stream_sentences, texts)):
+                        advance(1)
+                        yield line
+
+                pieces = train_vocabulary(lines, size).pieces
+            # BERT's form: a piece on each line, in the order of the ids
+            files.write_text(file, "".join(f"{piece}\n" for piece in pieces))
+        return Vocabulary.load(file)
 
     def model(self, plan: Plan, corpus: Corpus, device: str, *, resumed: bool) -> ContinuedMaskedLM:
         """Return the model to train; the weights of a ``resumed`` run are loaded later."""
