@@ -2,7 +2,6 @@
 migration.
 """
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,16 +47,16 @@ class Origin:
             model: The argument by which the model was opened.
         """
         name = model.model if isinstance(model, Choice) else model
-        needs_entry = isinstance(name, str) and bool(encoder.tensors())
-        is_entry = needs_entry and name in loading.open_registry().names()
-        is_prompted = documents is not encoder
+        has_tensors = isinstance(name, str) and bool(encoder.tensors())
+        is_in_registry = has_tensors and name in loading.open_registry().names()
+        has_prompt = documents is not encoder
         return cls(
             fingerprint=documents.fingerprint,
             recipe=portable(encoder.recipe).to_dict(),
-            model=str(name) if is_entry else None,
+            model=str(name) if is_in_registry else None,
             provenance=encoder.provenance,
             prompts=encoder.leading,
-            prompt=encoder.leading.name_for("document") if is_prompted else None,
+            prompt=encoder.leading.name_for("document") if has_prompt else None,
             name=encoder.name,
         )
 
@@ -125,8 +124,16 @@ class Origin:
             self.check_same(origin, "the index", hint)
             return encoder
         device = model.device if isinstance(model, Choice) else "auto"
+        recipe = Recipe.from_dict(self.recipe)
+        registry = loading.open_registry()
+        name = self.model or self.name
+        candidates = []
         try:
-            for entry in self._entries():
+            if self.model is not None or name in registry.names():
+                candidates.append(replace(registry.load(name), recipe=recipe))
+            if self.model is None:
+                candidates.append(Entry("recipe", recipe, prompts=self.prompts))
+            for entry in candidates:
                 encoder = loading.open_encoder(entry, device=device, dtype=dtype)
                 if self.is_made_by(encoder):
                     return encoder
@@ -137,16 +144,6 @@ class Origin:
         raise CheckFailedError(
             f"{name} has changed since the index was built with it; build the index again"
         )
-
-    def _entries(self) -> Iterator[Entry]:
-        """Yield the candidates: the registry's model of that name, then the recipe."""
-        registry = loading.open_registry()
-        recipe = Recipe.from_dict(self.recipe)
-        name = self.model or self.name
-        if self.model is not None or name in registry.names():
-            yield replace(registry.load(name), recipe=recipe)
-        if self.model is None:
-            yield Entry("recipe", recipe, prompts=self.prompts)
 
 
 # Another model for an index: all texts are encoded into a second vector file, which then replaces

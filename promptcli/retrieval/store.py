@@ -101,7 +101,7 @@ class Store:
         self.settings = Settings()
         self.vector_file = VectorFile.new(None, "float32")  #: the vectors
         self._version: int | None = None  # database version at the last read of the settings
-        self._connect()
+        self.sql, self._inode = self._connect()
 
     @classmethod
     def open(cls, folder: Path) -> "Store":
@@ -123,13 +123,17 @@ class Store:
                 raise CheckFailedError(f"{path} is not an index of this version; build it again")
         return store
 
-    def _connect(self) -> None:
-        name = ":memory:" if self.path is None else f"file:{quote(str(self.path))}?mode=rw"
-        self._inode = 0 if self.path is None else self.path.stat().st_ino
+    def _connect(self) -> tuple[sqlite3.Connection, int]:
+        """Return a connection, and the inode of the file; 0 in memory."""
+        name, inode = ":memory:", 0
+        if self.path is not None:
+            name = f"file:{quote(str(self.path))}?mode=rw"
+            inode = self.path.stat().st_ino
         with _translate_errors(self.path):
-            self.sql = sqlite3.connect(
+            connection = sqlite3.connect(
                 name, _BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True
             )
+        return connection, inode
 
     def close(self) -> None:
         """Close the database."""
@@ -170,13 +174,13 @@ class Store:
             if self.vector_file is not before:
                 before.delete()
 
-    def _begin(self, kind: str) -> None:
-        """Begin a transaction in the current file of that name, and read the settings."""
-        if self.path is not None and self.path.stat().st_ino != self._inode:  # built again
+    def _begin(self, transaction: str) -> None:
+        """Begin a transaction, ``DEFERRED`` or ``IMMEDIATE``, and read the settings."""
+        if self.path is not None and self.path.stat().st_ino != self._inode:  # another file
             self.sql.close()
-            self._connect()
+            self.sql, self._inode = self._connect()
             self._version = None
-        self.sql.execute(f"BEGIN {kind}")
+        self.sql.execute(f"BEGIN {transaction}")
         version = self.scalar("PRAGMA data_version")  # differs after another connection's change
         if version != self._version:
             rows = self.sql.execute("SELECT name, value FROM settings")
