@@ -69,8 +69,7 @@ def _converted_folder(file: Path, size: int, changed: int) -> Path:
         # not inside `opening`, because a full disk is not the file's fault
         cache.mkdir(parents=True, exist_ok=True)
         with write_folder(folder) as temporary:
-            specials = {name: header.special_token(number) for name, number in _SPECIALS.items()}
-            _write(temporary, model, definition, specials)
+            _write(temporary, model, definition, header)
             with opening(owner):
                 tokenizer = PieceTokenizer(load_tokenizer(temporary), owner, causal=True)
                 checking.check_vocabulary(owner, temporary, tokenizer, len(header.tokens))
@@ -157,16 +156,14 @@ def _cut_to_size(header: Header, definition: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write(
-    folder: Path, model: Any, definition: dict[str, Any], specials: dict[str, str | None]
-) -> None:
+def _write(folder: Path, model: Any, definition: dict[str, Any], header: Header) -> None:
     """Write a model and its tokenizer to a folder, without ``config.json``."""
     with tensors.disk_errors(folder):
         model.save_pretrained(folder)
     (folder / _CONFIG).unlink()
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        **{name: text for name, text in specials.items() if text},
-    }
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    for name, gguf_name in _SPECIALS.items():
+        if token := header.special_token(gguf_name):
+            settings[name] = token
     (folder / "tokenizer.json").write_text(json.dumps(definition), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")

@@ -81,16 +81,18 @@ def tune_command(
             resume=resume,
             force=force,
         )
-    best = tuned.best
-    chosen = tuned.trials[tuned.chosen].changes
     if json:
         result_json(_document(tuned))
     elif tuned.drawn:
         _print_trials(tuned)
     else:
         _print_spread(tuned)
-    shown = f"{best.facts['chosen_by']} chose {', '.join(typed_settings(chosen))}"
-    note(f"{shown}; all runs: promptcli models show {best.entry.name} --json")
+    best = tuned.best
+    changes = ", ".join(typed_settings(tuned.trials[tuned.chosen].changes))
+    note(
+        f"{best.facts['chosen_by']} chose {changes}; all runs: promptcli models show"
+        f" {best.entry.name} --json"
+    )
     note(last_line(best))
 
 
