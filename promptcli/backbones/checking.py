@@ -285,7 +285,7 @@ def _growth_fault(steps: Sequence[tuple[str, dict[str, Any]]]) -> str:
                 probes |= {text, *text[:_MAX_CHARACTERS]}
     if len(steps) > _MAX_STEPS or len(probes) > _MAX_PROBES:
         return f"it has {len(steps):,} steps that name {len(probes):,} texts"
-    functions = [(step.get("type"), _function(section, step)) for section, step in steps]
+    functions = [(step.get("type"), _step_function(section, step)) for section, step in steps]
     for probe in probes - {""}:
         result = probe * _REPEATS
         for kind, function in functions:
@@ -295,7 +295,7 @@ def _growth_fault(steps: Sequence[tuple[str, dict[str, Any]]]) -> str:
     return ""
 
 
-def _function(section: str, step: dict[str, Any]) -> Callable[[str], str]:
+def _step_function(section: str, step: dict[str, Any]) -> Callable[[str], str]:
     """Return the library's function of one step alone; the identity if it refuses the step.
 
     A SentencePiece map, whose texts are short, is treated as the usual one.

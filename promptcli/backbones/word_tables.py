@@ -69,7 +69,7 @@ class WordTokenizer(PieceTokenizer):
         return 1.0
 
 
-class TableTokenizer(WordTokenizer):
+class TableTokenizer(PieceTokenizer):
     """Turns sentences into the tokens of a ``tokenizer.json``, without special tokens.
 
     A sentence without tokens gets the row of zeros. A model of model2vec has a ``max_length`` in
@@ -79,7 +79,6 @@ class TableTokenizer(WordTokenizer):
     def __init__(
         self, path: Path, definition: dict[str, Any], rows: int, *, max_length: int | None
     ) -> None:
-        super().__init__({})
         content = path.read_bytes()
         self.sha256 = hashlib.sha256(content).hexdigest()
         self.pad = rows
@@ -105,7 +104,11 @@ class TableTokenizer(WordTokenizer):
     def encode_ragged(self, pieces: Sequence[str]) -> RaggedIds:
         """Return the ids of every sentence's tokens, except tokens without a row in the table."""
         starts = [piece[: self._max_characters] for piece in pieces]
-        return PieceTokenizer.encode_ragged(self, starts).fill_empty(self.pad)
+        return super().encode_ragged(starts).fill_empty(self.pad)
+
+    def pieces_per_word(self, texts: Sequence[str]) -> float:
+        """Return 1, because a table of words has no pieces of words."""
+        return 1.0
 
     def _whole(self, pieces: list[str]) -> RaggedIds:
         rows = super()._whole(pieces)
