@@ -98,9 +98,8 @@ def reproduce(
     if train:
         runs = (42,) if seeds == 1 else range(seeds)
     folder = existing_folder(data_dir)
-    contexts = {}
-    for name in dict.fromkeys(name for _, name in pairs):
-        contexts[name] = MeasurementContext(
+    contexts = {
+        name: MeasurementContext(
             name,
             partial(open_backbone, dataclasses.replace(choice, model=name)),
             FiguresCache(fresh=force),
@@ -113,6 +112,8 @@ def reproduce(
             paper=paper,
             changes=settings or {},
         )
+        for _, name in pairs
+    }
     return _measure([(table, contexts[name]) for table, name in pairs], Path(output))
 
 
