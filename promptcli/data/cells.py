@@ -62,9 +62,9 @@ class CellReader:
         self._thousands = {"": "", ".": ",", ",": "."}[self._point]
         self._number = _NUMBER
         if self._point:
-            point, other = re.escape(self._point), re.escape(self._thousands)
-            whole = rf"\d{{1,3}}({other}\d{{3}}){{1,5}}|0|[1-9]\d{{0,17}}"
-            self._number = re.compile(rf"-?({whole})({point}\d+)?")
+            point, thousands = re.escape(self._point), re.escape(self._thousands)
+            integer = rf"\d{{1,3}}({thousands}\d{{3}}){{1,5}}|0|[1-9]\d{{0,17}}"
+            self._number = re.compile(rf"-?({integer})({point}\d+)?")
 
     def _plain(self, text: str) -> str:
         """Return a number as Python writes it."""
@@ -210,8 +210,8 @@ def text_of(role: str, value: Any, *, blank: bool = False) -> str:
         types, description = _ALLOWED.get(role, _SENTENCE)
         fits = isinstance(value, types) and not isinstance(value, bool)
         if not fits or (isinstance(value, float) and not math.isfinite(value)):
-            shown = "missing" if value is MISSING else shorten(value)
-            raise ValueError(f"is {shown}; {description}")
+            value_text = "missing" if value is MISSING else shorten(value)
+            raise ValueError(f"is {value_text}; {description}")
         value = str(value)
     if "\0" in value:
         raise ValueError("holds a NUL character")

@@ -33,7 +33,7 @@ class CsvOptions:
         for name in values:
             if name not in names:
                 raise unknown("csv option", name, names)
-        allowed = {
+        patterns = {
             "delim": r"[^\w\s\"]|\t|\\t|tab",
             "quote": r"['\"]?",
             "header": r"(?i)true|false",
@@ -42,7 +42,7 @@ class CsvOptions:
             "dateformat": r".*%.*",
             "sheets": "all",
         }
-        for name, pattern in allowed.items():
+        for name, pattern in patterns.items():
             if name in values and not re.fullmatch(pattern, values[name]):
                 raise UsageError(f"{name}={values[name]} is not allowed", parameter="csv")
         if values.get("delim") in ("\\t", "tab"):

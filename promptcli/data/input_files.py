@@ -89,18 +89,18 @@ def is_remote(name: str | Path) -> bool:
     return "://" in str(name)
 
 
-def check_file(path: Path, *, regular: bool = False, allowed: str | None = None) -> None:
+def check_file(path: Path, *, regular: bool = False, alternative: str | None = None) -> None:
     """Refuse a path that cannot be read as a file.
 
     Args:
         path: The path.
         regular: Whether a pipe is refused, too.
-        allowed: What the message offers in place of a missing file.
+        alternative: What the message offers in place of a missing file.
     """
     if path == STANDARD and not path.exists():
         raise UsageError("- is standard input, which is not read here; give a file")
-    if allowed is None:
-        allowed = "a file" if regular else "a file, or -"
+    if alternative is None:
+        alternative = "a file" if regular else "a file, or -"
     try:
         os.stat(path)
     except (OSError, ValueError) as error:
@@ -109,9 +109,9 @@ def check_file(path: Path, *, regular: bool = False, allowed: str | None = None)
         with contextlib.suppress(OSError, ValueError):
             # a broken link is itself in the list
             names = [name for name in os.listdir(path.parent) if name != path.name]
-        near = did_you_mean(path.name, names)
+        suggestion = did_you_mean(path.name, names)
         raise NotFoundError(
-            f"{str(path)!r} cannot be opened ({reason}); give {allowed}{near}"
+            f"{str(path)!r} cannot be opened ({reason}); give {alternative}{suggestion}"
         ) from None
     problem = ""
     if path.is_dir():

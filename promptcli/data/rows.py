@@ -104,7 +104,7 @@ def open_rows(
     again: bool = False,
     may_be_empty: bool = False,
 ) -> Iterator[Rows]:
-    """Open a file or a stream and read its first batch, so that a wrong file or field fails early.
+    """Open a file or a stream and read its first batch, so that a faults file or field fails early.
 
     Args:
         source: A file or a URL, whose extension says whether it is a table, or ``FILE:COLUMN``; or
@@ -225,28 +225,28 @@ class _Column:
     names: list[str]  #: the file's columns; the texts of several are joined
     read: Callable[[Any], Any]  #: returns the value of a cell, or raises ``ValueError``
 
-    def values(self, cells: Mapping[str, Sequence[Any]], wrong: dict[int, str]) -> list[Any]:
+    def values(self, cells: Mapping[str, Sequence[Any]], faults: dict[int, str]) -> list[Any]:
         """Return the values of the column in some rows, from the cells of the file's columns.
 
-        An unreadable value is blank, and its reason goes to ``wrong`` under its position.
+        An unreadable value is blank, and its reason goes to ``faults`` under its position.
         """
         columns = list[list[Any]]()
         for name in self.names:
             try:
                 columns.append(list(map(self.read, cells[name])))  # faster than a loop
             except ValueError:
-                columns.append(self._readable(name, cells[name], wrong))
+                columns.append(self._readable(name, cells[name], faults))
         if len(columns) == 1:
             return columns[0]
         return [" ".join(filter(None, row)) for row in zip(*columns, strict=True)]
 
-    def _readable(self, name: str, cells: Sequence[Any], wrong: dict[int, str]) -> list[Any]:
+    def _readable(self, name: str, cells: Sequence[Any], faults: dict[int, str]) -> list[Any]:
         values = list[Any]()
         for place, cell in enumerate(cells):
             try:
                 values.append(self.read(cell))
             except ValueError as problem:
-                wrong.setdefault(place, f"{name!r} {problem}")
+                faults.setdefault(place, f"{name!r} {problem}")
                 values.append("")
         return values
 
@@ -263,13 +263,13 @@ def rows_of(
     if not table.header:
         bad.tell(name, "left out")
         return Rows(name, {}, iter(()))
-    chosen = fields.choose(table.header, name, accepts_single=not table.are_texts)
-    nested = [column for column in chosen.values() if column in table.nested]
+    columns_by_role = fields.choose(table.header, name, accepts_single=not table.are_texts)
+    nested = [column for column in columns_by_role.values() if column in table.nested]
     if nested:
         raise UsageError(f"{name}: column {nested[0]!r} holds lists or the like; name a text")
     cells = CellReader(options, are_texts=table.are_texts)
     columns = dict[str, _Column]()
-    for role, column in chosen.items():
+    for role, column in columns_by_role.items():
         read: Callable[[Any], str] = functools.partial(text_of, role, blank=table.allows_missing)
         if role in ("score", "grade"):
             read = cells.score
@@ -277,16 +277,18 @@ def rows_of(
         columns[role] = _Column(names, read)
     types = dict[str, str]()
     if fields.cells:
-        # columns that are joined to the text are also kept separately
-        used = {*chosen.values(), *({TEXT} if "," in chosen.get(TEXT, "") else ())}
+        # columns that are joined to the text are also read separately
+        used = set(columns_by_role.values())
+        if "," in columns_by_role.get(TEXT, ""):
+            used.add(TEXT)
         further = [column for column in table.header if column not in used]
         for column, kind in _types(table, further, cells).items():
-            key = name_in_batch(column, chosen)
+            key = name_in_batch(column, columns_by_role)
             types[key] = kind
             columns[key] = _Column([column], functools.partial(cells.value, kind))
     bad.forget()  # rows skipped while the types were found are counted again below
     batches = _batches(table, name, columns, bad, start)
-    return Rows(name, chosen, batches, types=types)
+    return Rows(name, columns_by_role, batches, types=types)
 
 
 def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str, str]:
@@ -322,17 +324,17 @@ def _batches(
     rows_from = itertools.dropwhile(lambda row: row[0][0] < start, numbered_rows())
     for numbers, block in _blocks(rows_from):
         cells = dict(zip(names, zip(*block, strict=True), strict=True))
-        wrong = dict[int, str]()
-        batch: RowBatch = {key: column.values(cells, wrong) for key, column in columns.items()}
+        faults = dict[int, str]()
+        batch: RowBatch = {key: column.values(cells, faults) for key, column in columns.items()}
         rows, lines = zip(*numbers, strict=True)
         batch = {ROW: rows, ID: rows} | batch
-        for place in sorted(wrong):
-            bad.add(name, table.row_unit, lines[place], wrong[place])
-        if wrong:
-            left_out += len(wrong)
-            kept = [place not in wrong for place in range(len(block))]
-            batch = {key: [*itertools.compress(batch[key], kept)] for key in batch}
-        if len(wrong) < len(block):
+        for place in sorted(faults):
+            bad.add(name, table.row_unit, lines[place], faults[place])
+        if faults:
+            left_out += len(faults)
+            is_kept = [place not in faults for place in range(len(block))]
+            batch = {key: [*itertools.compress(batch[key], is_kept)] for key in batch}
+        if len(faults) < len(block):
             yield batch
     bad.tell(name, "left out")
 
@@ -355,8 +357,8 @@ def _blocks(
 
 def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator[RowBatch]:
     """Yield the ids and texts of ``rows`` rows, or of fewer if they have ``characters``."""
-    named = (zip(batch[ID], batch[TEXT], strict=True) for batch in batches)
-    texts = ((name, [text]) for name, text in itertools.chain.from_iterable(named))
+    pairs = (zip(batch[ID], batch[TEXT], strict=True) for batch in batches)
+    texts = ((name, [text]) for name, text in itertools.chain.from_iterable(pairs))
     for ids, window in _blocks(texts, rows, characters):
         yield {ID: ids, TEXT: [text for (text,) in window]}
 

@@ -189,9 +189,9 @@ class CsvTable(RowTable):
         first = next(filter(str.strip, self._lines()), "")
         signs = [sign for sign in DELIMITERS if sign in first]
         if len(signs) > 1:
-            listed = " or ".join(f"delim={sign}".replace("\t", "tab") for sign in signs)
+            choices = " or ".join(f"delim={sign}".replace("\t", "tab") for sign in signs)
             problem = "several signs may separate its cells"
-            raise UsageError(f"{self._text.name}: {problem}; give {listed}", parameter="csv")
+            raise UsageError(f"{self._text.name}: {problem}; give {choices}", parameter="csv")
         if signs:
             return signs[0]
         for sign in DELIMITERS:
@@ -405,13 +405,13 @@ class WorkbookTable(RowTable):
         contents = self._convert(path, choice, options.skip)
         if sheet and sheet not in contents.sheets:
             names = ", ".join(contents.sheets)
-            near = did_you_mean(sheet, contents.sheets)
-            raise UsageError(f"{path}: no sheet {sheet!r}; sheets: {names}{near}")
-        filled = contents.filled
-        if not choice and len(filled) > 1:
+            suggestion = did_you_mean(sheet, contents.sheets)
+            raise UsageError(f"{path}: no sheet {sheet!r}; sheets: {names}{suggestion}")
+        filled_sheets = contents.filled_sheets
+        if not choice and len(filled_sheets) > 1:
             raise UsageError(
-                f"{path} has rows in {len(filled)} sheets: {', '.join(filled)}; name one as"
-                f" {path}:{filled[0]}, or give sheets=all",
+                f"{path} has rows in {len(filled_sheets)} sheets: {', '.join(filled_sheets)};"
+                f" name one as {path}:{filled_sheets[0]}, or give sheets=all",
                 parameter="csv",
             )
         if contents.formulas:

@@ -272,13 +272,13 @@ def _read_judgement(layout: tuple[str, ...], cell: str, where: str) -> str | Non
     if layout == LABELLED_PAIRS:
         if cell.lower() in _LABELS:
             return _LABELS[cell.lower()]
-        allowed = "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
+        advice = "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
     else:
         score = finite_number(cell)
         if score is not None:
             return repr(score)
-        allowed = "a score is a number, such as 3.8; csv decimal_separator=, reads 3,8"
-    raise UsageError(f"{where} has the {layout[-1]} {cell!r}; {allowed}")
+        advice = "a score is a number, such as 3.8; csv decimal_separator=, reads 3,8"
+    raise UsageError(f"{where} has the {layout[-1]} {cell!r}; {advice}")
 
 
 def stream_sentences(path: Path) -> Iterator[str]:

@@ -25,7 +25,7 @@ class Contents:
     """What a workbook contains."""
 
     sheets: list[str]
-    filled: list[str]  #: the visible sheets with rows
+    filled_sheets: list[str]  #: the visible sheets with rows
     formulas: int  #: cells that hold a formula and no value
     merged: int  #: merged ranges of the sheets that are read
 
@@ -87,17 +87,17 @@ def main(path: str, output: str, choice: str, skip: str) -> None:
 
     book = CalamineWorkbook.from_path(path)
     sheets = {name: book.get_sheet_by_name(name) for name in book.sheet_names}
-    filled = [
-        each.name
-        for each in book.sheets_metadata
-        if "Visible" in str(each.visible) and sheets[each.name].total_height
+    filled_sheets = [
+        sheet.name
+        for sheet in book.sheets_metadata
+        if "Visible" in str(sheet.visible) and sheets[sheet.name].total_height
     ]
-    names = [choice] if choice in sheets else filled if choice in ("*", "") else []
+    names = [choice] if choice in sheets else filled_sheets if choice in ("*", "") else []
     merged = sum(len(sheets[name].merged_cell_ranges or ()) for name in names)
-    contents = Contents(list(sheets), filled, _empty_formulas(path), merged)
+    contents = Contents(list(sheets), filled_sheets, _empty_formulas(path), merged)
     with open(output, "w", encoding="utf-8") as lines:
         lines.write(f"{json.dumps(dataclasses.asdict(contents))}\n")
-        for name in names if choice or len(filled) == 1 else ():
+        for name in names if choice or len(filled_sheets) == 1 else ():
             for number, row in enumerate(sheets[name].iter_rows(), 1):
                 cells = list(map(_value, row))
                 if number > int(skip) and any(cell is not None for cell in cells):

@@ -25,9 +25,9 @@ from promptcli.data.vectors.parquet import ParquetSink
 from promptcli.data.vectors.part_folder import (
     InputFile,
     PartsManifest,
-    about_part,
     begin_folder,
     counted_inputs,
+    part_metadata,
     part_name,
     parts_in,
     read_range,
@@ -80,7 +80,7 @@ class PartJob:
                 first=start,
                 progress=progress,
             )
-            sink.about = about_part(self.manifest, report)
+            sink.metadata = part_metadata(self.manifest, report)
         return stop - start
 
     def for_workers(self, device: str) -> "PartJob":

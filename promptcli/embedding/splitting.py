@@ -39,7 +39,7 @@ class Splitter:
 
     def __init__(self, encoder: "Encoder") -> None:
         self._encoders = encoder.prompt_encoders
-        self.window = min(each.max_length for each in self._encoders)  #: in tokens
+        self.window = min(encoder.max_length for encoder in self._encoders)  #: in tokens
 
     def parts(self, text: str) -> list[str]:
         """Return the parts of a text, in order."""
@@ -52,7 +52,7 @@ class Splitter:
         """
         joined = f"{begin}{text}"
         size = len(joined.encode("utf-8", "replace")) + _ADDED_BYTES
-        longest = max(each.template.longest_input(size) for each in self._encoders)
+        longest = max(encoder.template.longest_input(size) for encoder in self._encoders)
         # a token has at least one byte
         if longest <= self.window or self._tokens(joined) <= self.window:
             return [(0, text)]
@@ -75,9 +75,9 @@ class Splitter:
 
     def _tokens(self, text: str) -> int:
         counts = (
-            each.template.inputs(
-                each.prepare([text]), each.piece_tokenizer.encode_ragged, _ANY_TOKENS
+            encoder.template.inputs(
+                encoder.prepare([text]), encoder.piece_tokenizer.encode_ragged, _ANY_TOKENS
             ).ids[0]
-            for each in self._encoders
+            for encoder in self._encoders
         )
         return max(map(len, counts))

@@ -125,7 +125,7 @@ def find_files(
             rules.append((folder, GitIgnoreSpec.from_lines(exclude)))
             paths += sorted(_files_below(folder, found, ignore, rules))
         elif os.path.exists(file) or not glob.has_magic(file):
-            check_file(Path(file), regular=True, allowed="a file, a folder, or a glob")
+            check_file(Path(file), regular=True, alternative="a file, a folder, or a glob")
             explicit_names.append(name)
         else:
             paths += sorted(filter(os.path.isfile, _matching_paths(name)))

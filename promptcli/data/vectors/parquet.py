@@ -179,7 +179,7 @@ class ParquetSink:
 
     def __init__(self, file: BinaryIO, width: int) -> None:
         self._file = file
-        self.about: str | None = None  #: metadata of the file; may be set until it is closed
+        self.metadata: str | None = None  #: metadata of the file; may be set until it is closed
         self._writer: Any = None
 
     def write(self, batch: RowBatch, vectors: NDArray[Any]) -> None:
@@ -201,6 +201,6 @@ class ParquetSink:
 
     def close(self) -> None:
         if self._writer is not None:
-            if self.about is not None:
-                self._writer.add_key_value_metadata({ABOUT: self.about})
+            if self.metadata is not None:
+                self._writer.add_key_value_metadata({ABOUT: self.metadata})
             self._writer.close()

@@ -323,11 +323,11 @@ def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedRepor
     path = folder / part_name(shard, manifest.shards)
     try:
         with open_parquet(path, path, hint="") as file:
-            about = parse_json(file.metadata.metadata[ABOUT])
-            report = convert(about["report"], EmbedReport)
+            content = parse_json(file.metadata.metadata[ABOUT])
+            report = convert(content["report"], EmbedReport)
     except (CheckFailedError, KeyError, TypeError, ValueError):
         return None
-    if about.get("manifest") != manifest.digest:
+    if content.get("manifest") != manifest.digest:
         raise CheckFailedError(
             f"{path} was made with another encoder, settings or inputs; delete it"
         )
@@ -349,6 +349,6 @@ def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
     return total
 
 
-def about_part(manifest: PartsManifest, report: EmbedReport) -> str:
+def part_metadata(manifest: PartsManifest, report: EmbedReport) -> str:
     """Return the metadata of a part, as JSON."""
     return json.dumps({"manifest": manifest.digest, "report": asdict(report)})

@@ -177,8 +177,8 @@ def neighbour_recall(before: Floats, after: Floats) -> float:
         np.fill_diagonal(cosines, -np.inf)
     last = np.partition(true, -count, axis=1)[:, -count, None]
     nearest = np.argpartition(restored, -count, axis=1)[:, -count:]
-    kept = np.take_along_axis(true, nearest, axis=1) >= last - _TIE
-    return float(kept.mean())
+    is_kept = np.take_along_axis(true, nearest, axis=1) >= last - _TIE
+    return float(is_kept.mean())
 
 
 def check_finite(vectors: Floats, texts: Sequence[str]) -> None:
