@@ -94,7 +94,8 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
         raise UsageError(f"{problem}; give settings to sweep, or seeds")
     for setting, values in space.items():
         for value in getattr(values, "choices", None) or (values.low, values.high):
-            _with(config, {setting: value}).check_settings()
+            changed = dataclasses.replace(config, settings={**config.settings, setting: value})
+            changed.check_settings()
     registry.check_free(name, force=config.force or config.resume)
     processes = start_processes(config.device, config.dtype)
     if processes.world_size > 1:
@@ -272,7 +273,8 @@ class Trials:
         """Return the result of a run, which continues from its folder if it has begun."""
         folder = self._run_folder(number)
         config = dataclasses.replace(
-            _with(self.config, changes),
+            self.config,
+            settings={**self.config.settings, **changes},
             name=f"{self.name}.run-{number + 1}",
             group=self.name,
             resume=folder.has_begun,
@@ -318,10 +320,6 @@ class Trials:
 
     def _run_folder(self, number: int) -> RunFolder:
         return RunFolder(self.folder.folder / f"run-{number + 1}")
-
-
-def _with(config: TrainConfig, changes: Mapping[str, Setting]) -> TrainConfig:
-    return dataclasses.replace(config, settings={**config.settings, **changes})
 
 
 def _ended_trials(study: optuna.Study) -> list[FrozenTrial]:
