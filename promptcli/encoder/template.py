@@ -184,18 +184,19 @@ class _Surroundings(NamedTuple):
 class Template:
     """A text with one [X] for the sentence and any number of [MASK]s (PromptBERT 4.2).
 
-    ``[X]`` alone is the empty template. With ``placeholder`` a meaningless token precedes the
-    piece.
+    ``[X]`` alone is the empty template.
 
     A text with two [X] has the sentence in both (Echo embeddings), cut to the same length: in a
     causal model a token of the second copy has seen the whole sentence. Poolings that read the
     sentence alone read that copy.
     """
 
-    has_blocks = False  #: whether the sentence is cut into blocks, with placeholders between them
+    #: whether a meaningless token precedes the piece, or precedes each block of a sentence
+    has_placeholders = False
+    has_blocks = False  #: whether the sentence is cut into blocks
 
-    def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
-        check_template(text, max_slots=1 if placeholder else 2)
+    def __init__(self, text: str, tokenizer: PieceTokenizer) -> None:
+        check_template(text, max_slots=1 if self.has_placeholders else 2)
         _check_mask(text, tokenizer)
         self.text = text
         self._tokenizer = tokenizer
@@ -207,12 +208,8 @@ class Template:
         #: Ids before the sentence's piece, first special token included.
         self.prefix = [
             *tokenizer.start,
-            *self._ids_of(words, starts_input=True, keep_blank=placeholder),
+            *self._ids_of(words, starts_input=True, keep_blank=self.has_placeholders),
         ]
-        self.placeholder: int | None = None  #: its position
-        if placeholder:
-            self.placeholder = len(self.prefix)
-            self.prefix.append(tokenizer.pad)
         #: Ids between the two pieces.
         self.between = self._ids_between(before, between[0], after) if between else []
         #: Ids after the sentence's piece, last special token included.

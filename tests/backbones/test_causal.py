@@ -190,7 +190,8 @@ def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
     ):
         spec = f"contrastive:{layer}:{factor}{':norm' * norm}:{inner} || irrelevant"
         encoder = build_encoder(PROMPTEOL.replace(prompt=spec), backbone=backbone)
-        vectors, place = encoder.encode(FEWER), encoder.template.placeholder
+        vectors = encoder.encode(FEWER)
+        place = getattr(encoder.template, "placeholder", None)
         for text, row, vector in zip(FEWER, encoder.inputs(FEWER).ids, vectors, strict=True):
             with contrasted(reference, reference.ids(other, text_rule(text)), layer, factor, norm):
                 if place is None:

@@ -42,6 +42,18 @@ def split_sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
 
 
+class PlaceholderTemplate(Template):
+    """A template with one [X], and a placeholder, the token for padding, right before its piece."""
+
+    has_placeholders = True
+
+    def __init__(self, text: str, tokenizer: PieceTokenizer) -> None:
+        super().__init__(text, tokenizer)
+        self.placeholder = len(self.prefix)  #: its position
+        self.left.insert(self.placeholder, tokenizer.pad)
+        self.prefix.append(tokenizer.pad)
+
+
 class BlockTemplate(Template):
     """A template with one [X], whose text is cut into its sentences, or every ``size`` tokens.
 
@@ -49,14 +61,12 @@ class BlockTemplate(Template):
     (Hierarchical Token Prepending): ``[words] T..T B block B block ... B block [words]``.
     """
 
+    has_placeholders = True
     has_blocks = True
 
     def __init__(self, text: str, tokenizer: PieceTokenizer, size: int | None) -> None:
-        super().__init__(text, tokenizer, placeholder=True)
+        super().__init__(text, tokenizer)
         self._size = size  # tokens of a block; None: a block is a sentence
-        self.prefix.pop()  # the placeholder of the whole text
-        self.placeholder = None
-        self.left = [*self.prefix, *self._before_ids]
 
     @property
     def length(self) -> int:
@@ -183,8 +193,9 @@ class TokenPrepending(Prompt):
         blocks = context.spec["blocks"]
         suffix = "" if blocks is None else f";{blocks}"
         self.spec = f"token-prepending:{layers}{suffix}:{self.template.text}"
-        self.shared = self.template.prefix[: self.template.placeholder]
-        if blocks is not None:
+        if isinstance(self.template, PlaceholderTemplate):
+            self.shared = self.template.prefix[: self.template.placeholder]
+        else:
             self.beyond_graphs = "cuts each text into blocks"
         self._layers = context.range_of(layers, 0)
         self._backbone = backbone
@@ -195,13 +206,13 @@ class TokenPrepending(Prompt):
         tokenizer = context.backbone.tokenizer
         blocks = context.spec["blocks"]
         if blocks is None:
-            return Template(text, tokenizer, placeholder=True)
+            return PlaceholderTemplate(text, tokenizer)
         return BlockTemplate(text, tokenizer, None if blocks == "sentences" else int(blocks))
 
     def attach(self, batch: Batch) -> Batch:
         if isinstance(self.template, BlockTemplate):
             return self._attach_blocks(batch, self.template)
-        assert self.template.placeholder is not None
+        assert isinstance(self.template, PlaceholderTemplate)
         shape, device = (len(batch.ids), 1), batch.ids.device
         positions = torch.full(shape, self.template.placeholder, device=device)
         prepending = Prepending(positions, (batch.lengths - 1).unsqueeze(1), self._layers)
