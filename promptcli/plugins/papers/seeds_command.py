@@ -20,7 +20,6 @@ from promptcli.training.methods.method import ContrastiveSettings
 
 _LIBRARIES = ("promptcli", "torch", "transformers")  #: whose versions are named below a table
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(ContrastiveSettings)}
-_NO_DEFAULT = object()  #: of a setting that only one method has, which is always named
 _HASH_DIGITS = 12  #: in a table; the JSON has all digits
 
 
@@ -46,15 +45,15 @@ def compare(
         headers += [task, ""]
     result("mean over seeds, ± standard deviation (n - 1)")
     result_table(headers, [_mean_row(group, table.tasks) for group in table.groups])
-    tested = sum(comparison.p_value is not None for comparison in table.comparisons)
+    test_count = sum(comparison.p_value is not None for comparison in table.comparisons)
     result("")
     result(
-        f"differences of the means; p over seeds: two-sided t test, Holm over {tested}, *"
+        f"differences of the means; p over seeds: two-sided t test, Holm over {test_count}, *"
         " significant; p over pairs: paired bootstrap of each group's best run"
     )
     headers = ["", "task", "points", "test", "n", "p over seeds", "p over pairs"]
     result_table(headers, list(map(_comparison_row, table.comparisons)))
-    if tested < len(table.comparisons):
+    if test_count < len(table.comparisons):
         result("no p over seeds: every seed gave the same difference, or there are too few runs")
     result("")
     hashes = {task: group.task_sha256(task) for group in table.groups for task in group.tasks}
@@ -82,7 +81,8 @@ def _source_of(group: SeedGroup) -> str:
     trained = group.runs[0].trained
     settings = {}
     for name, value in trained.get("settings", {}).items():
-        if name != "seed" and _DEFAULTS.get(name, _NO_DEFAULT) != value:
+        is_default = name in _DEFAULTS and value == _DEFAULTS[name]
+        if name != "seed" and not is_default:
             settings[name] = value
     code = code_of(trained)
     for run in group.runs:
