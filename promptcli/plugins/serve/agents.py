@@ -120,7 +120,7 @@ class Tools:
     ) -> list[FoundRow]:
         """Find the rows of an index that answer a query by meaning and by words, best first."""
 
-        def search(check_cancelled: Callable[[], None]) -> list[FoundRow]:
+        def find_rows(check_cancelled: Callable[[], None]) -> list[FoundRow]:
             texts = _check_texts(query)
             name = next(iter(self._indexes)) if index is None else index
             if name not in self._indexes:
@@ -131,7 +131,7 @@ class Tools:
             fields = FoundRow.__annotations__
             return [FoundRow(**{name: getattr(hit, name) for name in fields}) for hit in hits]
 
-        return await self._answer(search)
+        return await self._answer(find_rows)
 
     async def similar(self, a: Text, b: Text) -> PairSimilarity:
         """Return how similar two sentences are in meaning: their cosine, -1 to 1."""
@@ -146,11 +146,12 @@ class Tools:
         """List the indexes, with their columns for conditions."""
 
         def describe(check_cancelled: Callable[[], None]) -> list[ServedIndex]:
-            served = []
+            descriptions = []
             for name, index in self._indexes.items():
                 info = index.info()
-                served.append(ServedIndex(name, info.rows, list(info.columns), info.lexical))
-            return served
+                columns = list(info.columns)
+                descriptions.append(ServedIndex(name, info.rows, columns, info.lexical))
+            return descriptions
 
         return await self._answer(describe)
 

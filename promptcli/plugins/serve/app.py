@@ -184,7 +184,7 @@ async def search(service: Service, request: Request) -> Response:
     def find_encoder(check_cancelled: Callable[[], None]) -> tuple[Encoder, bool]:
         return index.open_encoder().in_role("query"), index.resolve_by(body.by) != "words"
 
-    # on the thread of searches: another search may hold the lock of the index
+    # on the thread of searches, because a search holds the lock of its index
     encoder, is_by_meaning = await service.compute(request, find_encoder)
     encoded = await service.encode(request, encoder, queries) if is_by_meaning else None
     results = list[msgspec.Raw]()
@@ -227,9 +227,9 @@ def _rank_queries(
         check_cancelled=check_cancelled,
     )
     results = list[bytes]()
-    for query, nearest in zip(queries, answers, strict=True):
+    for query, query_hits in zip(queries, answers, strict=True):
         hits = list[bytes]()
-        for hit in nearest:
+        for hit in query_hits:
             document = hit.document()
             if hit.columns is not None:
                 document["columns"] = hit.columns

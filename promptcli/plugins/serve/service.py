@@ -221,11 +221,10 @@ class Service:
         self.settings = settings or ServeSettings()
         self.normalize = normalize
         self.authorization = f"Bearer {key}".encode() if key else None  #: the required header
-        for encoder in (
-            *self.models.values(),
-            *(index.open_encoder() for index in self.indexes.values()),
-        ):
-            assert encoder.fingerprint and encoder.width  # computed before the first request
+        encoders = [*self.models.values()]
+        encoders += [index.open_encoder() for index in self.indexes.values()]
+        for encoder in encoders:  # both are computed now, so that the first request need not wait
+            assert encoder.fingerprint and encoder.width
         self.stopping = False  #: whether connections are closed after their answer
         self.in_work = 0  #: number of requests in progress
         #: maximum of ``in_work``; the server lowers it if it has few descriptors
