@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from promptcli import errors, notes
+from promptcli import notes
 from promptcli.data.retrieval_sets import read_retrieval_folder
 from promptcli.data.tasks import RetrievalTask
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, with_count
 from promptcli.models import loading
 from promptcli.retrieval.files import Reading, read_file
 from promptcli.retrieval.found_files import find_files as find_named_files
@@ -86,7 +86,7 @@ class SyntheticCollection:
     @property
     def kinds_in_words(self) -> str:
         """The numbers of queries of each kind: ``12 headings, 3 titles``."""
-        return ", ".join(errors.with_count(count, kind) for kind, count in self.kinds.items())
+        return ", ".join(with_count(count, kind) for kind, count in self.kinds.items())
 
     def task(self, ranking: str = "retrieval") -> RetrievalTask:
         """Return the queries as a task that ranks passages by vectors, by words (``lexical``) or by
@@ -164,10 +164,7 @@ def synthetic_queries(
         raise UsageError(f"no table has a column {title!r} with text", parameter="title")
     possible = _possible_queries(passages, draw)
     if len(possible) < min_queries:
-        source = (
-            f"{errors.with_count(len(passages), 'passage')} of"
-            f" {errors.with_count(file_count, 'file')}"
-        )
+        source = f"{with_count(len(passages), 'passage')} of {with_count(file_count, 'file')}"
         raise UsageError(
             f"{len(possible):,} queries can be made from {source}, but telling models apart takes"
             f" {min_queries}; give more texts, or texts with headings, titles or several"
