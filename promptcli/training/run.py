@@ -234,13 +234,15 @@ def train_in_folder(
 ) -> Trained:
     """Train in a folder, which keeps the run if it is stopped; no model is saved."""
     config = inputs.config
+    run_folder = RunFolder(folder)
     threads = torch.get_num_threads()
     with contextlib.ExitStack() as stack:
         stack.callback(torch.set_num_threads, threads)
         torch.set_num_threads(config.threads or threads)
         run = Run(inputs, processes)
+        processes.wait()  # until all processes have seen that the name is free
         if processes.is_main:
-            resumed = config.resume and RunFolder(folder).has_begun
+            resumed = config.resume and run_folder.has_begun
             watched = WatchedRun(config.group or run.name, run.name, resumed)
             facts = {
                 **run.identity,
@@ -251,7 +253,21 @@ def train_in_folder(
             for watcher in watchers:
                 stack.callback(watcher.end)
                 watcher.begin(watched, facts)
-        entry = run.train(folder, watchers)
+            run_folder.open(
+                run.identity,
+                resume=config.resume,
+                name=folder,
+                elsewhere="force=True to start over, or another name",
+                force=config.force,
+                settings=dataclasses.replace(config, threads=torch.get_num_threads()).document(),
+            )
+        processes.wait()
+        try:
+            entry = run.train(folder, watchers)
+        except UsageError:  # the run cannot begin: its name is free for the next try
+            if processes.is_main and not config.resume:
+                run_folder.discard()
+            raise
     return Trained(entry, processes.device, processes.is_main)
 
 
@@ -327,30 +343,7 @@ class Run:
             self.identity[f"{name}_fingerprint"] = vectors.fingerprint
 
     def train(self, folder: Path, watchers: Sequence[Watcher]) -> Entry:
-        """Train, and return the entry; if the run is stopped, its folder is kept for ``resume``."""
-        config = self.config
-        processes = self.processes
-        run_folder = RunFolder(folder)
-        processes.wait()  # until all processes have seen that the name is free
-        if processes.is_main:
-            run_folder.open(
-                self.identity,
-                resume=config.resume,
-                name=folder,
-                elsewhere="force=True to start over, or another name",
-                force=config.force,
-                settings=dataclasses.replace(config, threads=torch.get_num_threads()).document(),
-            )
-        processes.wait()
-        try:
-            return self._train_and_score(folder, watchers)
-        except UsageError:  # the run cannot begin: its name is free for the next try
-            if processes.is_main and not config.resume:
-                run_folder.discard()
-            raise
-
-    def _train_and_score(self, folder: Path, watchers: Sequence[Watcher]) -> Entry:
-        """Train, and score the result next to the untrained encoder."""
+        """Train, score the result next to the untrained encoder, and return the entry."""
         start = self.inputs.start
         development = self.inputs.development
         tensors_before = self._start_backbone()

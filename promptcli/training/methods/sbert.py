@@ -2,7 +2,7 @@
 cosines of graded pairs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from promptcli.training.methods.method import Method, TrainingSettings, Variant, setting
 
@@ -55,7 +55,7 @@ SBERT = Method(
 )
 
 #: The paper's section 4.2 and the library's training_stsbenchmark.py, on STS-B's training pairs.
-_REGRESSION = GradedSettings(**{**vars(_PAPER), "epochs": 4})
+_REGRESSION = GradedSettings(**{**asdict(_PAPER), "epochs": 4})
 
 REGRESSION = replace(
     SBERT,
