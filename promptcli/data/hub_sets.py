@@ -34,7 +34,7 @@ class UnreachableError(NotFoundError):
 
 def read_hub_set(source: HubSet) -> list[GoldRow]:
     """Return the pairs and gold scores of a data set, from the cache or else from the network."""
-    table = _table(source)
+    table = _load_table(source)
     missing = [column for column in source.columns if column not in table.column_names]
     if missing:
         raise NotFoundError(
@@ -44,7 +44,7 @@ def read_hub_set(source: HubSet) -> list[GoldRow]:
     return list(zip(*(table[column] for column in source.columns), strict=True))
 
 
-def _table(source: HubSet) -> Any:
+def _load_table(source: HubSet) -> Any:
     import datasets
     from datasets.packaged_modules.cache.cache import Cache
 

@@ -36,14 +36,14 @@ def read_retrieval_folder(path: Path) -> GoldRows:
     else:
         folder = path.parent.parent if path.parent.name == "qrels" else path.parent
     split = qrels.name.removeprefix("qrels")
-    documents = _texts(_find_files(folder, _DOCUMENTS, "documents")[0])
-    queries = _texts(
+    documents = _read_texts(_find_files(folder, _DOCUMENTS, "documents")[0])
+    queries = _read_texts(
         _find_files(folder, ("queries.jsonl*", f"queries{split}", "queries*.tsv"), "queries")[0]
     )
     rows: GoldRows = {"all": [], "missing": [], "own": []}
     judged: set[str] = set()
     without_query = 0
-    for query, document, grade in _judgements(qrels):
+    for query, document, grade in _read_judgements(qrels):
         if query not in queries:
             without_query += 1
         elif document not in documents:
@@ -76,7 +76,7 @@ def _find_files(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path
     return list(files)
 
 
-def _texts(path: Path) -> dict[str, str]:
+def _read_texts(path: Path) -> dict[str, str]:
     fields, csv = ColumnChoice("2", "1"), {"header": "false", "quote": ""}
     if ".jsonl" in path.name:
         fields, csv = ColumnChoice(remedy="give objects with _id and text"), {}
@@ -87,7 +87,7 @@ def _texts(path: Path) -> dict[str, str]:
     return texts
 
 
-def _judgements(path: Path) -> Iterator[tuple[str, str, float]]:
+def _read_judgements(path: Path) -> Iterator[tuple[str, str, float]]:
     """Yield query, document and grade, from BEIR's three columns with a header or TREC's four."""
     for number, line in enumerate(read_lines(path), 1):
         cells = line.split("\t" if "\t" in line else None)

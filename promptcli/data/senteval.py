@@ -95,7 +95,9 @@ def _read_subset(path: Path, gold_path: Path) -> list[GoldRow]:
         fields = line.split("\t")
         if len(fields) < 2:
             raise UsageError(f"{path}:{number}: expected two sentences with a tab between them")
-        rows.append((words_of(fields[0]), words_of(fields[1]), _score(gold, gold_path, number)))
+        rows.append(
+            (words_of(fields[0]), words_of(fields[1]), _read_score(gold, gold_path, number))
+        )
     if not rows:
         raise UsageError(f"{gold_path}: holds no scored pairs")
     return rows
@@ -135,7 +137,7 @@ def read_benchmark(path: Path) -> Iterator[GoldRow]:
     sentences in columns 6 and 7.
     """
     for number, fields in table_rows(path, 7):
-        yield words_of(fields[5]), words_of(fields[6]), _score(fields[4], path, number)
+        yield words_of(fields[5]), words_of(fields[6]), _read_score(fields[4], path, number)
 
 
 #: The languages of STS-B in machine translation (stsb-multi-mt), the original among them.
@@ -151,7 +153,11 @@ def read_sick(path: Path) -> Iterator[GoldRow]:
         raise UsageError(f"{path}:1: expected a header with the columns {', '.join(columns)}")
     first, second, score = map(header.index, columns)
     for number, fields in table_rows(path, len(header), start=2):
-        yield words_of(fields[first]), words_of(fields[second]), _score(fields[score], path, number)
+        yield (
+            words_of(fields[first]),
+            words_of(fields[second]),
+            _read_score(fields[score], path, number),
+        )
 
 
 def table_rows(
@@ -173,7 +179,7 @@ def table_rows(
         yield number, fields
 
 
-def _score(text: str, path: Path, number: int) -> float:
+def _read_score(text: str, path: Path, number: int) -> float:
     value = finite_number(text)
     if value is None:
         raise UsageError(f"{path}:{number}: the score {text.strip()!r} is not a number")

@@ -266,9 +266,9 @@ class JsonTable(RowTable):
         if len(paths) > 1:
             raise UsageError(f"{self._name}: name columns of one list only; got {', '.join(names)}")
         self._path = paths[0]
-        self._items = self._document()
+        self._items = self._read_document()
         self.row_unit = "line" if self._items is None else "row"
-        objects = self._objects(BadRows(skip=True) if bad.skips else bad)
+        objects = self._read_objects(BadRows(skip=True) if bad.skips else bad)
         if not choice.cells and choice.layouts == (SENTENCES,):
             objects = itertools.islice(objects, _SAMPLE_ROWS)
         fields = dict[str, None]()
@@ -276,17 +276,17 @@ class JsonTable(RowTable):
             fields.update(dict.fromkeys(item))
             for name in names:
                 field = name.rpartition("[].")[2]
-                if _at(item, field) is not MISSING:
+                if _value_at(item, field) is not MISSING:
                     fields[field] = None
         self.header = list(fields)
         check_header(self.header, self._name, "an object")
 
-    def _document(self) -> list[Any] | None:
+    def _read_document(self) -> list[Any] | None:
         """Return the items of a file that is one JSON value; None for an object a line."""
         if extension_of(self._text.path)[0] != ".json":
             return None
         try:
-            value = _json_value(self._content())
+            value = _parse_json(self._read_content())
         except ValueError as error:
             hint = "if it has an object a line, name it .jsonl"
             raise UsageError(f"{self._name}: malformed JSON: {error}; {hint}") from None
@@ -304,7 +304,7 @@ class JsonTable(RowTable):
             )
         return [value]
 
-    def _content(self) -> str:
+    def _read_content(self) -> str:
         lines, size = list[str](), 0
         for line in self._lines():
             lines.append(line)
@@ -314,13 +314,13 @@ class JsonTable(RowTable):
                 raise UsageError(f"{self._name}: a JSON value of more than 64 MiB; {cure}")
         return "".join(lines)
 
-    def _objects(self, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _read_objects(self, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, value in enumerate(self._lines() if self._items is None else self._items, 1):
             if self._items is None:
                 if not value.strip():
                     continue
                 try:
-                    value = _json_value(value)
+                    value = _parse_json(value)
                 except ValueError as error:
                     hint = "give one object a line, or name it .json"
                     bad.add(self._name, self.row_unit, number, f"malformed JSON: {error}; {hint}")
@@ -336,11 +336,11 @@ class JsonTable(RowTable):
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         keys = [self.header[place] for place in places]
-        for number, item in self._objects(self._bad):
-            yield number, [item[key] if key in item else _at(item, key) for key in keys]
+        for number, item in self._read_objects(self._bad):
+            yield number, [item[key] if key in item else _value_at(item, key) for key in keys]
 
 
-def _at(item: Any, path: str) -> Any:
+def _value_at(item: Any, path: str) -> Any:
     """Return the value at ``field.field`` of an object, or ``MISSING``."""
     for step in path.split("."):
         if not isinstance(item, dict) or step not in item:
@@ -355,12 +355,12 @@ def _items_at(value: Any, path: str) -> Iterator[Any]:
         yield value
         return
     first, _, rest = path.partition("[].")
-    items = _at(value, first)
+    items = _value_at(value, first)
     for item in items if isinstance(items, list) else ():
         yield from _items_at(item, rest)
 
 
-def _json_value(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Return the value of JSON text; malformed or deeply nested text raises ``ValueError``."""
     import msgspec
 
@@ -369,20 +369,20 @@ def _json_value(text: str) -> Any:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, ValueError):
             value = json.loads(text)  # msgspec refuses NaN, for example
-        if text.count("[") + text.count("{") <= DEEPEST or _depth(value) <= DEEPEST:
+        if text.count("[") + text.count("{") <= DEEPEST or _nesting_depth(value) <= DEEPEST:
             return value
     except RecursionError:
         pass
     raise ValueError(f"it is nested deeper than {DEEPEST} levels")
 
 
-def _depth(value: Any) -> int:
+def _nesting_depth(value: Any) -> int:
     """Return the nesting depth of lists and objects in a value."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
         return 0
-    return 1 + max(map(_depth, value), default=0)
+    return 1 + max(map(_nesting_depth, value), default=0)
 
 
 # XLSX
@@ -421,7 +421,7 @@ class WorkbookTable(RowTable):
             note(f"{path}: {contents.merged:,} merged ranges: only their first cell has a value")
         self._start = self._lines.tell()
         self.header = list[str]()
-        for name, rows in self._sheets():
+        for name, rows in self._read_sheets():
             cells, *below = (row for _, _, row in itertools.islice(rows, _SAMPLE_ROWS))
             where = f"the first row of {name!r}"
             header = named_header(cells, below, path, where, options.skip)
@@ -449,13 +449,13 @@ class WorkbookTable(RowTable):
             raise UsageError(f"{path} cannot be read as a workbook ({why}); save the sheet as CSV")
         return workbook.Contents(**json.loads(first))
 
-    def _sheets(self) -> Iterator[tuple[str, Iterator[Any]]]:
+    def _read_sheets(self) -> Iterator[tuple[str, Iterator[Any]]]:
         """Yield the name of each sheet and its rows with cells: the name, the number, the cells."""
         self._lines.seek(self._start)
         return itertools.groupby(map(json.loads, self._lines), operator.itemgetter(0))
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
-        for _, rows in self._sheets():
+        for _, rows in self._read_sheets():
             for _, number, row in itertools.islice(rows, 1, None):
                 cells = (row[place] for place in places)
                 yield (

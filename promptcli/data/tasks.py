@@ -252,10 +252,10 @@ def task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
         labels += GROUPS.get(str(word), (str(word),))
     place = {label: number for number, label in enumerate(TASKS.built_in)}
     labels.sort(key=lambda label: place.get(label, len(place)))
-    return list(dict.fromkeys(map(_task_name, labels)))
+    return list(dict.fromkeys(map(_parse_task_name, labels)))
 
 
-def _task_name(label: str) -> TaskName:
+def _parse_task_name(label: str) -> TaskName:
     scored_tasks = [name for name, row in TASKS.items() if not row.fit_only]
     if label in scored_tasks:
         return TaskName(*label.split(":"))
@@ -301,7 +301,7 @@ def load_tasks(
     """
     rules = look_up("protocol", protocol, PROTOCOLS)
     rows = {name: task_row(name, protocol) for name in names}
-    roots = {name: _root_of(row, folder) for name, row in rows.items()}
+    roots = {name: _find_root(row, folder) for name, row in rows.items()}
     tasks: list[AnyTask] = []
     missing = {}
     unreachable = False
@@ -309,20 +309,20 @@ def load_tasks(
         try:
             if row.folder is None or folder is not None:
                 gold_rows = row.read(roots[name])
-                text = row.text or _text_of(row, gold_rows)
+                text = row.text or _describe_text(row, gold_rows)
             else:
                 # after one failure of the network, the other tasks are only sought in the cache
                 with without_network(unreachable):
-                    gold_rows, text = _from_hub(name, row, rules)
+                    gold_rows, text = _read_from_hub(name, row, rules)
         except NotFoundError as error:
             unreachable = unreachable or isinstance(error, UnreachableError)
             missing[str(name)] = str(error)
             continue
-        tasks.append(_task(name, row, gold_rows, text, protocol, folder))
+        tasks.append(_make_task(name, row, gold_rows, text, protocol, folder))
     return Loaded(tasks, missing)
 
 
-def _root_of(row: TaskRow, folder: Path | None) -> Path:
+def _find_root(row: TaskRow, folder: Path | None) -> Path:
     """Return the folder that contains the folder of a task's files, if the task has one."""
     if folder is None or row.folder is None:
         return Path()
@@ -374,7 +374,7 @@ def load_named_tasks(
     return loaded
 
 
-def _task(
+def _make_task(
     name: TaskName, row: TaskRow, gold_rows: GoldRows, text: str, protocol: str, folder: Path | None
 ) -> AnyTask:
     if row.make is not None:
@@ -392,7 +392,7 @@ def _task(
     return STSTask(name.task, name.split, protocol, text, subsets)
 
 
-def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[GoldRows, str]:
+def _read_from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[GoldRows, str]:
     """Return the pairs of a data set of the hub under a protocol, and a description of the text."""
     if row.hub is None:
         raise NotFoundError(
@@ -410,7 +410,7 @@ def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[GoldRows, 
 _UPPER_CASE = re.compile("[A-Z]")
 
 
-def _text_of(row: TaskRow, gold_rows: GoldRows) -> str:
+def _describe_text(row: TaskRow, gold_rows: GoldRows) -> str:
     """Describe the text of a folder: SentEval's is lower-cased, except SICK's; official files are
     raw.
     """

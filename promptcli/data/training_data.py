@@ -170,7 +170,7 @@ def read_examples(
     """
     fields = ColumnChoice(layouts=tuple(layouts), remedy="")
     with open_rows(path, fields, csv=csv, skip_bad=skip_bad) as rows:
-        return _examples(rows.numbered(), rows.columns, str(path), rows.sha256)
+        return _make_examples(rows.numbered(), rows.columns, str(path), rows.sha256)
 
 
 def examples_of(
@@ -211,10 +211,10 @@ def examples_of(
     examples = list(read.numbered())
     all_texts = "\0".join("\0".join(texts) for _, texts in examples)
     digest = hashlib.sha256(all_texts.encode()).hexdigest()
-    return _examples(examples, read.columns, name, lambda: digest)
+    return _make_examples(examples, read.columns, name, lambda: digest)
 
 
-def _examples(
+def _make_examples(
     rows: Iterable[tuple[int, tuple[str, ...]]],
     read: ColumnNames,
     name: str,
@@ -298,13 +298,13 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
             before all second sentences; other columns are ignored.
         text_field: The column of the sentence; in a file of pairs, the only side to return.
     """
-    path = _training_file(on)
+    path = _find_training_file(on)
     if not _is_file(str(path)):
         try:
             name = fitting_task_name(on)
         except UsageError as error:
             raise NotFoundError(f"no file {on!r} with sentences, and {error}; or `demo`") from None
-        pairs = _task(name).pairs()
+        pairs = _load_task(name).pairs()
         return [*pairs.first, *pairs.second]
     if text_field:
         fields = ColumnChoice(text=text_field)
@@ -376,7 +376,7 @@ def training_examples(
         return examples_of(
             list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts
         )
-    return read_examples(_training_file(str(data)), layouts, csv=csv, skip_bad=skip_bad)
+    return read_examples(_find_training_file(str(data)), layouts, csv=csv, skip_bad=skip_bad)
 
 
 def is_sources(data: Any) -> bool:
@@ -412,7 +412,7 @@ def development_task(on: STSTask | str | Path) -> STSTask:
     """
     if isinstance(on, STSTask):
         return on
-    return cast(STSTask, _task(graded_task_names([str(on)])[0]))
+    return cast(STSTask, _load_task(graded_task_names([str(on)])[0]))
 
 
 def checkpoint_task(on: DevelopmentTask | str | Path) -> DevelopmentTask:
@@ -424,10 +424,10 @@ def checkpoint_task(on: DevelopmentTask | str | Path) -> DevelopmentTask:
     if isinstance(on, STSTask) or not str(on).startswith("retrieval:"):
         return development_task(on)
     [name] = task_names(str(on))
-    return cast(RetrievalTask, _task(name))
+    return cast(RetrievalTask, _load_task(name))
 
 
-def _task(name: TaskName) -> Any:
+def _load_task(name: TaskName) -> Any:
     loaded = load_tasks(senteval_folder(), [name])
     if loaded.missing:
         raise NotFoundError(
@@ -436,7 +436,7 @@ def _task(name: TaskName) -> Any:
     return loaded.tasks[0]
 
 
-def _training_file(name: str) -> Path:
+def _find_training_file(name: str) -> Path:
     """Return the path of the demo sentences, of a fetched file of the papers, or of another file,
     which may be missing.
     """

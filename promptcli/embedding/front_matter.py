@@ -33,16 +33,16 @@ def read_front_matter(lines: Iterable[str]) -> tuple[dict[str, str], int, Iterat
         first_lines.append(line)
         size += len(line)
         if line.rstrip() in ends:
-            document = _parsed(first_lines[0].rstrip(), "\n".join(first_lines[1:-1]))
+            document = _parse(first_lines[0].rstrip(), "\n".join(first_lines[1:-1]))
             if isinstance(document, dict):
-                return dict(islice(_fields(document), _MAX_FIELDS)), len(first_lines), rest
+                return dict(islice(_read_fields(document), _MAX_FIELDS)), len(first_lines), rest
             break
         if size > _MAX_CHARACTERS:
             break
     return {}, 0, chain(first_lines, rest)
 
 
-def _parsed(fence: str, text: str) -> Any:
+def _parse(fence: str, text: str) -> Any:
     """Return the value of YAML or TOML text; None for other text."""
     import yaml
 
@@ -57,7 +57,7 @@ def _parsed(fence: str, text: str) -> Any:
         return None
 
 
-def _fields(document: dict[Any, Any]) -> Iterator[tuple[str, str]]:
+def _read_fields(document: dict[Any, Any]) -> Iterator[tuple[str, str]]:
     for name, value in document.items():
         values = value if isinstance(value, list) else [value]
         if any(isinstance(item, dict | list) for item in values) or len(name) > _LONGEST_NAME:

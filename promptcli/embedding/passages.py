@@ -119,17 +119,17 @@ def passages_of(lines: Iterable[str], name: str | Path, encoder: "Encoder") -> I
     elements: Elements
     if is_markdown:
         title = Path(name).name[: -len(extension + ending)]
-        fields, elements = _markdown(lines, title)
+        fields, elements = _read_markdown(lines, title)
     elif extension == ORG:
-        elements = _starred(lines)
+        elements = _read_org(lines)
     else:
-        elements = _underlined(lines)
+        elements = _read_underlined(lines)
     splitter = Splitter(encoder)
     longest = min(_LONGEST_HEADING, splitter.window // 4)
-    for section in _sections(elements):
+    for section in _split_into_sections(elements):
         begin = _short_heading(section.path, longest)
         starts = list(accumulate((len(line.text) + 1 for line in section.lines), initial=0))
-        for start, body in _bodies(_unwrapped(section.lines, is_markdown), begin, splitter):
+        for start, body in _split_section(_unwrap(section.lines, is_markdown), begin, splitter):
             first = section.lines[bisect(starts, start) - 1].number
             last = section.lines[bisect(starts, start + len(body) - 1) - 1].number
             heading = " > ".join(section.path)
@@ -146,7 +146,7 @@ def _short_heading(path: Sequence[str], longest: int) -> str:
     return f"{line}\n" if line else ""
 
 
-def _bodies(text: str, begin: str, splitter: Splitter) -> Iterator[tuple[int, str]]:
+def _split_section(text: str, begin: str, splitter: Splitter) -> Iterator[tuple[int, str]]:
     """Yield the pieces of a text and their offsets.
 
     Each piece fits the window if the text ``begin`` is put in front.
@@ -176,7 +176,7 @@ class _Section:
     lines: list[TextLine] = field(default_factory=list)
 
 
-def _sections(elements: Elements) -> Iterator[_Section]:
+def _split_into_sections(elements: Elements) -> Iterator[_Section]:
     """Yield the lines between two headings; many lines are several sections.
 
     A heading without lines or headings below it is a line itself.
@@ -206,7 +206,7 @@ def _sections(elements: Elements) -> Iterator[_Section]:
         section = _Section([heading.title for heading in path])
 
 
-def _starred(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
+def _read_org(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
     """Yield the headings of an Org text, and its other lines."""
     for number, line in enumerate(lines, 1):
         heading = _ORG_HEADING.match(line)
@@ -216,12 +216,12 @@ def _starred(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
             yield Heading(number, len(heading[1]), heading[2])
 
 
-def _underlined(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
+def _read_underlined(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
     """Yield the underlined headings of a text, and its other lines."""
     styles = list[tuple[str, bool]]()  # signs of underlines, the highest level first
     above = deque[TextLine]()  # the last two lines
     for number, line in enumerate(lines, 1):
-        style = _underline(line, [previous.text.rstrip() for previous in above])
+        style = _match_underline(line, [previous.text.rstrip() for previous in above])
         if style is None:
             above.append(TextLine(number, line))
             if len(above) > 2:
@@ -238,7 +238,7 @@ def _underlined(lines: Iterable[str]) -> Iterator[Heading | TextLine]:
     yield from above
 
 
-def _underline(line: str, above: Sequence[str]) -> tuple[str, bool] | None:
+def _match_underline(line: str, above: Sequence[str]) -> tuple[str, bool] | None:
     """Return the sign of a line that underlines a title, and whether the title is also overlined;
     None for another line. ``above`` has the last two lines.
     """
@@ -257,7 +257,7 @@ def _underline(line: str, above: Sequence[str]) -> tuple[str, bool] | None:
 # Markdown
 
 
-def _markdown(lines: Iterable[str], name: str) -> tuple[Mapping[str, str], Elements]:
+def _read_markdown(lines: Iterable[str], name: str) -> tuple[Mapping[str, str], Elements]:
     """Return the front matter of Markdown, and its headings and other lines.
 
     The top heading is the title in the front matter. Without a title it is the ``name`` of the file
@@ -325,24 +325,24 @@ def outline(lines: Iterable[str], first: int = 1) -> Iterator[Heading | TextLine
 # Paragraphs
 
 
-def _unwrapped(lines: Sequence[TextLine], is_markdown: bool) -> str:
+def _unwrap(lines: Sequence[TextLine], is_markdown: bool) -> str:
     """Return lines as one text of the same length, in which a wrapped paragraph is one line.
 
     Words hyphenated at a line end are joined, except in Markdown.
     """
     text = lines[0].text
     for line, following in pairwise(lines):
-        text += f"{' ' if _goes_on(line, following, is_markdown) else chr(10)}{following.text}"
-    return text if is_markdown else _BROKEN.sub(_joined, text)
+        text += f"{' ' if _continues(line, following, is_markdown) else chr(10)}{following.text}"
+    return text if is_markdown else _BROKEN.sub(_join_word, text)
 
 
-def _joined(broken: re.Match[str]) -> str:
+def _join_word(broken: re.Match[str]) -> str:
     """Return a word without hyphens and line breaks, padded with spaces to the same length."""
     rest = broken[0].replace("-\n", "")
     return rest.ljust(len(broken[0]))
 
 
-def _goes_on(line: TextLine, following: TextLine, is_markdown: bool) -> bool:
+def _continues(line: TextLine, following: TextLine, is_markdown: bool) -> bool:
     """Return whether two lines belong to one paragraph."""
     if line.verbatim or following.verbatim or _is_blank(line) or _is_blank(following):
         return False

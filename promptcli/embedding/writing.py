@@ -243,7 +243,7 @@ def embed_rows(
         zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~blank))
         truncated += int(np.count_nonzero(encoded.truncated))
     ranges = None
-    if PRECISIONS[settings.precision].ranged and quantizer.ranges is not None:
+    if PRECISIONS[settings.precision].needs_ranges and quantizer.ranges is not None:
         ranges = quantizer.ranges.tolist()
     blanks = sum(stop - start for start, stop in blank_rows)
     return EmbedReport(rows, blanks, zero, truncated, quantizer.loss(), ranges, blank_rows)

@@ -274,7 +274,7 @@ def open_vectors(path: Path) -> tuple[Iterator[NewRows], Manifest | None, int]:
             rows = ParquetRows([file for file in files if file.name[0] not in "._"])
         return _vector_rows(rows.blocks()), manifest, rows.shape[1]
     vectors = read_vectors(path)
-    if PRECISIONS[vectors.precision].packed:
+    if PRECISIONS[vectors.precision].is_packed:
         raise UsageError(f"{path} holds binary vectors; embed again as float32, float16 or int8")
     blank = np.zeros(len(vectors.matrix), bool)
     if vectors.manifest is not None:

@@ -114,7 +114,7 @@ class VectorManifest(Manifest):
                 f"precision {self.settings.precision!r} is none of {', '.join(PRECISIONS)}"
             )
         ranges = self.report.ranges or ()
-        is_ranged = PRECISIONS[self.settings.precision].ranged
+        is_ranged = PRECISIONS[self.settings.precision].needs_ranges
         if is_ranged and list(map(len, ranges)) != [self.dim] * 2:
             raise ValueError(f"its ranges are not those of {self.dim} dimensions")
 
@@ -244,7 +244,7 @@ class _JsonlSink:
         rows = zip(batch["id"], batch["text"], strict=True)
         for start in range(0, len(vectors), _JSON_ROWS):
             lines = list[str]()
-            for numbers in _digits(vectors[start : start + _JSON_ROWS]):
+            for numbers in _format_rows(vectors[start : start + _JSON_ROWS]):
                 name, text = next(rows)
                 fields = json.dumps({"id": name, "text": text}, ensure_ascii=False)[:-1]
                 lines.append(f'{fields}, "{COLUMN}": [{numbers}]}}\n')
@@ -255,7 +255,7 @@ class _JsonlSink:
         """Do nothing: every line is complete."""
 
 
-def _digits(vectors: NDArray[Any]) -> list[str]:
+def _format_rows(vectors: NDArray[Any]) -> list[str]:
     """Return the numbers of each row as text; Arrow is five times as fast as ``json``."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -308,9 +308,9 @@ def choose_output(
     Without ``output`` it is FILE.npy, or FILE.COLUMN.npy if the column is named. An output whose
     format cannot hold the ids or the precision is refused.
     """
-    ranged = look_up("precision", settings.precision, PRECISIONS).ranged
+    needs_ranges = look_up("precision", settings.precision, PRECISIONS).needs_ranges
     if output is not None and not isinstance(output, str | Path):
-        if ranged:
+        if needs_ranges:
             problem = f"{settings.precision} needs a manifest; give a file as output"
             raise UsageError(problem, parameter="precision")
         return None
@@ -391,7 +391,7 @@ def read_vectors(path: Path | str) -> Vectors:
     ids, texts, matrix = read(path)
     if manifest is not None:
         precision = PRECISIONS[manifest.settings.precision]
-        width = -(-manifest.dim // 8) if precision.packed else manifest.dim
+        width = -(-manifest.dim // 8) if precision.is_packed else manifest.dim
         if matrix.shape[1:] != (width,):
             raise CheckFailedError(
                 f"{path}: its manifest says {manifest.dim:,} dimensions, its shape is"

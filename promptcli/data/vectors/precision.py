@@ -26,17 +26,12 @@ def as_floats(numbers: NDArray[Any]) -> Floats:
         return numbers.astype(np.float32, copy=False)
 
 
-def ranges_of(vectors: Floats) -> Floats:
-    """Return the minimum and maximum of each dimension, (2, d), of vectors (n, d)."""
-    return np.stack([vectors.min(axis=0), vectors.max(axis=0)])
-
-
-def _steps(ranges: Floats) -> Floats:
+def _step_sizes(ranges: Floats) -> Floats:
     steps = (ranges[1] - ranges[0]) / 255
     return np.where(steps == 0, np.float32(1), steps)
 
 
-def _halves(vectors: Floats, ranges: Floats) -> NDArray[Any]:
+def _to_halves(vectors: Floats, ranges: Floats) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         halves = vectors.astype(np.float16)
     if np.isinf(halves).any():
@@ -46,53 +41,57 @@ def _halves(vectors: Floats, ranges: Floats) -> NDArray[Any]:
     return halves
 
 
-def _buckets(vectors: Floats, ranges: Floats) -> NDArray[Any]:
-    numbers = np.clip(np.floor((vectors - ranges[0]) / _steps(ranges)), 0, 255)
+def _to_buckets(vectors: Floats, ranges: Floats) -> NDArray[Any]:
+    numbers = np.clip(np.floor((vectors - ranges[0]) / _step_sizes(ranges)), 0, 255)
     buckets: NDArray[Any] = (numbers - 128).astype(np.int8)
     return buckets
 
 
-def _middles(stored: NDArray[Any], ranges: Floats) -> Floats:
+def _from_buckets(stored: NDArray[Any], ranges: Floats) -> Floats:
     buckets = stored.astype(np.float32) + 128.5
-    middles: Floats = np.minimum(ranges[0] + buckets * _steps(ranges), ranges[1])
+    middles: Floats = np.minimum(ranges[0] + buckets * _step_sizes(ranges), ranges[1])
     return middles
 
 
-def _bits(vectors: Floats, ranges: Floats) -> NDArray[Any]:
+def _to_bits(vectors: Floats, ranges: Floats) -> NDArray[Any]:
     return np.packbits(vectors > 0, axis=1)
 
 
-def _signs(stored: NDArray[Any], ranges: Floats) -> Floats:
+def _from_bits(stored: NDArray[Any], ranges: Floats) -> Floats:
     bits = np.unpackbits(stored, axis=1, count=ranges.shape[1])
     return bits.astype(np.float32) * 2 - 1
 
 
-#: Flipping this bit of a byte of ``_bits``, read as int8, subtracts 128 from the byte.
+#: Flipping this bit of a byte of ``_to_bits``, read as int8, subtracts 128 from the byte.
 _SIGN = np.int8(-128)
 
 
 @dataclass(frozen=True)
 class Precision:
-    """How numbers are stored and read back; ranges (2, d) are those of ``ranges_of``."""
+    """How numbers are stored and read back.
+
+    Ranges (2, d) are the minimum and maximum of each dimension.
+    """
 
     dtype: type[np.generic]  #: of the stored numbers
     store: Callable[[Floats, Floats], NDArray[Any]]  #: takes vectors (n, d) and ranges
     restore: Callable[[NDArray[Any], Floats], Floats]  #: takes stored numbers and ranges
-    ranged: bool = False  #: whether the stored numbers cannot be read without the ranges
-    packed: bool = False  #: whether a byte holds eight numbers: (n, ceil(d / 8)), zeros at the end
+    needs_ranges: bool = False  #: whether the stored numbers cannot be read without the ranges
+    #: whether a byte holds eight numbers: (n, ceil(d / 8)), zeros at the end
+    is_packed: bool = False
 
 
 PRECISIONS: dict[str, Precision] = {
     "float32": Precision(np.float32, lambda vectors, _: vectors, lambda stored, _: stored),
-    "float16": Precision(np.float16, _halves, lambda stored, _: stored.astype(np.float32)),
-    "int8": Precision(np.int8, _buckets, _middles, ranged=True),
+    "float16": Precision(np.float16, _to_halves, lambda stored, _: stored.astype(np.float32)),
+    "int8": Precision(np.int8, _to_buckets, _from_buckets, needs_ranges=True),
     "binary": Precision(
         np.int8,
-        lambda vectors, ranges: _bits(vectors, ranges).view(np.int8) ^ _SIGN,
-        lambda stored, ranges: _signs((stored ^ _SIGN).view(np.uint8), ranges),
-        packed=True,
+        lambda vectors, ranges: _to_bits(vectors, ranges).view(np.int8) ^ _SIGN,
+        lambda stored, ranges: _from_bits((stored ^ _SIGN).view(np.uint8), ranges),
+        is_packed=True,
     ),
-    "ubinary": Precision(np.uint8, _bits, _signs, packed=True),
+    "ubinary": Precision(np.uint8, _to_bits, _from_bits, is_packed=True),
 }
 
 
@@ -149,7 +148,9 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         )
     if vectors.ndim != 2 or 0 in vectors.shape:
         raise UsageError(f"vectors of shape {vectors.shape} are not allowed; give (n, d)")
-    bounds = np.asarray(ranges_of(vectors) if ranges is None else ranges, dtype=np.float32)
+    if ranges is None:
+        ranges = np.stack([vectors.min(axis=0), vectors.max(axis=0)])
+    bounds = np.asarray(ranges, dtype=np.float32)
     if bounds.shape != (2, vectors.shape[1]):
         raise UsageError(
             f"ranges of shape {bounds.shape} are not those of vectors of shape {vectors.shape}"
