@@ -198,7 +198,7 @@ class Backbone:
         slot = _only_slot(needs)
         recorded = Recorded(
             needs,
-            {read: slot_positions(batch, read) for _, read in needs.attention_rows},
+            {row_slot: slot_positions(batch, row_slot) for _, row_slot in needs.attention_rows},
             only_at=None if slot is None else slot_positions(batch, slot),
             last_layer=None if needs.layers else max(attention),
         )

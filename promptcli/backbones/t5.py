@@ -49,12 +49,12 @@ class T5:
 
     def words(self) -> dict[int, str]:
         """Return id -> text of the vocabulary, without special tokens and unused rows."""
-        ids = range(min(self.size, len(self._tokenizer)))
+        ids = list(range(min(self.size, len(self._tokenizer))))
         texts = {}
-        for id, token in zip(ids, self._tokenizer.convert_ids_to_tokens(list(ids)), strict=True):
-            is_special = id in self._specials or token is None or token.startswith("<extra_id_")
-            if not is_special:
-                texts[id] = token.replace(_BLANK, " ")
+        for number, token in zip(ids, self._tokenizer.convert_ids_to_tokens(ids), strict=True):
+            if token is None or number in self._specials or token.startswith("<extra_id_"):
+                continue
+            texts[number] = token.replace(_BLANK, " ")
         return texts
 
     @torch.inference_mode()
