@@ -5,6 +5,7 @@ vector about one thing.
 """
 
 import re
+import tomllib
 from bisect import bisect
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate, chain, count, dropwhile, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semantic_text_splitter import TextSplitter
 
+from promptcli.data.cells import cell_text
 from promptcli.data.input_files import MARKDOWN, ORG, PROSE, extension_of
-from promptcli.embedding.front_matter import read_front_matter
 from promptcli.embedding.splitting import Splitter
 
 if TYPE_CHECKING:
@@ -57,6 +58,16 @@ _INDENTED = ("    ", "\t")
 _HARD_BREAKS = ("  ", "\\")
 #: HTML whose line breaks count.
 _VERBATIM = re.compile(r"\s*<(pre|script|style|textarea)\b", re.IGNORECASE)
+
+#: Lines and characters of the longest front matter. The memory of a dotted key of TOML grows with
+#: the square of its length.
+_MAX_LINES, _MAX_CHARACTERS = 1000, 1 << 13
+#: Fields that are stored with each passage, characters of a field, and characters of its name.
+_MAX_FIELDS, _LONGEST_FIELD, _LONGEST_NAME = 32, 300, 100
+#: A field of malformed YAML, such as ``title: Boats: a guide``.
+_YAML_FIELD = re.compile(r"^([\w-]+):[ \t]+([^\s\[{].*)$", re.MULTILINE)
+#: The line before front matter -> the lines that may end it.
+_FENCES = {"---": ("---", "..."), "+++": ("+++",)}
 
 
 class Passage(NamedTuple):
@@ -277,6 +288,54 @@ def _read_markdown(lines: Iterable[str], name: str) -> tuple[Mapping[str, str], 
 
 def _is_blank(element: Heading | TextLine) -> bool:
     return isinstance(element, TextLine) and not element.text.strip()
+
+
+def read_front_matter(lines: Iterable[str]) -> tuple[dict[str, str], int, Iterator[str]]:
+    """Return the fields of a text's front matter, the number of its lines, and the other lines.
+
+    Front matter is YAML between lines ``---``, or TOML between lines ``+++``. Its values and lists
+    of values are fields, as text; nested values are left out. Other lines, and front matter of more
+    than 8 KB, are text.
+    """
+    rest = iter(lines)
+    first_lines, size = list(islice(rest, 1)), 0
+    ends = _FENCES.get("".join(first_lines).rstrip(), ())
+    for line in islice(rest, _MAX_LINES) if ends else ():
+        first_lines.append(line)
+        size += len(line)
+        if line.rstrip() in ends:
+            document = _parse_front_matter(first_lines[0].rstrip(), "\n".join(first_lines[1:-1]))
+            if isinstance(document, dict):
+                return dict(islice(_read_fields(document), _MAX_FIELDS)), len(first_lines), rest
+            break
+        if size > _MAX_CHARACTERS:
+            break
+    return {}, 0, chain(first_lines, rest)
+
+
+def _parse_front_matter(fence: str, text: str) -> Any:
+    """Return the value of YAML or TOML text; None for other text."""
+    import yaml
+
+    try:
+        if fence == "+++":
+            return tomllib.loads(text)
+        # BaseLoader keeps every value a text; YAML itself reads no as false, and 12:30 as 750
+        return yaml.load(text, yaml.BaseLoader) or {}
+    except yaml.YAMLError:
+        return dict(_YAML_FIELD.findall(text)) or None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_fields(document: dict[Any, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in document.items():
+        values = value if isinstance(value, list) else [value]
+        if any(isinstance(item, dict | list) for item in values) or len(name) > _LONGEST_NAME:
+            continue
+        text = ", ".join(filter(None, (" ".join(cell_text(item).split()) for item in values)))
+        if text:
+            yield name, text[:_LONGEST_FIELD]
 
 
 @cache

@@ -4,8 +4,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.embedding import passages
-from promptcli.embedding.front_matter import read_front_matter
-from promptcli.embedding.passages import Heading, outline, passages_of
+from promptcli.embedding.passages import Heading, outline, passages_of, read_front_matter
 
 
 @pytest.fixture(scope="module")
