@@ -71,7 +71,7 @@ class DerivedFiles:
         return content is not None and content.source.vectors == self._store.settings.vectors
 
     def _lacks_rows(self, content: Any) -> bool:
-        """Return whether a content lacks so many rows that it must be read or built again."""
+        """Return whether a content lacks too many rows of the index."""
         if not self._is_of_present_vectors(content):
             return True
         newer_rows = self._store.settings.places - content.source.places
@@ -98,7 +98,7 @@ class DerivedFiles:
         return rows > 0 and settings.factory != EXACT_FACTORY
 
     def update(self, *, always: bool = False) -> None:
-        """Rebuild the files from which too many rows differ, or all files."""
+        """Rewrite the vectors if many rows were removed, or ``always``; rebuild outdated files."""
         store = self._store
         with store.reading():
             # for an approximate index, half precision is enough, and takes half the space
