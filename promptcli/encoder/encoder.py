@@ -96,6 +96,7 @@ class TorchEncoder(Encoder):
         self.graph: Graph | None = graphs[0] if graphs else None
         self._biases: dict[int, Tensor] = {}
         with used_extensions() as extensions:
+            #: an encoder for each prompt of a mean; empty for a single prompt
             self._averaged_encoders = _encoders_of_prompts(recipe, backbone, tensors, graphs)
             if self._averaged_encoders:
                 self.prompt = self._averaged_encoders[0].prompt
