@@ -127,7 +127,14 @@ class ParquetTable(RowTable):
             kind = field.type
             if pa.types.is_dictionary(kind):
                 kind = kind.value_type
-            if _is_deeper(kind, DEEPEST):
+            inner_types = [kind]
+            for _ in range(DEEPEST):
+                inner_types = [
+                    outer.field(place).type
+                    for outer in inner_types
+                    for place in range(outer.num_fields)
+                ]
+            if inner_types:
                 problem = f"is nested deeper than {DEEPEST} levels"
                 raise UsageError(f"{name}: column {field.name!r} {problem}")
             if kind.num_fields:
@@ -179,11 +186,3 @@ class ParquetTable(RowTable):
                 unpacked += piece.nbytes
                 check_unpacked(self._name, unpacked, packed, _UNPACK)
                 yield piece
-
-
-def _is_deeper(kind: Any, levels: int) -> bool:
-    """Return whether an Arrow type has more levels of lists and objects."""
-    kinds = [kind]
-    for _ in range(levels):
-        kinds = [kind.field(place).type for kind in kinds for place in range(kind.num_fields)]
-    return bool(kinds)

@@ -235,12 +235,14 @@ class _Column:
             try:
                 columns.append(list(map(self.read, cells[name])))  # faster than a loop
             except ValueError:
-                columns.append(self._readable(name, cells[name], faults))
+                columns.append(self._read_one_by_one(name, cells[name], faults))
         if len(columns) == 1:
             return columns[0]
         return [" ".join(filter(None, row)) for row in zip(*columns, strict=True)]
 
-    def _readable(self, name: str, cells: Sequence[Any], faults: dict[int, str]) -> list[Any]:
+    def _read_one_by_one(
+        self, name: str, cells: Sequence[Any], faults: dict[int, str]
+    ) -> list[Any]:
         values = list[Any]()
         for place, cell in enumerate(cells):
             try:
@@ -281,26 +283,26 @@ def rows_of(
         used = set(columns_by_role.values())
         if "," in columns_by_role.get(TEXT, ""):
             used.add(TEXT)
-        further = [column for column in table.header if column not in used]
-        for column, kind in _types(table, further, cells).items():
+        other_columns = [column for column in table.header if column not in used]
+        for column, kind in _find_types(table, other_columns, cells).items():
             key = name_in_batch(column, columns_by_role)
             types[key] = kind
             columns[key] = _Column([column], functools.partial(cells.value, kind))
-    bad.forget()  # rows skipped while the types were found are counted again below
-    batches = _batches(table, name, columns, bad, start)
+    bad.forget()  # the rows that were skipped for the types are counted again below
+    batches = _read_batches(table, name, columns, bad, start)
     return Rows(name, columns_by_role, batches, types=types)
 
 
-def _types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str, str]:
+def _find_types(table: RowTable, names: Sequence[str], cells: CellReader) -> dict[str, str]:
     """Return the types of columns: those that the table declares, else those of all cells."""
     if table.types or not names:
         return {name: table.types[name] for name in names}
     kinds = {name: set[str]() for name in names}
     for _, block in _blocks(table.rows([table.header.index(name) for name in names])):
-        for of_column, column in zip(kinds.values(), zip(*block, strict=True), strict=True):
-            if "text" not in of_column:
-                of_column |= cells.kinds(column)
-    return {name: type_of(of_column) for name, of_column in kinds.items()}
+        for column_kinds, column in zip(kinds.values(), zip(*block, strict=True), strict=True):
+            if "text" not in column_kinds:
+                column_kinds |= cells.kinds(column)
+    return {name: type_of(column_kinds) for name, column_kinds in kinds.items()}
 
 
 def name_in_batch(column: str, columns: ColumnNames) -> str:
@@ -308,7 +310,7 @@ def name_in_batch(column: str, columns: ColumnNames) -> str:
     return f"{column}.1" if column in (*columns, ID, ROW) else column
 
 
-def _batches(
+def _read_batches(
     table: RowTable, name: str, columns: Mapping[str, _Column], bad: BadRows, start: int
 ) -> Iterator[RowBatch]:
     """Yield columns of a table, from the row ``start`` on."""
@@ -340,15 +342,15 @@ def _batches(
 
 
 def _blocks(
-    rows: Iterable[tuple[Any, list[Any]]], most: int = BATCH, characters: int = CHARACTERS
+    rows: Iterable[tuple[Any, list[Any]]], max_rows: int = BATCH, characters: int = CHARACTERS
 ) -> Iterator[tuple[list[Any], list[list[Any]]]]:
-    """Yield the numbers and the cells of ``most`` rows, or of fewer if their texts are long."""
+    """Yield the numbers and the cells of ``max_rows`` rows, or of fewer rows with long texts."""
     numbers, block, size = list[Any](), list[list[Any]](), 0
     for number, row in rows:
         numbers.append(number)
         block.append(row)
         size += sum([len(cell) for cell in row if type(cell) is str])  # faster than a generator
-        if len(block) == most or size >= characters:
+        if len(block) == max_rows or size >= characters:
             yield numbers, block
             numbers, block, size = [], [], 0
     if block:
@@ -356,7 +358,7 @@ def _blocks(
 
 
 def windows(batches: Iterable[RowBatch], rows: int, characters: int) -> Iterator[RowBatch]:
-    """Yield the ids and texts of ``rows`` rows, or of fewer if they have ``characters``."""
+    """Yield the ids and texts of ``rows`` rows, or of fewer rows with ``characters`` in all."""
     pairs = (zip(batch[ID], batch[TEXT], strict=True) for batch in batches)
     texts = ((name, [text]) for name, text in itertools.chain.from_iterable(pairs))
     for ids, window in _blocks(texts, rows, characters):

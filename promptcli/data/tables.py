@@ -131,7 +131,7 @@ class CsvTable(RowTable):
         self._text, self._options, self._bad = text, options, bad
         self._skip = options.skip
         self._delimiter = options.delim or self._find_delimiter()
-        filled = (record for record in self._records(self._delimiter, bad) if record[1])
+        filled = (record for record in self._read_records(self._delimiter, bad) if record[1])
         lines, names = next(filled, (range(1, 2), []))
         first = lines[0]
         self._headless = options.header == "false"
@@ -147,12 +147,12 @@ class CsvTable(RowTable):
                 " line of names above it, or give csv header=false, or header=true if it is one"
             )
 
-    def _lines(self) -> Iterator[str]:
+    def _read_lines(self) -> Iterator[str]:
         return itertools.islice(
             self._text.lines(self._options.encoding, self._bad), self._skip, None
         )
 
-    def _records(
+    def _read_records(
         self, delimiter: str, bad: BadRows, max_lines: int | None = None
     ) -> Iterator[tuple[range, list[str]]]:
         """Yield the rows of all lines, or of the first ``max_lines``, each with the numbers of its
@@ -160,7 +160,7 @@ class CsvTable(RowTable):
         """
         quote = self._options.quote
         reader = csv.reader(
-            itertools.islice(self._lines(), max_lines),
+            itertools.islice(self._read_lines(), max_lines),
             delimiter=delimiter,
             quotechar=quote or None,
             quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
@@ -186,7 +186,7 @@ class CsvTable(RowTable):
         """Return the only delimiter in the line of names; a line without any names one column."""
         if extension_of(self._text.path)[0] == ".tsv":
             return "\t"
-        first = next(filter(str.strip, self._lines()), "")
+        first = next(filter(str.strip, self._read_lines()), "")
         signs = [sign for sign in DELIMITERS if sign in first]
         if len(signs) > 1:
             choices = " or ".join(f"delim={sign}".replace("\t", "tab") for sign in signs)
@@ -202,7 +202,7 @@ class CsvTable(RowTable):
         """Refuse the first line as a title if it has one column and ``sign`` separates the rows
         below.
         """
-        records = self._records(sign, BadRows(skip=True), _SAMPLE_ROWS**2)
+        records = self._read_records(sign, BadRows(skip=True), _SAMPLE_ROWS**2)
         filled = (row for _, row in records if row)
         widths = [len(row) for row in itertools.islice(filled, _SAMPLE_ROWS)]
         widest = max(widths, default=1)
@@ -219,7 +219,7 @@ class CsvTable(RowTable):
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         width = len(self.header)
-        records = self._records(self._delimiter, self._bad)
+        records = self._read_records(self._delimiter, self._bad)
         records = itertools.dropwhile(lambda record: not record[1], records)
         if not self._headless:
             next(records, None)
