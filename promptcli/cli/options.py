@@ -32,6 +32,15 @@ Model = Annotated[
         " mini-multi.",
     ),
 ]
+BackboneModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        "--backbone",
+        help="Backbone: mini-bert (default), a folder, a hub id, or a model (its backbone).",
+    ),
+]
 RecipeFields = Annotated[
     list[str] | None,
     _model_option(

@@ -8,6 +8,7 @@ import typer
 
 from promptcli.cli.console import half_interval, note, result_json, result_table, show
 from promptcli.cli.options import (
+    BackboneModel,
     DataDir,
     Force,
     Json,
@@ -23,15 +24,6 @@ from promptcli.settings import PAPER
 if TYPE_CHECKING:
     from promptcli.select.search import Ranked, Search
 
-BackboneModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        "--backbone",
-        help="Backbone: mini-bert (default), a folder, a hub id, or a model (its backbone).",
-    ),
-]
 On = Annotated[
     str | None,
     typer.Option(

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from promptcli import select as library
-from promptcli.cli.commands.select import BackboneModel
 from promptcli.cli.console import result_json, result_table, show
-from promptcli.cli.options import Json, choice_of, default_backbone
+from promptcli.cli.options import BackboneModel, Json, choice_of, default_backbone
 
 _SENTENCE = "A cat sleeps on the mat."
 _SCORE = "STS-B dev, BERT-base"
