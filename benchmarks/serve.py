@@ -29,7 +29,7 @@ import torch
 
 import promptcli as pc
 from promptcli.data.rows import open_rows
-from promptcli.embedding.writing import embed_file
+from promptcli.embedding.writing import VectorWriter
 
 
 def message(texts: list[str], model: str = "mini") -> bytes:
@@ -172,7 +172,7 @@ def embed(encoder: pc.Encoder, lines: list[str]) -> tuple[float, float]:
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         start, before = time.perf_counter(), time.process_time()
         with open_rows(path) as source:
-            embed_file(encoder, source, Path(folder, "out.npy"))
+            VectorWriter(encoder).write_file(source, Path(folder, "out.npy"))
         return time.perf_counter() - start, time.process_time() - before
 
 

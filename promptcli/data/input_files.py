@@ -387,12 +387,6 @@ class _HashedBytes(io.RawIOBase):
         return len(data)
 
 
-def file_sha256(path: str | Path) -> str:
-    """Return the hex SHA-256 of a file's or URL's stored bytes."""
-    with open_file(path) as file:
-        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
-
-
 class OpenText:
     """An open file of text; the lines of a ``stored`` one can be read again and again."""
 

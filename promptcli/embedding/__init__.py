@@ -6,7 +6,7 @@ The input is checked before torch loads.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
@@ -21,6 +21,7 @@ from promptcli.data.input_files import (
 from promptcli.data.layouts import TEXT, ColumnChoice
 from promptcli.errors import UsageError, if_stopped, look_up, with_count
 from promptcli.notes import note, stage
+from promptcli.recipe import Choice
 from promptcli.settings import list_of_names
 from promptcli.storage.files import remove_leftovers
 from promptcli.storage.locks import in_use
@@ -131,18 +132,19 @@ def embed(
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models import loading
 
-    if isinstance(model, Encoder) and {device, dtype} - {None, "auto"}:
+    if not isinstance(model, Encoder):
+        choice = model if isinstance(model, Choice) else Choice(model)
+        model = replace(choice, device=device or choice.device, dtype=dtype or choice.dtype)
+    elif {device, dtype} - {None, "auto"}:
         raise UsageError(
             "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
         )
-    device = device or "auto"
-    dtype = dtype or "auto"
     if not isinstance(source, str | Path) and not hasattr(source, "read"):
         options_of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
         if options_of_files != (None, None, None, None, False, False, False, "float32"):
             raise UsageError("a list of texts gives an array; leave out the options for files")
         texts = check_texts(source)
-        encoder = loading.open_encoder(model, device=device, dtype=dtype, rows=len(texts))
+        encoder = loading.open_encoder(model, dtype="auto", rows=len(texts))
         with stage("embed", len(texts)) as advance:
             return encoder.encode(
                 texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
@@ -153,16 +155,7 @@ def embed(
     settings = EmbedSettings(
         text_field, id_field, normalize, precision, split, stored_options(csv), skip_bad
     )
-    return embed_source(
-        source,
-        output,
-        model,
-        settings,
-        device=device,
-        dtype=dtype,
-        batch_size=batch_size,
-        force=force,
-    )
+    return embed_source(source, output, model, settings, batch_size=batch_size, force=force)
 
 
 @dataclass(frozen=True)

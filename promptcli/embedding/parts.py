@@ -32,7 +32,7 @@ from promptcli.data.vectors.part_folder import (
     parts_in,
     read_range,
 )
-from promptcli.embedding.writing import embed_rows, make_manifest
+from promptcli.embedding.writing import VectorWriter, library_versions
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.extensions import Table
@@ -71,15 +71,10 @@ class PartJob:
             closing_sink(ParquetSink(file, self.manifest.dim)) as sink,
         ):
             settings = self.manifest.settings
-            report = embed_rows(
-                # gives the same bits, whatever this process has encoded before
-                encoder.without_cache(),
-                read_range(self.manifest.inputs, start, stop, str(self.folder), settings.csv),
-                sink,
-                settings,
-                first=start,
-                progress=progress,
-            )
+            # gives the same bits, whatever this process has encoded before
+            writer = VectorWriter(encoder.without_cache(), settings)
+            rows = read_range(self.manifest.inputs, start, stop, str(self.folder), settings.csv)
+            report = writer.write(rows, sink, first=start, progress=progress)
             sink.metadata = part_metadata(self.manifest, report)
         return stop - start
 
@@ -126,8 +121,18 @@ def begin_job(
     batches = read_range(inputs, 0, rows, str(folder), settings.csv)
     texts = (text for batch in batches for text in batch[TEXT])
     encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
-    manifest = make_manifest(
-        PartsManifest, encoder, settings, shards=shards, rows=rows, inputs=inputs
+    manifest = PartsManifest(
+        dim=encoder.width,
+        settings=settings,
+        recipe=encoder.recipe.to_dict(),
+        fingerprint=encoder.fingerprint,
+        model=encoder.provenance,
+        name=encoder.name,
+        prompts=encoder.leading,
+        versions=library_versions(),
+        shards=shards,
+        rows=rows,
+        inputs=inputs,
     )
     manifest = begin_folder(folder, manifest)
     return PartJob(folder, manifest, portable_choice(model, manifest.model), encoder)

@@ -8,9 +8,9 @@ import importlib.metadata
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from promptcli.data.vectors.formats import (
     EmbedReport,
     EmbedSettings,
     HashedFile,
-    Manifest,
     Sink,
     VectorManifest,
     choose_output,
@@ -39,13 +38,13 @@ from promptcli.data.vectors.precision import (
     SAMPLE_ROWS,
     Floats,
     Loss,
+    check_finite,
     neighbour_recall,
     quantize,
     unit,
 )
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import PromptcliError
 from promptcli.models import loading
 from promptcli.models.language import note_unread
 from promptcli.notes import Advance, no_progress, stage
@@ -56,7 +55,6 @@ from promptcli.storage.typed_documents import to_json
 WINDOW = 8192
 #: Characters in a window, so that very long lines do not fill the memory.
 WINDOW_CHARACTERS = 8 << 20
-AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,6 @@ def embed_source(
     model: loading.Model,
     settings: EmbedSettings,
     *,
-    device: str,
-    dtype: str,
     batch_size: int | None,
     force: bool,
 ) -> EmbedResult:
@@ -92,28 +88,24 @@ def embed_source(
             check_output(target, force=force or earlier is not None)
         count = rows.total()
         calibration = read_texts(path, fields, settings.csv, again=True) if path.is_file() else ()
-        encoder = loading.open_encoder(
-            model, device=device, dtype=dtype, rows=count, calibration=calibration
-        )
+        encoder = loading.open_encoder(model, dtype="auto", rows=count, calibration=calibration)
         if target is not None and earlier is not None:
             made_by = earlier.fingerprint, earlier.model, earlier.versions
-            if made_by == (encoder.fingerprint, encoder.provenance, _versions()):
+            if made_by == (encoder.fingerprint, encoder.provenance, library_versions()):
                 return EmbedResult(target, encoder, earlier.report, None)
             check_output(target, force=False)  # another encoder, or another release, made it
         start = time.perf_counter()
         if settings.split:
             rows = replace(rows, batches=Splitter(encoder).batches(rows))
             count = None
+        writer = VectorWriter(encoder, settings, batch_size)
         with stage("embed", count) as advance:
-            report = embed_file(
-                encoder,
-                rows,
-                target or cast(BinaryIO, output),
-                settings,
-                batch_size=batch_size,
-                force=force,
-                progress=advance,
-            )
+            if target is not None:
+                report = writer.write_file(rows, target, force=force, progress=advance)
+            else:
+                stream = cast(BinaryIO, output)
+                with closing_sink(VECTOR_FORMATS[".jsonl"].open(stream, encoder.width)) as sink:
+                    report = writer.write(rows, sink, progress=advance)
     return EmbedResult(target, encoder, report, time.perf_counter() - start)
 
 
@@ -125,73 +117,8 @@ def read_texts(
         yield from rows.texts()
 
 
-def embed_file(
-    encoder: Encoder,
-    source: Rows,
-    target: Path | BinaryIO,
-    settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
-    *,
-    batch_size: int | None = None,
-    force: bool = True,
-    progress: Advance = no_progress,
-) -> EmbedReport:
-    """Encode rows into a vector file with a manifest, or into a stream as JSONL.
-
-    Without ``force`` it is an error if the vector file appears during the work.
-    """
-
-    def write(sink: Sink) -> EmbedReport:
-        return embed_rows(encoder, source, sink, settings, batch_size=batch_size, progress=progress)
-
-    if not isinstance(target, Path):
-        with closing_sink(VECTOR_FORMATS[".jsonl"].open(target, encoder.width)) as sink:
-            return write(sink)
-    manifest_file = manifest_path(target)
-    with (
-        atomic_path(manifest_file) as new_manifest,
-        atomic_path(target, replace=force) as new_target,
-    ):
-        with (
-            new_target.open("xb") as file,
-            closing_sink(format_of(target).open(file, encoder.width)) as sink,
-        ):
-            report = write(sink)
-        manifest = make_manifest(
-            VectorManifest,
-            encoder,
-            settings,
-            report=report,
-            input=HashedFile(escape_name(source.name), source.sha256()),
-            output=HashedFile(escape_name(target.name), sha256(new_target)),
-        )
-        new_manifest.write_text(to_json(manifest), encoding="utf-8")
-        # a failing disk raises here, and the old file keeps its manifest
-        sync(new_target)
-        sync(new_manifest)
-        if force:
-            manifest_file.unlink(missing_ok=True)  # it does not describe the new file
-    return report
-
-
-def make_manifest(
-    kind: type[AnyManifest], encoder: Encoder, settings: EmbedSettings, **contents: Any
-) -> AnyManifest:
-    """Return a manifest of a kind, whose own fields are ``contents``."""
-    return kind(
-        dim=encoder.width,
-        settings=settings,
-        recipe=encoder.recipe.to_dict(),
-        fingerprint=encoder.fingerprint,
-        model=encoder.provenance,
-        name=encoder.name,
-        prompts=encoder.leading,
-        versions=_versions(),
-        **contents,
-    )
-
-
 @functools.cache
-def _versions() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that determine the vectors; each look-up takes 5 ms."""
     libraries = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
     return {"promptcli": promptcli.__version__} | {
@@ -199,54 +126,98 @@ def _versions() -> dict[str, str]:
     }
 
 
-def embed_rows(
-    encoder: Encoder,
-    batches: Iterable[RowBatch],
-    sink: Sink,
-    settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
-    *,
-    batch_size: int | None = None,
-    first: int = 0,
-    progress: Advance = no_progress,
-) -> EmbedReport:
-    """Encode batches of sentences window by window into a sink.
-
-    ``first`` is the number of their first row in the input. ``progress`` is called with the number
-    of new sentences.
+@dataclass(frozen=True)
+class VectorWriter:
+    """Encodes rows of sentences with one encoder and the settings of ``embed``, and writes the
+    vectors.
     """
-    rows = zero = truncated = 0
-    blank_rows = list[list[int]]()
-    quantizer = Quantizer(settings.precision)
-    pending = deque[RowBatch]()  # windows that the encoder has read and not returned
 
-    def texts() -> Iterator[list[str]]:
-        for number, batch in enumerate(windows(batches, WINDOW, WINDOW_CHARACTERS)):
-            if first == number == 0:
-                note_unread(encoder, batch[TEXT])
-            pending.append(batch)
-            yield list(batch[TEXT])
+    encoder: Encoder
+    settings: EmbedSettings = field(default_factory=EmbedSettings)
+    batch_size: int | None = None  #: most sentences in a batch; None: by a budget of tokens
 
-    for encoded in encoder.encode_windows(texts(), progress=progress, batch_size=batch_size):
-        batch = pending.popleft()
-        infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
-        if len(infinite):
-            row = batch[ID][infinite[0]]
-            raise PromptcliError(
-                f"row {row}: its vector is not finite; try dtype float32, or check the model"
+    def write_file(
+        self, source: Rows, target: Path, *, force: bool = True, progress: Advance = no_progress
+    ) -> EmbedReport:
+        """Write the vectors of ``source`` to a vector file with a manifest.
+
+        Without ``force`` it is an error if the vector file appears during the work.
+        """
+        encoder = self.encoder
+        manifest_file = manifest_path(target)
+        with (
+            atomic_path(manifest_file) as new_manifest,
+            atomic_path(target, replace=force) as new_target,
+        ):
+            with (
+                new_target.open("xb") as file,
+                closing_sink(format_of(target).open(file, encoder.width)) as sink,
+            ):
+                report = self.write(source, sink, progress=progress)
+            manifest = VectorManifest(
+                dim=encoder.width,
+                settings=self.settings,
+                recipe=encoder.recipe.to_dict(),
+                fingerprint=encoder.fingerprint,
+                model=encoder.provenance,
+                name=encoder.name,
+                prompts=encoder.leading,
+                versions=library_versions(),
+                report=report,
+                input=HashedFile(escape_name(source.name), source.sha256()),
+                output=HashedFile(escape_name(target.name), sha256(new_target)),
             )
-        vectors = unit(encoded.vectors) if settings.normalize else encoded.vectors
-        sink.write(batch, quantizer.quantize(vectors))
-        blank = np.array([not text.strip() for text in batch[TEXT]])
-        for row in np.flatnonzero(blank).tolist():
-            _add_row(blank_rows, rows + row)
-        rows += len(blank)
-        zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~blank))
-        truncated += int(np.count_nonzero(encoded.truncated))
-    ranges = None
-    if PRECISIONS[settings.precision].needs_ranges and quantizer.ranges is not None:
-        ranges = quantizer.ranges.tolist()
-    blanks = sum(stop - start for start, stop in blank_rows)
-    return EmbedReport(rows, blanks, zero, truncated, quantizer.loss(), ranges, blank_rows)
+            new_manifest.write_text(to_json(manifest), encoding="utf-8")
+            # a failing disk raises here, and the old file keeps its manifest
+            sync(new_target)
+            sync(new_manifest)
+            if force:
+                manifest_file.unlink(missing_ok=True)  # it does not describe the new file
+        return report
+
+    def write(
+        self,
+        batches: Iterable[RowBatch],
+        sink: Sink,
+        *,
+        first: int = 0,
+        progress: Advance = no_progress,
+    ) -> EmbedReport:
+        """Write the vectors of batches of sentences to a sink, window by window.
+
+        ``first`` is the number of their first row in the input. ``progress`` is called with the
+        number of new sentences.
+        """
+        rows = zero = truncated = 0
+        blank_rows = list[list[int]]()
+        quantizer = Quantizer(self.settings.precision)
+        pending = deque[RowBatch]()  # windows that the encoder has read and not returned
+
+        def texts() -> Iterator[list[str]]:
+            for number, batch in enumerate(windows(batches, WINDOW, WINDOW_CHARACTERS)):
+                if first == number == 0:
+                    note_unread(self.encoder, batch[TEXT])
+                pending.append(batch)
+                yield list(batch[TEXT])
+
+        for encoded in self.encoder.encode_windows(
+            texts(), progress=progress, batch_size=self.batch_size
+        ):
+            batch = pending.popleft()
+            check_finite(encoded.vectors, batch[ID], "row")
+            vectors = unit(encoded.vectors) if self.settings.normalize else encoded.vectors
+            sink.write(batch, quantizer.quantize(vectors))
+            blank = np.array([not text.strip() for text in batch[TEXT]])
+            for row in np.flatnonzero(blank).tolist():
+                _add_row(blank_rows, rows + row)
+            rows += len(blank)
+            zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~blank))
+            truncated += int(np.count_nonzero(encoded.truncated))
+        ranges = None
+        if PRECISIONS[self.settings.precision].needs_ranges and quantizer.ranges is not None:
+            ranges = quantizer.ranges.tolist()
+        blanks = sum(stop - start for start, stop in blank_rows)
+        return EmbedReport(rows, blanks, zero, truncated, quantizer.loss(), ranges, blank_rows)
 
 
 def _add_row(runs: list[list[int]], row: int) -> None:

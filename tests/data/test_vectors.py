@@ -23,7 +23,7 @@ from promptcli.data.vectors.formats import (
     read_vectors,
 )
 from promptcli.data.vectors.parquet import ParquetRows
-from promptcli.embedding.writing import embed_file
+from promptcli.embedding.writing import VectorWriter
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from tests.comparing import refusal
 from tests.fake_encoder import FakeEncoder
@@ -43,7 +43,7 @@ def embedded(tmp_path, request):
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
     path = tmp_path / f"v{request.param}"
     with open_rows(tmp_path / "a.txt") as source:
-        embed_file(FakeEncoder(), source, path)
+        VectorWriter(FakeEncoder()).write_file(source, path)
     return path
 
 

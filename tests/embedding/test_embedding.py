@@ -18,7 +18,7 @@ from promptcli.data.vectors.formats import (
 )
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding import writing
-from promptcli.embedding.writing import embed_file, embed_rows
+from promptcli.embedding.writing import VectorWriter
 from promptcli.errors import PromptcliError
 from tests.comparing import refusal
 from tests.fake_encoder import FakeEncoder, vector
@@ -52,7 +52,7 @@ SENTENCES = [f"sentence {i % 7} of {i}" for i in range(25)]
 def test_rows_are_in_order_whatever_the_window(window, monkeypatch):
     monkeypatch.setattr(writing, "WINDOW", window)
     sink, done, encoder = Kept(), [], FakeEncoder()
-    report = embed_rows(encoder, [batch(SENTENCES)], sink, progress=done.append)
+    report = VectorWriter(encoder).write([batch(SENTENCES)], sink, progress=done.append)
     assert np.array_equal(np.concatenate(sink.parts), np.stack([vector(s) for s in SENTENCES]))
     assert sink.texts == SENTENCES
     assert report.rows == sum(done) == 25
@@ -71,20 +71,21 @@ def test_written_windows_are_let_go(monkeypatch):
             del window
 
     monkeypatch.setattr(writing, "windows", windows)
-    assert embed_rows(FakeEncoder(), [], Kept()).rows == 40
+    assert VectorWriter(FakeEncoder()).write([], Kept()).rows == 40
 
 
 def test_blank_and_cut_sentences_are_counted(monkeypatch):
     monkeypatch.setattr(writing, "WINDOW", 2)
-    report = embed_rows(
-        FakeEncoder(), [batch(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30])], Kept()
+    report = VectorWriter(FakeEncoder()).write(
+        [batch(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30])], Kept()
     )
     assert (report.rows, report.blank, report.truncated) == (6, 2, 2)
 
 
 def test_normalised_vectors_have_length_1():
     sink = Kept()
-    embed_rows(FakeEncoder(), [batch(SENTENCES)], sink, EmbedSettings(normalize=True))
+    writer = VectorWriter(FakeEncoder(), EmbedSettings(normalize=True))
+    writer.write([batch(SENTENCES)], sink)
     assert np.allclose(np.linalg.norm(sink.parts[0], axis=1), 1, atol=1e-6)
     zeros = unit(np.zeros((2, 3), np.float32))
     assert zeros.dtype == np.float32 and not zeros.any()
@@ -96,8 +97,8 @@ def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
         "tests.fake_encoder.vector",
         lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32),
     )
-    with refusal("row 2: its vector is not finite", PromptcliError):
-        embed_rows(FakeEncoder(), [batch(["a", "b", "bad"])], Kept())
+    with refusal("the vector of row 2 is not finite", PromptcliError):
+        VectorWriter(FakeEncoder()).write([batch(["a", "b", "bad"])], Kept())
 
 
 def embed(folder, kind=".npy", text="one\n\nthree\n", name="a.txt", **options):
@@ -105,7 +106,7 @@ def embed(folder, kind=".npy", text="one\n\nthree\n", name="a.txt", **options):
     path.write_text(text)
     target = folder / f"v{kind}"
     with open_rows(path) as source:
-        report = embed_file(FakeEncoder(), source, target, **options)
+        report = VectorWriter(FakeEncoder()).write_file(source, target, **options)
     return target, report
 
 
@@ -149,7 +150,7 @@ def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkey
     (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"text": "two"}\nbroken\n')
     monkeypatch.setattr(writing, "WINDOW", 1)
     with refusal("line 3", PromptcliError), open_rows(tmp_path / "b.jsonl") as source:
-        embed_file(FakeEncoder(), source, target)
+        VectorWriter(FakeEncoder()).write_file(source, target)
     (tmp_path / "b.jsonl").unlink()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -191,7 +192,7 @@ def _embed_and_print_peak(path, target):
         target.open("wb") as file,
         closing_sink(VECTOR_FORMATS[target.suffix].open(file, 256)) as sink,
     ):
-        report = embed_rows(FakeEncoder(256), source, sink)
+        report = VectorWriter(FakeEncoder(256)).write(source, sink)
     print(report.rows, re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.data.arguments import is_unicode
-from promptcli.data.input_files import file_sha256, state_of
+from promptcli.data.input_files import open_text, state_of
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.parquet_files import open_parquet
 from promptcli.data.rows import ROW, RowBatch, open_rows
@@ -107,11 +107,12 @@ def check_unchanged(file: InputFile, began: str) -> None:
     The file is read only if its size or stamp has changed.
     """
     size, stamp = state_of(file.path)
-    if (size, stamp) != (file.size, file.stamp) and (
-        size != file.size or file_sha256(file.path) != file.sha256
-    ):
-        hint = "put that one back, or give another folder with -o"
-        raise UsageError(f"{file.path} is not the file that {began} was started with; {hint}")
+    if (size, stamp) == (file.size, file.stamp):
+        return
+    with open_text(file.path, stored=True) as text:
+        if size != file.size or text.sha256() != file.sha256:
+            hint = "put that one back, or give another folder with -o"
+            raise UsageError(f"{file.path} is not the file that {began} was started with; {hint}")
 
 
 def read_range(

@@ -182,17 +182,19 @@ def neighbour_recall(before: Floats, after: Floats) -> float:
     return float(is_kept.mean())
 
 
-def check_finite(vectors: Floats, texts: Sequence[str]) -> None:
-    """Refuse the vectors of texts if one is not finite.
+def check_finite(vectors: Floats, names: Sequence[Any], noun: str = "text") -> None:
+    """Refuse vectors (n, d) if one is not finite.
+
+    The n names are the texts of the vectors, or what ``noun`` says.
 
     Raises:
-        PromptcliError: The message names the first such text.
+        PromptcliError: The message names the first such vector.
     """
     infinite = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(infinite):
         raise PromptcliError(
-            f"the vector of {shorten(texts[infinite[0]])} is not finite; try dtype"
-            " float32, or check the model"
+            f"the vector of {noun} {shorten(names[infinite[0]])} is not finite; try dtype float32,"
+            " or check the model"
         )
 
 
