@@ -18,6 +18,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -129,20 +130,6 @@ def check_sentence(word: str) -> None:
     if _NAME_OF_FILE.search(word):
         check_file(Path(word))
     check_encodable(word)
-
-
-@contextlib.contextmanager
-def open_file(name: str | Path) -> Iterator[BinaryIO]:
-    """Open a local file or a URL for reading."""
-    if is_remote(name):
-        file = cast(
-            BinaryIO, on_file_system(str(name), lambda system, path: system.open(path, "rb"))
-        )
-    else:
-        check_file(Path(name))
-        file = Path(name).open("rb")
-    with file:
-        yield file
 
 
 def split_columns(word: str) -> tuple[str, str]:
@@ -470,10 +457,21 @@ class OpenText:
 
 @contextlib.contextmanager
 def open_text(
-    path: str | Path, stdin: BinaryIO | None = None, *, stored: bool = False
+    path: str | Path, stream: BinaryIO | None = None, *, stored: bool = False
 ) -> Iterator[OpenText]:
-    """Open a file, a pipe or a URL; ``stored`` copies a file that cannot be read again."""
-    with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
+    """Open a file, a pipe or a URL, or the open ``stream`` of that name.
+
+    With ``stored`` its lines can be read again and again: a pipe is copied to a temporary file.
+    """
+    opened: AbstractContextManager[BinaryIO]
+    if stream is not None:
+        opened = contextlib.nullcontext(stream)
+    elif is_remote(path):
+        opened = on_file_system(str(path), lambda system, place: system.open(place, "rb"))
+    else:
+        check_file(Path(path))
+        opened = Path(path).open("rb")
+    with opened as file:
         if not stored or file.seekable():
             yield OpenText(path, file, stored=stored)
             return

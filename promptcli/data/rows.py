@@ -104,7 +104,7 @@ def open_rows(
     again: bool = False,
     may_be_empty: bool = False,
 ) -> Iterator[Rows]:
-    """Open a file or a stream and read its first batch, so that a faults file or field fails early.
+    """Open a file or a stream and read its first batch, so that a faulty file or field fails early.
 
     Args:
         source: A file or a URL, whose extension says whether it is a table, or ``FILE:COLUMN``; or

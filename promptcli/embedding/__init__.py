@@ -139,23 +139,22 @@ def embed(
         raise UsageError(
             "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
         )
-    if not isinstance(source, str | Path) and not hasattr(source, "read"):
-        options_of_files = (output, text_field, id_field, csv, skip_bad, split, force, precision)
-        if options_of_files != (None, None, None, None, False, False, False, "float32"):
-            raise UsageError("a list of texts gives an array; leave out the options for files")
-        texts = check_texts(source)
-        encoder = loading.open_encoder(model, dtype="auto", rows=len(texts))
-        with stage("embed", len(texts)) as advance:
-            return encoder.encode(
-                texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
-            )
     if isinstance(source, str | Path):
         (name,), text_field = split_text_column([str(source)], text_field)
         source = Path(name)
     settings = EmbedSettings(
         text_field, id_field, normalize, precision, split, stored_options(csv), skip_bad
     )
-    return embed_source(source, output, model, settings, batch_size=batch_size, force=force)
+    if isinstance(source, Path) or hasattr(source, "read"):
+        return embed_source(source, output, model, settings, batch_size=batch_size, force=force)
+    if settings != EmbedSettings(normalize=normalize) or output is not None or force:
+        raise UsageError("a list of texts gives an array; leave out the options for files")
+    texts = check_texts(source)
+    encoder = loading.open_encoder(model, dtype="auto", rows=len(texts))
+    with stage("embed", len(texts)) as advance:
+        return encoder.encode(
+            texts, batch_size=batch_size, normalize_embeddings=normalize, progress=advance
+        )
 
 
 @dataclass(frozen=True)
