@@ -11,13 +11,14 @@ import pyarrow.dataset
 
 from promptcli.data.arguments import check_texts
 from promptcli.data.cells import is_missing
-from promptcli.embedding.parts import portable_choice, wanted_device
+from promptcli.embedding.parts import portable_choice
 from promptcli.embedding.writing import WINDOW
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
 from promptcli.extensions import Table
 from promptcli.models import loading
 from promptcli.notes import is_offline, without_network
+from promptcli.recipe import Choice
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class VectorColumn:
     @property
     def device(self) -> str:
         """The device that the user chose, or ``auto``."""
-        return wanted_device(self.model)
+        return self.model.device if isinstance(self.model, Choice) else "auto"
 
     def open(self) -> "OpenColumn":
         """Return the column with its encoder."""

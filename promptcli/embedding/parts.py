@@ -146,22 +146,13 @@ def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None =
     entry = loading.entry_of(model)
     backbone = portable_name(entry.recipe.backbone)
     entry = replace(entry, recipe=entry.recipe.replace(backbone=backbone))
-    portable = Choice(entry, device=wanted_device(model))
+    choice = model if isinstance(model, Choice) else Choice()
+    dtype, backend = choice.dtype, choice.backend
     if isinstance(model, Encoder):
         provenance = model.provenance
     if provenance is not None:
-        backend = provenance.get("backend", "torch")
-        return replace(portable, dtype=provenance["dtype"], backend=backend)
-    if isinstance(model, Choice):
-        return replace(portable, dtype=model.dtype or "stored", backend=model.backend)
-    return portable
-
-
-def wanted_device(model: loading.Model) -> str:
-    """Return the device that the user chose, or ``auto``."""
-    if isinstance(model, Choice):
-        return model.device
-    return "auto"
+        dtype, backend = provenance["dtype"], provenance.get("backend", "torch")
+    return Choice(entry, device=choice.device, dtype=dtype, backend=backend)
 
 
 # Engines
@@ -206,8 +197,16 @@ class LocalEngine:
         workers: int | None,
     ) -> None:
         """Make parts; a single process uses the job's own encoder."""
-        devices = _worker_devices(job.model.device, workers)[: len(shards)]
-        if len(devices) == 1:
+        import torch
+
+        from promptcli.backbones.devices import choose_device
+
+        device = choose_device(job.model.device)
+        gpus = torch.cuda.device_count() if device == "cuda" else 0
+        choices = [f"cuda:{number}" for number in range(gpus)] or [device]
+        processes = min(workers or len(choices), len(shards))
+        devices = [choices[number % len(choices)] for number in range(processes)]
+        if processes == 1:
             for shard in shards:
                 job.make(shard, advance)
         else:
@@ -216,18 +215,6 @@ class LocalEngine:
 
 
 ENGINES = Table[Engine]("engines", {"local": LocalEngine()})
-
-
-def _worker_devices(device: str, workers: int | None) -> list[str]:
-    """Return the device of each worker process: a GPU for each, unless the user chose a device."""
-    import torch
-
-    from promptcli.backbones.devices import choose_device
-
-    device = choose_device(device)
-    gpus = torch.cuda.device_count() if device == "cuda" else 0
-    devices = [f"cuda:{number}" for number in range(gpus)] or [device]
-    return [devices[number % len(devices)] for number in range(workers or len(devices))]
 
 
 @safe_path()

@@ -82,7 +82,7 @@ def embed_source(
     earlier = None
     if target is not None and not force:
         earlier = reusable_manifest(target, path, settings)
-    fields = settings.fields
+    fields = ColumnChoice(settings.text_field, settings.id_field)
     with open_rows(source, fields, csv=settings.csv, skip_bad=settings.skip_bad) as rows:
         if target is not None:
             check_output(target, force=force or earlier is not None)

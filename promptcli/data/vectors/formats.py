@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.input_files import STANDARD, check_file, read_lines
-from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import RowBatch
 from promptcli.data.vectors.parquet import (
     COLUMN,
@@ -55,11 +54,6 @@ class EmbedSettings:
     split: bool = False
     csv: dict[str, str] | None = None  #: how a table is written
     skip_bad: bool = False
-
-    @property
-    def fields(self) -> ColumnChoice:
-        """The columns that are read."""
-        return ColumnChoice(self.text_field, self.id_field)
 
 
 @dataclass(frozen=True)

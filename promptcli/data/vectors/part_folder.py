@@ -57,8 +57,9 @@ def count_input(name: str, settings: EmbedSettings) -> InputFile:
     """Read a file once, check every row, and count the rows; an empty file has none."""
     size, stamp = state_of(name)
     count = end = 0
+    fields = ColumnChoice(settings.text_field, settings.id_field)
     with open_rows(
-        name, settings.fields, csv=settings.csv, skip_bad=settings.skip_bad, may_be_empty=True
+        name, fields, csv=settings.csv, skip_bad=settings.skip_bad, may_be_empty=True
     ) as rows:
         for batch in rows:
             count += len(batch[ROW])
