@@ -15,6 +15,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -181,6 +182,18 @@ def all_demo_pairs(few_demo_pairs: dict[str, Any], monkeypatch: pytest.MonkeyPat
 
     for name, task in few_demo_pairs.items():
         monkeypatch.setitem(TASKS, name, task)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Return a new folder, as pytest does, which lists all folders of earlier tests each time."""
+    name = "".join(sign if sign.isalnum() else "_" for sign in request.node.name[:30])
+    folder = tmp_path_factory.getbasetemp() / f"{name}{next(_numbers)}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 #: Variables for the tests themselves.

@@ -5,7 +5,9 @@ an error.
 import importlib
 import itertools
 import json
+import os
 import re
+import shutil
 from importlib.util import find_spec
 
 import numpy as np
@@ -26,34 +28,51 @@ SENTENCES = ["A cat sleeps.", "Two dogs play in the snow.", "Prices fell in May.
 WHITENED = RECIPES["prompt"].replace(transforms=("whitening:4",))
 
 
-@pytest.fixture
-def entry(home):
+def registry_folder(root):
+    return open_registry().folder("white")
+
+
+def saved_folder(root):
+    pc.load("white").save(root / "saved")
+    return root / "saved"
+
+
+def pushed_folder(root):
+    (root / "pushed").mkdir()
+    hub._write(open_registry().load("white"), "me/white", root / "pushed")
+    return root / "pushed"
+
+
+def exported_folder(root):
+    pc.export(open_registry().load("white"), root / "exported")
+    return root / "exported"
+
+
+WRITERS = [registry_folder, saved_folder, pushed_folder, exported_folder]
+
+
+@pytest.fixture(scope="module")
+def written_once(tmp_path_factory):
+    """A folder with a home, its entry in every written form, and the entry's vectors."""
+    root = tmp_path_factory.mktemp("doors")
     generator = torch.Generator().manual_seed(0)
     mean, matrix = (torch.randn(shape, generator=generator) for shape in ((256,), (256, 4)))
-    open_registry().save(
-        Entry("white", WHITENED, {"whitening.mean": mean, "whitening.matrix": matrix})
-    )
-    return open_registry().load("white")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROMPTCLI_HOME", str(root / "home"))
+        open_registry().save(
+            Entry("white", WHITENED, {"whitening.mean": mean, "whitening.matrix": matrix})
+        )
+        folders = {written: written(root) for written in WRITERS}
+        return root, folders, pc.load("white", dtype="float32").encode(SENTENCES)
 
 
-def registry_folder(entry, tmp_path):
-    return open_registry().folder(entry.name)
-
-
-def saved_folder(entry, tmp_path):
-    pc.load(entry.name).save(tmp_path / "out")
-    return tmp_path / "out"
-
-
-def pushed_folder(entry, tmp_path):
-    (tmp_path / "out").mkdir()
-    hub._write(entry, "me/white", tmp_path / "out")
-    return tmp_path / "out"
-
-
-def exported_folder(entry, tmp_path):
-    pc.export(entry, tmp_path / "out")
-    return tmp_path / "out"
+@pytest.fixture
+def folder(written, written_once, tmp_path):
+    """A folder of a test's own, as it was written; beside it, the home of its entry."""
+    root, folders, _ = written_once
+    # links: no test changes a file
+    shutil.copytree(root, tmp_path, copy_function=os.link, dirs_exist_ok=True)
+    return tmp_path / folders[written].relative_to(root)
 
 
 def by_path(folder):
@@ -84,14 +103,13 @@ DOORS = [
         ),
     ),
 ]
-WRITERS = [registry_folder, saved_folder, pushed_folder, exported_folder]
 
 
 @pytest.mark.parametrize("opened", DOORS)
 @pytest.mark.parametrize("written", WRITERS)
-def test_a_folder_has_the_vectors_of_the_entry(written, opened, entry, tmp_path):
-    vectors = pc.load("white", dtype="float32").encode(SENTENCES)
-    np.testing.assert_allclose(opened(written(entry, tmp_path)), vectors, atol=2e-5)
+def test_a_folder_has_the_vectors_of_the_entry(written, opened, folder, written_once):
+    *_, vectors = written_once
+    np.testing.assert_allclose(opened(folder), vectors, atol=2e-5)
 
 
 @pytest.mark.parametrize("opened", DOORS)
@@ -112,8 +130,7 @@ def by_name(folder):
         *itertools.product([registry_folder], [by_import, by_name], ["missing", "truncated"]),
     ],
 )
-def test_a_damaged_weights_file_is_an_error(written, opened, damage, entry, tmp_path):
-    folder = written(entry, tmp_path)
+def test_a_damaged_weights_file_is_an_error(written, opened, damage, folder):
     manifest = json.loads((folder / "promptcli.json").read_text())
     file = folder / next(name for name in manifest["files"] if name.endswith(".safetensors"))
     content = file.read_bytes()
