@@ -32,7 +32,7 @@ from promptcli.backbones.model_folder import (
     weights_digest,
 )
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.tokenizer import PieceTokenizer, shipped_tokenizer
 from promptcli.backbones.transformers_loading import (
     load_model,
     load_tokenizer,
@@ -43,7 +43,6 @@ from promptcli.backbones.word_tables import (
     WordTable,
     read_table,
     read_words,
-    shipped_tokenizer,
 )
 from promptcli.errors import UsageError
 from promptcli.storage.files import sha256

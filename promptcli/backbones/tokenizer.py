@@ -4,6 +4,7 @@ The space before a piece determines byte-level and SentencePiece ids. The tokeni
 space here; the caller writes it.
 """
 
+import functools
 import hashlib
 import json
 import re
@@ -261,6 +262,14 @@ class PieceTokenizer:
     def id(self, token: str) -> int | None:
         number: int | None = self._tokenizer.token_to_id(token)
         return number
+
+
+@functools.lru_cache(maxsize=1)
+def shipped_tokenizer(folder: Path) -> PieceTokenizer:
+    """Return the tokenizer of a shipped BERT; cached, because it is read once to choose a model and
+    again to use it.
+    """
+    return PieceTokenizer(read_wordpiece(folder), f"backbone {folder.name!r}")
 
 
 def _make_tokenizer(definition: dict[str, Any], model: Any) -> Tokenizer:

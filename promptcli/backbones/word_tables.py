@@ -35,7 +35,7 @@ from promptcli.backbones.model_folder import (
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import (
     PieceTokenizer,
-    read_wordpiece,
+    shipped_tokenizer,
     splits_at_blanks,
 )
 from promptcli.backbones.transformers_loading import opening
@@ -229,14 +229,6 @@ def _open_shipped(folder: ModelFolder, tuned: np.ndarray | None) -> WordTable | 
     digest = shipped_digest(folder.path)
     provenance = Provenance(folder.name, config["model_type"], None, digest, tokenizer.sha256)
     return WordTable(tokenizer, rows, provenance, folder.path, max_length, of_language_model=True)
-
-
-@functools.lru_cache(maxsize=1)
-def shipped_tokenizer(folder: Path) -> PieceTokenizer:
-    """Return the tokenizer of a shipped BERT; cached, because it is read once to choose a model and
-    again to use it.
-    """
-    return PieceTokenizer(read_wordpiece(folder), f"backbone {folder.name!r}")
 
 
 def read_words(name: str) -> WordTable:

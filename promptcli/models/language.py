@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from promptcli.backbones.model_folder import SHIPPED_BACKBONES
-from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.backbones.word_tables import shipped_tokenizer
+from promptcli.backbones.tokenizer import PieceTokenizer, shipped_tokenizer
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.notes import note
 
