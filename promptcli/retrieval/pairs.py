@@ -8,7 +8,7 @@ import csv
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -240,18 +240,25 @@ def write_without_duplicates(
 
 def _choose_hits(groups: Sequence[Sequence[Hit]], keep: str, names: Sequence[str]) -> list[Hit]:
     """Return the row of each group to keep; see ``write_without_duplicates``."""
-    if keep in ("first", "last"):
+    column = check_keep(keep, names)
+    if column is None:
         return [group[0 if keep == "first" else -1] for group in groups]
-    by_key = {name_key(name): name for name in names}
-    if name_key(keep) not in by_key:
-        raise unknown("column", keep, ("first", "last", *names))
-    column = by_key[name_key(keep)]
 
     def value_of(hit: Hit) -> Any:
         value = (hit.columns or {}).get(column)
         return value is not None, value
 
     return [max(group, key=value_of) for group in groups]
+
+
+def check_keep(keep: str, names: Collection[str]) -> str | None:
+    """Return the column that ``keep`` names; None for ``first`` and ``last``."""
+    if keep in ("first", "last"):
+        return None
+    by_key = {name_key(name): name for name in names}
+    if name_key(keep) not in by_key:
+        raise unknown("column", keep, ("first", "last", *names))
+    return by_key[name_key(keep)]
 
 
 class Leak(NamedTuple):

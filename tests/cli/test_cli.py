@@ -319,3 +319,39 @@ def test_a_signal_after_the_command_is_done_changes_nothing(number):
     )
     _, said = process.communicate()
     assert process.returncode == 2 and said.count(b"\n") == 1 and b"--nosuch" in said
+
+
+#: Command with ``-o`` -> its other arguments; "index" is a small index.
+OUTPUT_ARGUMENTS = {
+    "index build": ["sentences.txt"],
+    "index dups": ["index", "--keep", "first"],
+    "embed": ["sentences.txt"],
+    "eval": ["mini", "--task", "demo"],
+    "export": ["mini", "--to", "sentence-transformers"],
+    "judge": ["sentences.txt", "index"],
+    "reproduce": ["ditto/figure-2"],
+    "pretrain": ["sentences.txt", "--tokens", "1000"],
+}
+
+
+def test_no_output_replaces_an_existing_file_without_force(run, tmp_path, monkeypatch):
+    commands = {" ".join(path): member for path, member in EVERY_COMMAND.items()}
+    with_output = {
+        name
+        for name, member in commands.items()
+        if any("-o" in option.opts for option in member.params)
+    }
+    assert with_output == set(OUTPUT_ARGUMENTS)
+    monkeypatch.chdir(tmp_path)
+    Path("sentences.txt").write_text("A cat.\nA dog.\nA cat.\n")
+    assert run("index", "build", "sentences.txt", "-o", "index", "--model", "mini").code == 0
+    precious = Path("precious.csv")
+    for name, arguments in OUTPUT_ARGUMENTS.items():
+        precious.write_text("precious")
+        ran = run(*name.split(), *arguments, "-o", precious)
+        assert ran.code == 2 and "precious" in ran.err, (name, ran)
+        assert precious.read_text() == "precious", name
+    ran = run("index", "dups", "index", "--keep", "first", "-o", precious, "--force")
+    assert ran.code == 0 and precious.read_text() == "id,text\n0,A cat.\n1,A dog.\n", ran
+    ran = run("index", "dups", "index", "--keep", "colour", "-o", "new.csv")
+    assert ran.code == 2 and ran.out == "" and "colour" in ran.err  # before any group is printed

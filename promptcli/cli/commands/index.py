@@ -35,6 +35,7 @@ from promptcli.cli.options import (
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import CheckFailedError, UsageError, with_count
 from promptcli.recipe import Choice, Recipe
+from promptcli.storage.files import check_output
 
 if TYPE_CHECKING:
     from promptcli.retrieval.sentence_index import SentenceIndex
@@ -404,7 +405,7 @@ def dups(
         ),
     ] = None,
     output: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--output",
             "-o",
@@ -412,6 +413,7 @@ def dups(
             help="CSV file to write, with all rows but only one of each group.",
         ),
     ] = None,
+    force: Force = False,
     against: Annotated[
         str | None,
         typer.Option(
@@ -430,6 +432,8 @@ def dups(
     Vectors do not show every difference: rows may be near although their numbers, names or word
     order differ.
     """
+    from promptcli.retrieval.pairs import check_keep, write_without_duplicates
+
     index = _open(folder, model)
     printer.check_columns(index.info().columns)
     if against is not None:
@@ -440,6 +444,9 @@ def dups(
         return
     if (keep is None) != (output is None):
         raise UsageError("--keep and --output FILE belong together; give both")
+    if keep is not None and output is not None:
+        check_output(output, force=force)
+        check_keep(keep, index.info().columns)
     groups = index.dups(threshold, links=links, differ=differ)
     for number, group in enumerate(groups, 1):
         if printer.format == "table":
@@ -448,9 +455,7 @@ def dups(
         first_fields = {"cluster": number, "size": len(group), "lowest": group.lowest}
         printer.print_hits(group, first_fields)
     if keep is not None and output is not None:
-        from promptcli.retrieval.pairs import write_without_duplicates
-
-        left_out = write_without_duplicates(index, groups, keep, Path(output))
+        left_out = write_without_duplicates(index, groups, keep, output)
         console.note(f"{output}: {with_count(len(index) - left_out, 'row')}; {left_out:,} left out")
     duplicates = sum(len(group) - 1 for group in groups)
     summary = (
