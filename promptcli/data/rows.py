@@ -157,6 +157,18 @@ def open_rows(
         )
 
 
+def read_texts(
+    path: str | Path,
+    fields: ColumnChoice,
+    csv: Mapping[str, Any] | None = None,
+    *,
+    again: bool = False,
+) -> Iterator[str]:
+    """Yield a file's sentences, read lazily."""
+    with open_rows(path, fields, csv=csv, again=again) as rows:
+        yield from rows.texts()
+
+
 def _rows_of_text(
     text: OpenText, fields: ColumnChoice, options: CsvOptions, bad: BadRows, start: int
 ) -> Rows:

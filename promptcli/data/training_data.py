@@ -35,7 +35,7 @@ from promptcli.data.layouts import (
     ColumnNames,
     layout_of_width,
 )
-from promptcli.data.rows import name_in_batch, open_rows, rows_of
+from promptcli.data.rows import name_in_batch, open_rows, read_texts, rows_of
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.tables import ColumnTable
 from promptcli.data.task_table import DEMO_TASK, TASKS, TaskName
@@ -283,8 +283,7 @@ def _read_judgement(layout: tuple[str, ...], cell: str, where: str) -> str | Non
 
 def stream_sentences(path: Path) -> Iterator[str]:
     """Yield the sentences of a file that are not blank; ``FILE:COLUMN`` names a column."""
-    with open_rows(path, ColumnChoice(remedy="")) as rows:
-        yield from filter(str.strip, rows.texts())
+    return filter(str.strip, read_texts(path, ColumnChoice(remedy="")))
 
 
 def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:

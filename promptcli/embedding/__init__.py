@@ -331,7 +331,8 @@ def compare_rows(
         text_field: Column of the sentence, as for ``embed``.
         csv: As for ``embed``.
     """
-    from promptcli.embedding.writing import WINDOW, read_texts
+    from promptcli.data.rows import read_texts
+    from promptcli.embedding.writing import WINDOW
     from promptcli.models import loading
     from promptcli.models.cosines import cosines_of_pairs
     from promptcli.models.language import note_unread

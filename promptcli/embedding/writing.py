@@ -7,7 +7,7 @@ import functools
 import importlib.metadata
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import promptcli
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
-from promptcli.data.rows import RowBatch, Rows, open_rows, windows
+from promptcli.data.rows import RowBatch, Rows, open_rows, read_texts, windows
 from promptcli.data.vectors.formats import (
     VECTOR_FORMATS,
     EmbedReport,
@@ -107,14 +107,6 @@ def embed_source(
                 with closing_sink(VECTOR_FORMATS[".jsonl"].open(stream, encoder.width)) as sink:
                     report = writer.write(rows, sink, progress=advance)
     return EmbedResult(target, encoder, report, time.perf_counter() - start)
-
-
-def read_texts(
-    path: str | Path, fields: ColumnChoice, csv: Mapping[str, Any] | None, *, again: bool = False
-) -> Iterator[str]:
-    """Yield a file's sentences, read lazily."""
-    with open_rows(path, fields, csv=csv, again=again) as rows:
-        yield from rows.texts()
 
 
 @functools.cache

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data import demo
-from promptcli.data.layouts import ColumnChoice
-from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
+from promptcli.data.training_data import stream_sentences
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, if_stopped, look_up, with_count
@@ -248,8 +247,7 @@ def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] 
 
 def read_candidates(path: Path) -> list[str]:
     """Read a file with one template per line; return each text once, in order."""
-    with open_rows(path, ColumnChoice(remedy="")) as lines:
-        texts = list(filter(None, map(str.strip, lines.texts())))
+    texts = list(map(str.strip, stream_sentences(path)))
     if not texts:
         raise UsageError(f"{path} is empty; put one template on each line")
     for number, text in enumerate(texts, 1):

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from promptcli.data.input_files import find_inputs
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors.formats import EmbedSettings
-from promptcli.data.vectors.part_folder import check_ids, check_same_files, count_input, read_range
+from promptcli.data.vectors.part_folder import (
+    check_ids_agree,
+    check_same_files,
+    count_input,
+    read_range,
+)
 from promptcli.errors import NotFoundError, UsageError
 from tests.comparing import refusal
 from tests.source_files import records
@@ -79,12 +84,12 @@ def test_ids_of_a_column_and_blank_lines(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('\n{"id": 7, "text": "one"}\n{"id": "x", "text": ""}\n\n\n')
     file = count_input(str(path), EmbedSettings())
-    check_ids([file])
+    check_ids_agree([file])
     assert file.rows == 2
     assert [identifier for identifier, _ in read_rows([file], 1, 2)] == ["x"]
     (tmp_path / "b.txt").write_text("one\n")
     with refusal(r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
-        check_ids([file, count_input(str(tmp_path / "b.txt"), EmbedSettings())])
+        check_ids_agree([file, count_input(str(tmp_path / "b.txt"), EmbedSettings())])
 
 
 def test_ranges_of_rows_that_are_left_out(tmp_path):

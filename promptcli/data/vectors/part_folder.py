@@ -71,7 +71,7 @@ def count_input(name: str, settings: EmbedSettings) -> InputFile:
     return InputFile(name, size, digest, count, stamp, text, ids, has_gaps=end > count)
 
 
-def check_ids(files: Sequence[InputFile]) -> None:
+def check_ids_agree(files: Sequence[InputFile]) -> None:
     """Refuse a mix of files with and without ids."""
     with_ids = [file for file in files if file.rows and file.id is not None]
     without_ids = [file for file in files if file.rows and file.id is None]
@@ -87,7 +87,7 @@ def check_same_files(
 ) -> list[InputFile]:
     """Return counted files under their present names.
 
-    ``began`` is what was begun with these files, for messages.
+    ``began`` names the folder that was begun with these files, in messages.
     """
     if len(names) != len(files):
         raise UsageError(
@@ -267,7 +267,7 @@ def counted_inputs(
     if file_names and PARTS_MANIFEST not in file_names:
         raise UsageError(f"{folder} holds other files (no {PARTS_MANIFEST}); give a new folder")
     inputs = [count_input(name, settings) for name in names]
-    check_ids(inputs)
+    check_ids_agree(inputs)
     rows = sum(file.rows for file in inputs)
     if rows < shards:
         raise UsageError(
