@@ -35,7 +35,7 @@ _BATCH = 64
 #: Part -> the names that stand for it while a model is opened, and while it computes.
 _PLAIN_WHEN_OPENED = {
     "bert": (by_name, "read_bert_config", lambda family, values: None),
-    "products": (kernels, "mkl_is_slow", lambda: False),
+    "products": (kernels, "prefers_onednn", lambda: False),
 }
 _PLAIN_IN_USE = {
     "words": (PieceTokenizer, "_by_words", PieceTokenizer._whole),

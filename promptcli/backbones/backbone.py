@@ -56,7 +56,7 @@ class Backbone:
     tf32 = False  #: whether a GPU may round the operands of its products to TF32
     merged = False  #: whether an adapter from another folder was added to its weights
     _takes_hook = False
-    _ours = False  #: whether the model is our own BERT
+    _is_own_bert = False  #: whether the model is our own BERT
     #: The compiled model, with the same weights; None if it is not compiled.
     _compiled: Callable[..., Any] | None = None
 
@@ -87,8 +87,8 @@ class Backbone:
         #: d/h; Qwen3 and Gemma choose it freely
         self.head_width: int = getattr(config, "head_dim", None) or self.width // self.n_heads
         self.causal: bool = family.causal  #: a token sees only earlier tokens
-        self._ours = isinstance(model, BertModel)
-        self._takes_hook = family.hook or self._ours
+        self._is_own_bert = isinstance(model, BertModel)
+        self._takes_hook = family.hook or self._is_own_bert
         self._pad_id: int = config.pad_token_id or 0
         self._first_position = self._pad_id + 1 if family.pads_before_positions else 0
         #: longest input in tokens, special tokens included
@@ -114,9 +114,9 @@ class Backbone:
         return self.word_embeddings.dtype
 
     @property
-    def reentrant(self) -> bool:
+    def runs_in_threads(self) -> bool:
         """Whether several threads may run it at once, and gain speed: our own BERT on a CPU."""
-        return self._ours and self.device.type == "cpu"
+        return self._is_own_bert and self.device.type == "cpu"
 
     @property
     def word_embeddings(self) -> Tensor:
@@ -141,7 +141,7 @@ class Backbone:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        if self._takes_hook and not self._ours:
+        if self._takes_hook and not self._is_own_bert:
             register_attention()  # a new process has not registered it
 
     def tokenizer_of_transformers(self) -> Any:
@@ -255,7 +255,7 @@ class Backbone:
             )
             options["hook"] = AttentionHook(injected, recorded)
         reads_attention = needs.attention_outputs or needs.values
-        if self._ours and needs.layers == {self.n_layers} and not reads_attention:
+        if self._is_own_bert and needs.layers == {self.n_layers} and not reads_attention:
             options["only_at"] = recorded.only_at
         with contextlib.ExitStack() as stack, contextlib.suppress(EndOfPass):
             change = batch.augment
@@ -348,14 +348,14 @@ class Backbone:
         is read (causal).
         """
         reads_last = self.causal and _only_slot(needs) == LAST
-        if not ids or not reads_last or not self.sees_all(longest):
+        if not ids or not reads_last or not self.last_token_sees_first(longest):
             return None
         recorded = Recorded(keeps_keys_values=True)
         hook = AttentionHook(recorded=recorded)
         self.model(input_ids=torch.tensor([ids], device=self.device), hook=hook)
         return SharedTokens(len(ids), tuple(recorded.keys_values))
 
-    def sees_all(self, longest: int) -> bool:
+    def last_token_sees_first(self, longest: int) -> bool:
         """Return whether the last of n tokens attends to the first in every layer."""
         window = getattr(self.model.config, "sliding_window", None)
         return window is None or longest <= window
@@ -389,7 +389,7 @@ class Backbone:
 
     @functools.cached_property
     def _hook_fault(self) -> str | None:
-        return None if self._ours else hook_fault(self.model, self.n_layers)
+        return None if self._is_own_bert else hook_fault(self.model, self.n_layers)
 
     @functools.cached_property
     def head(self) -> MLMHead:

@@ -58,7 +58,7 @@ def _is_amd() -> bool:
 
 
 @functools.cache
-def mkl_is_slow() -> bool:
+def prefers_onednn() -> bool:
     """Return whether oneDNN should compute the float32 products that torch leaves to MKL.
 
     On AMD's CPUs with AVX-512 MKL leaves half of the vector units idle.
@@ -86,7 +86,7 @@ class OneDnnLinear(nn.Linear):
 
 def install_fast_products(model: nn.Module) -> None:
     """Let the linear layers of a model use oneDNN if MKL is slow on this CPU."""
-    if mkl_is_slow():
+    if prefers_onednn():
         for module in model.modules():
             if type(module) is nn.Linear:
                 module.__class__ = OneDnnLinear

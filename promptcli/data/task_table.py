@@ -118,7 +118,7 @@ class TaskRow:
     text: str | None = None  # description of its text; None: it depends on the source
     cased: bool = False  # whether text of a folder and Moses-tokenised text keep upper case
     fit_only: bool = False  # whether the task is only for fitting, not for scores
-    # makes a plug-in's ``OtherTask`` from its name, its gold rows and the folder
+    # makes a plug-in's ``PluginTask`` from its name, its gold rows and the folder
     make: Callable[["TaskName", GoldRows, Path | None], Any] | None = None
 
 

@@ -172,7 +172,7 @@ class RetrievalTask:
 
 
 @dataclass(frozen=True)
-class OwnTask:
+class CustomMetricTask:
     """A task with its own metric, a function of the vectors and the gold of every part."""
 
     name: str
@@ -192,7 +192,7 @@ class OwnTask:
 
 
 @dataclass(frozen=True)
-class OtherTask:
+class PluginTask:
     """A task of another kind, made and scored by a plug-in."""
 
     name: str
@@ -213,7 +213,7 @@ class OtherTask:
     def check(self, settings: Any) -> None:
         """Refuse data that cannot be scored, before anything is encoded."""
 
-    def settings(self, settings: Any) -> dict[str, Any]:
+    def score_key(self, settings: Any) -> dict[str, Any]:
         """Return what determines a score apart from data and vectors, as JSON values."""
         return {}
 
@@ -223,14 +223,14 @@ class OtherTask:
 
 
 #: Anything that ``evaluate`` scores.
-AnyTask = STSTask | RetrievalTask | OwnTask | OtherTask
+AnyTask = STSTask | RetrievalTask | CustomMetricTask | PluginTask
 #: A task that can choose the best checkpoint of a training run.
 DevelopmentTask = STSTask | RetrievalTask
 Task = TypeVar("Task", STSTask, AnyTask)
 
 
 @dataclass(frozen=True)
-class Loaded(Generic[Task]):
+class LoadedTasks(Generic[Task]):
     """The tasks that have data, and for each other task, by its label, why it has none."""
 
     tasks: list[Task]
@@ -290,7 +290,7 @@ def fitting_task_name(word: str) -> TaskName:
 
 def load_tasks(
     folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval"
-) -> Loaded[AnyTask]:
+) -> LoadedTasks[AnyTask]:
     """Load tasks: from a SentEval folder or the hub, ``demo`` from the package, or from files.
 
     Args:
@@ -319,7 +319,7 @@ def load_tasks(
             missing[str(name)] = str(error)
             continue
         tasks.append(_make_task(name, row, gold_rows, text, protocol, folder))
-    return Loaded(tasks, missing)
+    return LoadedTasks(tasks, missing)
 
 
 def _find_root(row: TaskRow, folder: Path | None) -> Path:
@@ -338,7 +338,7 @@ def _find_root(row: TaskRow, folder: Path | None) -> Path:
 
 def load_graded_tasks(
     folder: Path | None, names: Sequence[TaskName | str], protocol: str = "senteval"
-) -> Loaded[STSTask]:
+) -> LoadedTasks[STSTask]:
     """Load STS tasks, see ``load_tasks``; a name as text may be a group's, or ``STS-B:all``."""
     tasks = list[TaskName]()
     for name in names:
@@ -348,7 +348,7 @@ def load_graded_tasks(
             tasks.append(fitting_task_name(name))
         else:
             tasks += graded_task_names([name])
-    return cast(Loaded[STSTask], load_tasks(folder, tasks, protocol))
+    return cast(LoadedTasks[STSTask], load_tasks(folder, tasks, protocol))
 
 
 def load_named_tasks(
@@ -356,7 +356,7 @@ def load_named_tasks(
     *,
     protocol: str = "senteval",
     skip_missing: bool = False,
-) -> Loaded[AnyTask]:
+) -> LoadedTasks[AnyTask]:
     """Load tasks by their names (see ``evaluate``) from the folder of ``tasks_from``.
 
     Missing tasks are refused; with ``skip_missing`` they are noted, unless all are missing.
@@ -378,10 +378,10 @@ def _make_task(
     name: TaskName, row: TaskRow, gold_rows: GoldRows, text: str, protocol: str, folder: Path | None
 ) -> AnyTask:
     if row.make is not None:
-        task: OtherTask = row.make(name, gold_rows, folder)
+        task: PluginTask = row.make(name, gold_rows, folder)
         return task
     if callable(row.metric):
-        return OwnTask(str(name), row.metric, gold_rows)
+        return CustomMetricTask(str(name), row.metric, gold_rows)
     if row.metric == "ndcg@10":
         rows = gold_rows.pop("all")
         return RetrievalTask.of(str(name), rows, name.task, **gold_rows)

@@ -78,12 +78,12 @@ class TrainingExamples:
     #: absent hard negative
     columns: tuple[list[str], ...]
     sha256: str  #: SHA-256 of the file, or of the texts of a list or data set
-    blank: int = 0  #: rows left out because a text other than a hard negative is empty
+    blank_count: int = 0  #: rows left out because a text other than a hard negative is empty
     #: names of the columns, with a single hard negative; empty for sentences
     layout: tuple[str, ...] | None = None
-    unlabelled: int = 0  #: rows left out because they have no label
+    unlabelled_count: int = 0  #: rows left out because they have no label
     #: words whose rows were left out, because they are not a single token of the backbone
-    untokenised: tuple[str, ...] = ()
+    untokenised_words: tuple[str, ...] = ()
     source_sizes: tuple[int, ...] = ()  #: rows of each source; empty if there is only one
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ class TrainingExamples:
         return len(self.columns) > 1
 
     @property
-    def without_negative(self) -> list[int]:
+    def rows_without_negative(self) -> list[int]:
         """The rows of pairs without a hard negative; empty for other layouts."""
         if self.layout != TRIPLETS:
             return []
@@ -104,7 +104,7 @@ class TrainingExamples:
         ]
 
     @property
-    def repeated(self) -> int:
+    def repeat_count(self) -> int:
         """The number of rows that repeat an earlier row."""
         return len(self) - len(set(zip(*self.columns, strict=True)))
 
@@ -118,7 +118,7 @@ class TrainingExamples:
         """The number of rows of each source."""
         return self.source_sizes or (len(self),)
 
-    def only(self, selected: Sequence[bool]) -> "TrainingExamples":
+    def select(self, selected: Sequence[bool]) -> "TrainingExamples":
         """Return the selected examples."""
         rows = iter(selected)
         sizes = tuple(sum(itertools.islice(rows, size)) for size in self.source_sizes)
@@ -145,9 +145,9 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
         # a pair has no hard negative
         tuple(map(list, itertools.zip_longest(*rows, fillvalue=""))),
         hashlib.sha256(digests.encode()).hexdigest(),
-        sum(source.blank for source in sources),
+        sum(source.blank_count for source in sources),
         max(layouts, key=lambda layout: len(layout or ())),
-        sum(source.unlabelled for source in sources),
+        sum(source.unlabelled_count for source in sources),
         source_sizes=tuple(map(len, sources)),
     )
 
@@ -349,13 +349,13 @@ def training_examples(
     Args:
         data: ``demo``, a file, or one of the papers' training files (``wiki1m_for_simcse``,
             ``nli_for_simcse``); or a list or a ``datasets.Dataset`` (see ``examples_of``); or a
-            list of files or names (see ``is_sources``), which are read one after the other.
+            list of files or names (see ``is_list_of_sources``), which are read one after the other.
         layouts: The layouts asked for, best first. If graded pairs are among them, ``data`` may be
             a task (``STS-B:train``).
         csv: How tables are written.
         skip_bad: Whether rows of files that cannot be read are left out.
     """
-    if is_sources(data):
+    if is_list_of_sources(data):
         sources = [
             training_examples(source, layouts=layouts, csv=csv, skip_bad=skip_bad)
             for source in data
@@ -378,7 +378,7 @@ def training_examples(
     return read_examples(_find_training_file(str(data)), layouts, csv=csv, skip_bad=skip_bad)
 
 
-def is_sources(data: Any) -> bool:
+def is_list_of_sources(data: Any) -> bool:
     """Return whether data are a list of sources: of paths, of data sets, or of names that include
     at least one file.
     """
@@ -389,16 +389,16 @@ def is_sources(data: Any) -> bool:
     return all(isinstance(item, str | Path) or hasattr(item, "column_names") for item in data)
 
 
-def is_fetched(data: Any) -> bool:
+def is_published_set(data: Any) -> bool:
     """Return whether any of the training data is a name of the papers' files."""
-    if is_sources(data):
-        return any(map(is_fetched, data))
+    if is_list_of_sources(data):
+        return any(map(is_published_set, data))
     return isinstance(data, str) and data in FILE_OF_SET and not Path(data).exists()
 
 
 def source_name(data: Any) -> str:
     """Return the name of training data in messages and provenance."""
-    if is_sources(data):
+    if is_list_of_sources(data):
         return ", ".join(map(source_name, data))
     if isinstance(data, str | Path):
         return str(data)
@@ -441,7 +441,7 @@ def _find_training_file(name: str) -> Path:
     """
     if name == DEMO_TASK:
         return demo.SENTENCES_FILE
-    return hub_file(name) if is_fetched(name) else Path(name)
+    return hub_file(name) if is_published_set(name) else Path(name)
 
 
 def _is_file(name: str) -> bool:

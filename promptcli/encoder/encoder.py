@@ -585,7 +585,7 @@ class _SharedPass:
                     encoder.biases(lengths - encoder.template.length)
         batches_at_a_time = 1
         budget = token_budget(backbone.device, backbone.word_embeddings.size(1))
-        if first.graph or backbone.reentrant:
+        if first.graph or backbone.runs_in_threads:
             batches_at_a_time = PARALLEL_BATCHES
             budget = PARALLEL_TOKENS
         elif backbone.causal and backbone.device.type == "cpu":  # the threads share the batch

@@ -76,7 +76,7 @@ def evaluate(
         >>> score.ci95[0] < score.value < score.ci95[1]
         True
     """
-    from promptcli.data.tasks import OtherTask, load_named_tasks
+    from promptcli.data.tasks import PluginTask, load_named_tasks
     from promptcli.evaluation.candidates import open_candidates, score_models
     from promptcli.evaluation.evaluator import (
         EvalSettings,
@@ -97,7 +97,7 @@ def evaluate(
             _ranked_by(by, tasks), protocol=protocol, skip_missing=skip_missing
         )
         for task in loaded.tasks:
-            if isinstance(task, OtherTask):
+            if isinstance(task, PluginTask):
                 task.check(settings)
         rows: dict[Label, list[Score]] = {}
         for path in dict.fromkeys(list_of_names(vectors)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from promptcli.data.input_files import split_columns
-from promptcli.data.tasks import AnyTask, OtherTask
+from promptcli.data.tasks import AnyTask, PluginTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError
@@ -180,7 +180,7 @@ def _note_score(score: Score) -> None:
 
 def is_for_transfer(task: AnyTask) -> bool:
     """Return whether a task uses a model's separate recipe for transfer tasks."""
-    return isinstance(task, OtherTask) and task.for_transfer
+    return isinstance(task, PluginTask) and task.for_transfer
 
 
 def _score_together(

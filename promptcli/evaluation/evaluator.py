@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from promptcli.data.tasks import (
     AnyTask,
     DevelopmentTask,
-    OtherTask,
-    OwnTask,
+    PluginTask,
+    CustomMetricTask,
     Pairs,
     RetrievalTask,
     STSTask,
@@ -185,9 +185,9 @@ def score_vectors(
                     by_task.append(_correlate(embedded, task))
                 case RetrievalTask():
                     by_task.append([_retrieve(encoded, task) for encoded in embedded])
-                case OwnTask():
+                case CustomMetricTask():
                     by_task.append([_measure(encoded, task) for encoded in embedded])
-                case OtherTask():
+                case PluginTask():
                     by_task.append(task.scores(embedded, settings))
     return list(itertools.chain.from_iterable(zip(*by_task, strict=True)))
 
@@ -347,7 +347,7 @@ def _join_with_words(
     return joined
 
 
-def _measure(encoded: TaskVectors, task: OwnTask) -> Score:
+def _measure(encoded: TaskVectors, task: CustomMetricTask) -> Score:
     parts = {}
     for name, rows in task.gold_rows.items():
         first, second, gold = zip(*rows, strict=True)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from promptcli.data.tasks import AnyTask, OtherTask, RetrievalTask, STSTask
+from promptcli.data.tasks import AnyTask, PluginTask, RetrievalTask, STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation.evaluator import EvalSettings
 from promptcli.evaluation.scores import Label, RetrievalScore, Score, SpearmanScore
@@ -22,9 +22,9 @@ PROTOCOL_VERSION = 4
 def _kept_as(task: AnyTask) -> type[Score] | None:
     """Return the class of a task's scores; None if they are not stored.
 
-    Scores of an ``OwnTask`` are not stored, because its metric is a function that may change.
+    Scores of an ``CustomMetricTask`` are not stored, because its metric is a function that may change.
     """
-    if isinstance(task, OtherTask):
+    if isinstance(task, PluginTask):
         return task.kept_as
     return {STSTask: SpearmanScore, RetrievalTask: RetrievalScore}.get(type(task))
 
@@ -64,8 +64,8 @@ class KeptScores:
             "device": encoder.device.type,
             "data": self._hashes[id(task)],
         }
-        if isinstance(task, OtherTask):
-            key["settings"] = task.settings(self._settings)
+        if isinstance(task, PluginTask):
+            key["settings"] = task.score_key(self._settings)
         if isinstance(task, RetrievalTask):
             key["prompts"] = vars(encoder.leading)  # of queries and documents
         return key

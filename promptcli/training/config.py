@@ -18,13 +18,13 @@ from promptcli.backbones.model_folder import locate
 from promptcli.backbones.published_backbones import PUBLISHED, Shape, shape_of
 from promptcli.data.input_files import split_columns
 from promptcli.data.senteval import tasks_from
-from promptcli.data.tasks import AnyTask, DevelopmentTask, OtherTask, load_named_tasks
+from promptcli.data.tasks import AnyTask, DevelopmentTask, PluginTask, load_named_tasks
 from promptcli.data.training_data import (
     TrainingData,
     TrainingExamples,
     checkpoint_task,
-    is_fetched,
-    is_sources,
+    is_published_set,
+    is_list_of_sources,
     source_name,
     training_examples,
 )
@@ -312,7 +312,7 @@ _RUN_FIELDS = [
 
 def _stored_name(data: Any) -> Any:
     """Return the name of data, JSON-ready."""
-    if is_sources(data):
+    if is_list_of_sources(data):
         names = list(map(_stored_name, data))
         return _IN_MEMORY if _IN_MEMORY in names else names
     if isinstance(data, str | Path):
@@ -384,7 +384,7 @@ def read_inputs(config: TrainConfig) -> Inputs:
         development: DevelopmentTask = checkpoint_task(config.development)
         tests = _read_tests(config)
     for task in (development, *tests):
-        if isinstance(task, OtherTask):
+        if isinstance(task, PluginTask):
             task.check(EvalSettings())
     locate(backbone)  # fetched from the hub if necessary: its shape may decide the settings
     inputs = Inputs(
@@ -410,7 +410,7 @@ def plan_training(config: TrainConfig) -> dict[str, Any]:
     """
     method = config.provisional_method
     examples = None
-    if config.data is not None and not is_fetched(config.data):
+    if config.data is not None and not is_published_set(config.data):
         examples = _read_examples(config)
         method = find_method(config.method, supervised=examples.supervised)
     start = None if config.start is None else open_registry().load_manifest(config.start).recipe

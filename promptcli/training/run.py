@@ -494,14 +494,14 @@ def _note_examples(examples: TrainingExamples, data_name: str) -> None:
     """Note how many examples were left out, lack a hard negative or are repeated."""
     lines = []
     for count, noun, what in (
-        (examples.blank, "row", "with an empty sentence left out"),
-        (examples.unlabelled, "row", "without a label left out"),
-        (len(examples.without_negative), "pair", "without a hard negative"),
-        (examples.repeated, "row", "equal to an earlier one, kept"),
+        (examples.blank_count, "row", "with an empty sentence left out"),
+        (examples.unlabelled_count, "row", "without a label left out"),
+        (len(examples.rows_without_negative), "pair", "without a hard negative"),
+        (examples.repeat_count, "row", "equal to an earlier one, kept"),
     ):
         if count:
             lines.append(f"{with_count(count, noun)} {what}")
-    words = examples.untokenised
+    words = examples.untokenised_words
     if words:
         first_words = ", ".join(words[:_WORDS_IN_NOTE])
         lines.append(f"{len(words):,} words left out, not a single token each: {first_words}")

@@ -158,7 +158,7 @@ def open_vectors(
         problem = f"holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors"
     elif len(matrix) != len(examples):
         problem = f"has {len(matrix):,} vectors, but {source} has {len(examples):,} sentences"
-    elif is_of_others or examples.supervised or examples.blank:
+    elif is_of_others or examples.supervised or examples.blank_count:
         problem = f"holds vectors of other sentences than {source}"
     if problem:
         raise UsageError(f"{name} {problem}; embed {source} again, or name the model")
@@ -186,7 +186,7 @@ def mine_negatives(
     """
     first, second, *negatives = examples.columns
     hard = list(negatives[0]) if negatives else [""] * len(first)
-    rows = examples.without_negative if negatives else list(range(len(first)))
+    rows = examples.rows_without_negative if negatives else list(range(len(first)))
     place = {text: number for number, text in enumerate(dict.fromkeys(second))}
     candidates = list(place)
     excluded: dict[str, set[int]] = {}

@@ -114,7 +114,7 @@ def test_the_shipped_tokenizer_is_the_one_that_transformers_makes():
 def test_fast_products_are_torchs_and_learn_as_before(monkeypatch):
     if not torch._C._has_mkldnn:
         pytest.skip("torch is built without oneDNN")
-    monkeypatch.setattr(kernels, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(kernels, "prefers_onednn", lambda: True)
     plain = torch.nn.Linear(24, 16)
     fast = torch.nn.Sequential(copy.deepcopy(plain))
     kernels.install_fast_products(fast)
@@ -128,7 +128,7 @@ def test_fast_products_are_torchs_and_learn_as_before(monkeypatch):
 def test_a_compiler_chooses_the_products_of_a_model_itself(monkeypatch):
     if not torch._C._has_mkldnn:
         pytest.skip("torch is built without oneDNN")
-    monkeypatch.setattr(kernels, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(kernels, "prefers_onednn", lambda: True)
     fast = torch.nn.Sequential(torch.nn.Linear(24, 16))
     kernels.install_fast_products(fast)
     compiled = torch.compile(fast, backend="eager", fullgraph=True)

@@ -33,9 +33,9 @@ def test_attention_without_the_fused_kernel_is_the_same(masked, monkeypatch):
 
 def test_products_without_onednns_name_are_torchs(monkeypatch):
     monkeypatch.setattr(kernels, "_ONEDNN_LINEAR", None)
-    kernels.mkl_is_slow.cache_clear()
-    assert not kernels.mkl_is_slow()
-    kernels.mkl_is_slow.cache_clear()
+    kernels.prefers_onednn.cache_clear()
+    assert not kernels.prefers_onednn()
+    kernels.prefers_onednn.cache_clear()
 
 
 def test_a_cpu_that_torch_knows_nothing_of_computes_in_float32(monkeypatch):

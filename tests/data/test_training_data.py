@@ -104,7 +104,7 @@ def test_labelled_pairs_of_every_format_and_spelling(suffix, numbers, names, tmp
     rows = [(*row[:2], NUMBERS[row[2]] if numbers else row[2]) for row in ROWS]
     write_table(tmp_path / f"nli.{suffix}", names, [*rows, ("Nobody", "agreed", unlabelled)])
     examples = read_examples(tmp_path / f"nli.{suffix}", [LABELLED_PAIRS])
-    assert (examples.columns, examples.unlabelled) == (COLUMNS, 1)
+    assert (examples.columns, examples.unlabelled_count) == (COLUMNS, 1)
     assert examples.layout == LABELLED_PAIRS
 
 
@@ -162,11 +162,11 @@ def test_pairs_and_triplets_stand_together(tmp_path):
     write_table(tmp_path / "p.tsv", PAIRS, [("h", "i")])
     triplets = training_examples([tmp_path / "t.csv"])
     both = training_examples([tmp_path / "p.tsv", tmp_path / "t.csv"])
-    assert (triplets.columns, triplets.blank) == ((["a", "d"], ["b", "e"], ["c", ""]), 1)
+    assert (triplets.columns, triplets.blank_count) == ((["a", "d"], ["b", "e"], ["c", ""]), 1)
     assert both.columns == (["h", "a", "d"], ["i", "b", "e"], ["", "c", ""])
-    assert (both.layout, both.sizes, both.blank) == (TRIPLETS, (1, 2), 1)
+    assert (both.layout, both.sizes, both.blank_count) == (TRIPLETS, (1, 2), 1)
     assert training_examples([str(tmp_path / "p.tsv"), str(tmp_path / "t.csv")]) == both
-    assert both.only([True, False, True]).sizes == (1, 1)
+    assert both.select([True, False, True]).sizes == (1, 1)
     assert examples_of([("a", "b"), ("c", "d", "e"), ("f", "g", None)]).columns[2] == ["", "e", ""]
     for name in ("t.jsonl", "t.parquet"):
         write_table(tmp_path / name, TRIPLETS, [("a", "b", "c"), ("d", "e", None)])
@@ -201,7 +201,7 @@ def test_all_columns_of_hard_negatives_are_read(names, ending, tmp_path):
     write_table(path, header, NEGATIVES)
     examples = read_examples(path)
     assert examples.columns == tuple(map(list, zip(*NEGATIVES, strict=True)))
-    assert examples.layout == TRIPLETS and examples.without_negative == []
+    assert examples.layout == TRIPLETS and examples.rows_without_negative == []
     assert examples_of(NEGATIVES).columns == examples.columns
     assert (
         training_examples(f"{path}:1,2,3,4" if ending == "csv" else str(path)).columns
@@ -214,7 +214,7 @@ def test_hard_negatives_of_several_sources_and_of_single_rows(tmp_path):
     write_table(tmp_path / "two.csv", ("anchor", "positive", "negative_1", "negative_2"), NEGATIVES)
     both = training_examples([tmp_path / "one.csv", tmp_path / "two.csv"])
     assert both.columns[2:] == (["c", "", "A dog.", ""], ["", "", "A door.", "A boat."])
-    assert both.without_negative == [1]
+    assert both.rows_without_negative == [1]
     rows = [
         {"anchor": "a", "positive": "b"},
         {"anchor": "d", "positive": "e", "negative_1": "f", "negative_2": "g"},
@@ -236,7 +236,7 @@ def test_every_sentence_of_a_list_is_kept_or_counted(sentences):
         return
     examples = examples_of(sentences)
     assert examples.columns[0] == [sentence for sentence in sentences if sentence.strip()]
-    assert len(examples) + examples.blank == len(sentences)
+    assert len(examples) + examples.blank_count == len(sentences)
 
 
 FIRST = '{"q": "A cat.", "p": "A cat sleeps.", "n": "A dog."}'

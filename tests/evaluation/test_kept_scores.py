@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.data.tasks import OwnTask, Pairs, RetrievalTask, STSTask
+from promptcli.data.tasks import CustomMetricTask, Pairs, RetrievalTask, STSTask
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.evaluation import evaluator, kept_scores
 from promptcli.evaluation.evaluator import EvalSettings, embed_tasks, score_vectors
@@ -82,7 +82,7 @@ def test_what_decides_a_score_is_in_its_key(encoder, tiny_backbone, monkeypatch)
 
 
 def test_a_task_with_a_metric_of_its_own_is_measured_each_time(encoder):
-    task = OwnTask("own", lambda parts: 1.0, {"all": [("a dog", None, 1.0)]})
+    task = CustomMetricTask("own", lambda parts: 1.0, {"all": [("a dog", None, 1.0)]})
     scores = KeptScores(EvalSettings())
     scores.put(encoder, task, measured(encoder, task, EvalSettings()))
     assert scores.get(encoder, LABEL, task) is None

@@ -173,7 +173,7 @@ def write_openvino(
     differences = write_graph(encoder, folder)
     with opening("the exported graph"):
         model = openvino.convert_model(folder / ONNX_FILE)
-        if encoder.backbone.reentrant:  # in a BERT every token attends to at least one token
+        if encoder.backbone.runs_in_threads:  # in a BERT every token attends to at least one token
             _leave_out_nan_checks(model)
         if calibration:
             rows = sorted(encoder.inputs(calibration).ids, key=len)

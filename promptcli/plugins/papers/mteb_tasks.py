@@ -15,7 +15,7 @@ import promptcli
 from promptcli.data.hub_sets import as_hub_set
 from promptcli.data.senteval import GoldRows
 from promptcli.data.task_table import TaskName
-from promptcli.data.tasks import OtherTask, STSTask, load_graded_tasks
+from promptcli.data.tasks import PluginTask, STSTask, load_graded_tasks
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line, require
@@ -44,7 +44,7 @@ _SENTEVAL_NAMES = {
 
 
 @dataclass(frozen=True)
-class MtebTask(OtherTask):
+class MtebTask(PluginTask):
     """A task of mteb, which asks the encoder for vectors itself."""
 
     pairs: STSTask | None = None  #: used instead of mteb's data set

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from promptcli import errors
 from promptcli.data.senteval import GoldRow, GoldRows, lines_of, read_splits, table_rows, words_of
 from promptcli.data.task_table import TaskName, TaskRow
-from promptcli.data.tasks import OtherTask, hash_lines
+from promptcli.data.tasks import PluginTask, hash_lines
 from promptcli.data.vectors.precision import check_finite
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
@@ -46,7 +46,7 @@ class AccuracyScore(ExampleScore):
 
 
 @dataclass(frozen=True)
-class TransferTask(OtherTask):
+class TransferTask(PluginTask):
     """A classification task.
 
     Its splits are ``all``; or ``train``, ``test`` and, for SST-2, ``dev``. A row has a sentence,
@@ -88,7 +88,7 @@ class TransferTask(OtherTask):
         labels = {split: labels_of(rows) for split, rows in self.splits.items()}
         check_labels(self.name, labels, _training(settings))
 
-    def settings(self, settings: "EvalSettings") -> dict[str, Any]:
+    def score_key(self, settings: "EvalSettings") -> dict[str, Any]:
         return vars(_training(settings))
 
     def scores(

@@ -45,7 +45,7 @@ class WordPrediction(Objective[TrainingSettings]):
             )
         other_words = [word for word, single in zip(words, is_token, strict=True) if not single]
         return dataclasses.replace(
-            examples.only(is_token), untokenised=tuple(dict.fromkeys(other_words))
+            examples.select(is_token), untokenised_words=tuple(dict.fromkeys(other_words))
         )
 
     def loss(self, views: Views, columns: Columns) -> Tensor:
