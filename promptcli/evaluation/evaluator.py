@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from promptcli.data.tasks import (
     AnyTask,
-    DevelopmentTask,
-    PluginTask,
     CustomMetricTask,
+    DevelopmentTask,
     Pairs,
+    PluginTask,
     RetrievalTask,
     STSTask,
 )

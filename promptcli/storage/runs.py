@@ -1,6 +1,6 @@
 """The folder of a resumable run: its settings, state and log.
 
-The state is one safetensors file: weights, the optimiser's moments and the position. The settings
+The state is one safetensors file: weights, the optimiser's moments and the progress. The settings
 and the step number determine batches, masks and dropout, so no state of a generator is stored.
 """
 
@@ -128,7 +128,7 @@ class RunFolder:
 
 
 @dataclass(frozen=True)
-class Position:
+class RunProgress:
     """The progress of a run."""
 
     step: int = 0  #: number of completed steps
@@ -142,7 +142,7 @@ def save_state(
     path: Path,
     parameters: dict[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
-    position: Position,
+    progress: RunProgress,
 ) -> None:
     """Write the state of a run atomically."""
     tensors: dict[str, Tensor] = {}
@@ -151,14 +151,14 @@ def save_state(
         for kind, value in optimizer.state[parameter].items():
             tensors[f"{kind}.{name}"] = value
     with atomic_path(path) as temporary:
-        metadata = {"position": to_json(position, indent=None)}
+        metadata = {"position": to_json(progress, indent=None)}
         save_tensors(tensors, temporary, metadata, sealed=True)
 
 
 def load_state(
     path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer
-) -> Position:
-    """Load the state of a run into parameters and optimiser; return the position."""
+) -> RunProgress:
+    """Load the state of a run into parameters and optimiser; return the progress."""
     start_again = f"delete {path.parent} and start again"
     check_seal(path, hint=start_again)
     is_fused = optimizer.param_groups[0].get("fused")
@@ -167,7 +167,7 @@ def load_state(
         safe_open(path, framework="pt") as file,
         torch.no_grad(),
     ):
-        position = convert(json.loads(file.metadata()["position"]), Position)
+        progress = convert(json.loads(file.metadata()["position"]), RunProgress)
         stored = set(file.keys())
         for name, parameter in parameters.items():
             parameter.copy_(file.get_tensor(f"weight.{name}"))
@@ -179,7 +179,7 @@ def load_state(
                 device = "cpu" if kind == "step" and not is_fused else parameter.device
                 value = file.get_tensor(f"{kind}.{name}")
                 optimizer.state[parameter][kind] = value.to(device)
-    return position
+    return progress
 
 
 def read_log(path: Path, kind: type[Report], until: float = math.inf) -> list[Report]:

@@ -23,8 +23,8 @@ from promptcli.data.training_data import (
     TrainingData,
     TrainingExamples,
     checkpoint_task,
-    is_published_set,
     is_list_of_sources,
+    is_published_set,
     source_name,
     training_examples,
 )

@@ -1,7 +1,7 @@
 """The training loop: batches, development scores, checkpoints and resuming.
 
 The folder of a run holds three files. ``state.safetensors`` has the weights, the optimiser's
-moments and the position; it is written at every score, after some minutes without a score, and at
+moments and the progress; it is written at every score, after some minutes without a score, and at
 Ctrl-C and SIGTERM. ``best.safetensors`` has the weights of the best development score.
 ``log.jsonl`` has one development score a line.
 """
@@ -28,7 +28,7 @@ from promptcli.evaluation.evaluator import value_on
 from promptcli.notes import Advance, describe, note, note_counts, stage
 from promptcli.storage.files import atomic_path
 from promptcli.storage.runs import (
-    Position,
+    RunProgress,
     delay_interrupts,
     load_state,
     read_log,
@@ -80,7 +80,7 @@ class Trainer:
         self.state_path = folder / "state.safetensors"
         self.best_weights = folder / "best.safetensors"
         self.start_again = f"delete {folder} and start again"
-        self.position = Position()  #: after the last complete step
+        self.progress = RunProgress()  #: after the last complete step
         self.sentence_count = 0  #: sentences tokenised for the steps of this process
         self.truncated_count = 0  #: sentences among them that were too long
         #: All scores of the run, in order; the start comes first if it is scored.
@@ -98,7 +98,7 @@ class Trainer:
         A run with a state in the folder continues from it.
         """
         self._begin_or_resume()
-        first_step = self.position.step
+        first_step = self.progress.step
         with stage(f"train {self.encoder.method.name}", self.steps) as advance:
             advance(first_step)
             metrics = DeferredMetrics(lambda pair, step: self._record_step(pair, step, advance))
@@ -108,10 +108,10 @@ class Trainer:
                 self._note_truncated()
             except KeyboardInterrupt:  # Ctrl-C or SIGTERM
                 with delay_interrupts():
-                    if self.position.step > first_step:
+                    if self.progress.step > first_step:
                         metrics.read()
                         self._save()
-                        note(f"the state after step {self.position.step} of {self.steps} is kept")
+                        note(f"the state after step {self.progress.step} of {self.steps} is kept")
                 raise
         self.processes.wait()
         return load_tensors(self._sealed_best(), hint=self.start_again)
@@ -128,15 +128,15 @@ class Trainer:
                 self.sentence_count += len(truncated)
                 self.truncated_count += int(truncated.sum())
             loss = self.step.gradients(number, columns, sides)
-            with delay_interrupts():  # weights and position belong to the same step
+            with delay_interrupts():  # weights and progress belong to the same step
                 norm = self.step.apply_gradients()
                 metrics.add(torch.stack([loss, norm]), number)
                 now = time.perf_counter()
-                self.position = dataclasses.replace(
-                    self.position,
+                self.progress = dataclasses.replace(
+                    self.progress,
                     step=number + 1,
-                    seen=self.position.seen + len(rows),
-                    seconds=self.position.seconds + now - step_began,
+                    seen=self.progress.seen + len(rows),
+                    seconds=self.progress.seconds + now - step_began,
                 )
             step_began = now
             is_scored = self._is_scored(number + 1)
@@ -162,20 +162,20 @@ class Trainer:
     def _save(self) -> None:
         """Write the state of the last complete step, from which a run is resumed."""
         if self.processes.is_main:
-            save_state(self.state_path, self.step.parameters, self.step.optimizer, self.position)
+            save_state(self.state_path, self.step.parameters, self.step.optimizer, self.progress)
 
     def _begin_or_resume(self) -> None:
-        """Set the position to start from; a new run may first score the start."""
+        """Set the progress to start from; a new run may first score the start."""
         has_begun = self.state_path.exists()
         self.processes.wait()  # before the main process writes anything
         if has_begun:
-            self.position = load_state(self.state_path, self.step.parameters, self.step.optimizer)
-            self.dev_scores = read_log(self.log_path, DevScore, until=self.position.step)
+            self.progress = load_state(self.state_path, self.step.parameters, self.step.optimizer)
+            self.dev_scores = read_log(self.log_path, DevScore, until=self.progress.step)
             if any(score.best for score in self.dev_scores):
                 self._sealed_best()  # report a damaged file now, not after the last step
-            note(f"resumed after step {self.position.step} of {self.steps}")
+            note(f"resumed after step {self.progress.step} of {self.steps}")
         self.processes.wait()  # until all processes have read the state
-        step = self.position.step
+        step = self.progress.step
         if self.processes.is_main:
             truncate_log(self.log_path, step if has_begun else -1)
         is_due = self.settings.scored == "also-ends"  # a new run then scores the start
@@ -189,7 +189,7 @@ class Trainer:
         by_length = self.settings.batches == "similar-lengths"
         lengths = self.examples.lengths if by_length else None
         rows = draw_batches(self.settings, self.examples.sizes, lengths)
-        return itertools.islice(enumerate(rows), self.position.step, self.steps)
+        return itertools.islice(enumerate(rows), self.progress.step, self.steps)
 
     def _tokenize(
         self, batch: tuple[int, np.ndarray]
@@ -206,8 +206,8 @@ class Trainer:
             raise PromptcliError(
                 f"the loss at step {step + 1} is not a number; try a lower learning rate"
             )
-        losses = (*self.position.losses, loss)
-        self.position = dataclasses.replace(self.position, losses=losses)
+        losses = (*self.progress.losses, loss)
+        self.progress = dataclasses.replace(self.progress, losses=losses)
         advance(1)
         best = f"  best {self.best.value:.2f}" if self.dev_scores else ""
         describe(advance, f"loss {loss:.4f}{best}")
@@ -226,26 +226,26 @@ class Trainer:
         is higher than all earlier ones.
         """
         encoder = self.encoder
-        position = self.position
+        progress = self.progress
         encoder.eval()
         value = value_on(encoder.as_encoder(for_development=True), self.development)
         if not math.isfinite(value):
             value = 0.0  # if all sentences have equal vectors, nothing can be ranked
-        seconds = position.seconds - (self.dev_scores[-1].seconds if self.dev_scores else 0.0)
+        seconds = progress.seconds - (self.dev_scores[-1].seconds if self.dev_scores else 0.0)
         with torch.no_grad():
             scalars = encoder.objective.learned_scalars()
             learned_values = {scalar.name: float(scalar.value) for scalar in scalars}
         score = DevScore(
-            step=position.step,
-            loss=float(np.mean(position.losses)) if position.losses else None,
+            step=progress.step,
+            loss=float(np.mean(progress.losses)) if progress.losses else None,
             value=value,
             best=all(value > score.value for score in self.dev_scores),
-            seconds=position.seconds,
-            rate=(position.seen - position.scored_at) / seconds if seconds > 0 else None,
+            seconds=progress.seconds,
+            rate=(progress.seen - progress.scored_at) / seconds if seconds > 0 else None,
             learned=learned_values,
         )
         self.dev_scores.append(score)
-        self.position = dataclasses.replace(position, scored_at=position.seen, losses=())
+        self.progress = dataclasses.replace(progress, scored_at=progress.seen, losses=())
         if not self.processes.is_main:
             return
         if score.best:

@@ -12,7 +12,7 @@ from torch import nn
 import promptcli as pc
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.states import Batch
-from promptcli.storage.runs import Position, load_state, save_state
+from promptcli.storage.runs import RunProgress, load_state, save_state
 from promptcli.training import training_settings
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.method import TrainingSettings
@@ -162,11 +162,11 @@ def test_a_resumed_fused_optimiser_counts_its_steps_where_the_parameter_is(
     optimizer = OPTIMIZERS[name](named, 0.1, 0.0)
     named["w"].grad = torch.ones(3)
     optimizer.step()
-    save_state(tmp_path / "state", named, optimizer, Position(1, 4, 0.5))
+    save_state(tmp_path / "state", named, optimizer, RunProgress(1, 4, 0.5))
     elsewhere = {"w": nn.Parameter(torch.ones(3, device="meta"))}
     other = OPTIMIZERS["adamw-4.2.1"](elsewhere, 0.1, 0.0)
     other.param_groups[0]["fused"] = fused
-    assert load_state(tmp_path / "state", elsewhere, other) == Position(1, 4, 0.5)
+    assert load_state(tmp_path / "state", elsewhere, other) == RunProgress(1, 4, 0.5)
     state = other.state[elsewhere["w"]]
     assert state.pop("step").device.type == where
     assert {tensor.device.type for tensor in state.values()} == {"meta"}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.storage.runs import Position, load_state, save_state
+from promptcli.storage.runs import RunProgress, load_state, save_state
 from promptcli.training.methods import METHODS
 from promptcli.training.methods.method import ContrastiveSettings
 from promptcli.training.objective import LearnableScalar
@@ -140,7 +140,7 @@ def test_a_parameter_that_had_no_gradient_in_a_step_has_taken_fewer_after_resumi
         for name, parameter in parameters.items():
             parameter.grad = torch.ones(2) if name == "always" or step == 1 else None
         optimizer.step()
-    save_state(tmp_path / "state", parameters, optimizer, Position(3))
+    save_state(tmp_path / "state", parameters, optimizer, RunProgress(3))
     again = {name: torch.nn.Parameter(torch.zeros(2)) for name in parameters}
     resumed = torch.optim.AdamW(again.values(), fused=True)
     load_state(tmp_path / "state", again, resumed)

@@ -115,7 +115,11 @@ class Contrastive(Prompt):
         inputs = pieces.surround(auxiliary.prefix, auxiliary.suffix)
         pad = backbone.tokenizer.pad
         batch = make_batch(inputs, None, pad, backbone.device, backbone.max_tokens)
-        if len(inputs) > 1 and not torch.is_grad_enabled() and backbone.last_token_sees_first(batch.ids.size(1)):
+        if (
+            len(inputs) > 1
+            and not torch.is_grad_enabled()
+            and backbone.last_token_sees_first(batch.ids.size(1))
+        ):
             batch = replace(batch, shared=self._shared_tokens)
         return self._auxiliary.attach(batch)
 

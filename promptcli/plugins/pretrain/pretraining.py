@@ -37,7 +37,7 @@ from promptcli.plugins.pretrain.start import NewBert, open_start
 from promptcli.settings import list_of_names
 from promptcli.storage import files as storage
 from promptcli.storage.cache import library_versions
-from promptcli.storage.runs import Position, RunFolder, load_state, save_state, truncate_log
+from promptcli.storage.runs import RunFolder, RunProgress, load_state, save_state, truncate_log
 from promptcli.storage.typed_documents import to_json
 from promptcli.training.step import MAX_GRADIENT_NORM, RUN_SEED_STRIDE, DeferredMetrics
 
@@ -224,42 +224,42 @@ class Pretrainer:
         )
         self._sums = np.zeros(3)  # loss, right guesses, predictions since the last report
 
-    def train(self, corpus: Corpus, state: Path, log: Path, advance: notes.Advance) -> Position:
+    def train(self, corpus: Corpus, state: Path, log: Path, advance: notes.Advance) -> RunProgress:
         """Train to the end of the token budget, from the state on disk if there is one.
 
         ``state`` is written every minute and at the end; ``advance`` takes the tokens seen.
         """
-        position = Position()
+        progress = RunProgress()
         if state.exists():
-            position = load_state(state, self.model.parameters, self.optimizer)
-        truncate_log(log, position.step)
-        advance(position.seen)
-        reported = position
+            progress = load_state(state, self.model.parameters, self.optimizer)
+        truncate_log(log, progress.step)
+        advance(progress.seen)
+        reported = progress
         saved = began = time.perf_counter()
         metrics = DeferredMetrics(self._record)
-        remaining = itertools.islice(steps(self.plan, corpus), position.step, None)
+        remaining = itertools.islice(steps(self.plan, corpus), progress.step, None)
         # another thread prepares the next step's batch while this one computes
         for step, batch in prefetch(lambda step: batch_of_step(step, self.plan, corpus), remaining):
             metrics.add(self.take_step(step, batch), step)
             now = time.perf_counter()
-            position = Position(
-                position.step + 1, position.seen + step.tokens, position.seconds + now - began
+            progress = RunProgress(
+                progress.step + 1, progress.seen + step.tokens, progress.seconds + now - began
             )
             began = now
-            if position.step % _LOG_EVERY == 0:
+            if progress.step % _LOG_EVERY == 0:
                 metrics.read()
-                self._report(reported, position, log, advance)
-                reported = position
+                self._report(reported, progress, log, advance)
+                reported = progress
                 if now - saved > _SECONDS_TO_SAVE:
                     saved = now
-                    self.save(state, position)
+                    self.save(state, progress)
                 began = time.perf_counter()
         metrics.read()
-        self.save(state, position)
-        return position
+        self.save(state, progress)
+        return progress
 
-    def save(self, state: Path, position: Position) -> None:
-        save_state(state, self.model.parameters, self.optimizer, position)
+    def save(self, state: Path, progress: RunProgress) -> None:
+        save_state(state, self.model.parameters, self.optimizer, progress)
 
     def take_step(self, step: Step, batch: MaskedBatch) -> Tensor:
         """Take a step: compute the gradients, clip them, and change the weights.
@@ -298,20 +298,20 @@ class Pretrainer:
         self._sums += (loss * predictions, right, predictions)
 
     def _report(
-        self, reported: Position, position: Position, log: Path, advance: notes.Advance
+        self, reported: RunProgress, progress: RunProgress, log: Path, advance: notes.Advance
     ) -> None:
         """Log and show the means of the steps since the last report."""
         loss, right, predictions = self._sums.tolist()
         self._sums = np.zeros(3)
-        seen = position.seen - reported.seen
+        seen = progress.seen - reported.seen
         report = {
-            "step": position.step,
-            "seen": position.seen,
+            "step": progress.step,
+            "seen": progress.seen,
             "loss": loss / predictions,
             "accuracy": right / predictions,
-            "learning_rate": self.plan.learning_rate_at(position.seen),
-            "rate": seen / (position.seconds - reported.seconds),
-            "seconds": position.seconds,
+            "learning_rate": self.plan.learning_rate_at(progress.seen),
+            "rate": seen / (progress.seconds - reported.seconds),
+            "seconds": progress.seconds,
         }
         with log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(report) + "\n")
