@@ -22,7 +22,8 @@ PROTOCOL_VERSION = 4
 def _kept_as(task: AnyTask) -> type[Score] | None:
     """Return the class of a task's scores; None if they are not stored.
 
-    Scores of an ``CustomMetricTask`` are not stored, because its metric is a function that may change.
+    Scores of a ``CustomMetricTask`` are not stored, because its metric is a function that may
+    change.
     """
     if isinstance(task, PluginTask):
         return task.kept_as
