@@ -132,13 +132,13 @@ def embed(
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models import loading
 
-    if not isinstance(model, Encoder):
+    if {device, dtype} - {None, "auto"}:
+        if isinstance(model, Encoder):
+            raise UsageError(
+                "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
+            )
         choice = model if isinstance(model, Choice) else Choice(model)
         model = replace(choice, device=device or choice.device, dtype=dtype or choice.dtype)
-    elif {device, dtype} - {None, "auto"}:
-        raise UsageError(
-            "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
-        )
     if isinstance(source, str | Path):
         (name,), text_field = split_text_column([str(source)], text_field)
         source = Path(name)
