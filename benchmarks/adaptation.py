@@ -67,7 +67,7 @@ def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
     print("mini", "", "", *(f"{score.value:.1f}" for score in before), sep=" | ", flush=True)
     for name, run in trainings.run_all(schedule):
         [row] = compare({name: run}, before, tasks)
-        development = run.curve[0].value, run.chosen_by
+        development = run.curve[0].value, run.development_score
         cells = [name, f"{run.facts['best_step']} of {run.facts['steps']}"]
         cells.append("{:.1f} to {:.1f}".format(*development))
         for change in row.changes:

@@ -132,7 +132,7 @@ def training(
     ``train`` does.
     """
     method = find_method(name, supervised=False)
-    settings = method.small.replace(batch_size=batch, max_length=32, compile=compiled)
+    settings = method.mini_bert_settings.replace(batch_size=batch, max_length=32, compile=compiled)
     backbone = load_backbone(folder, device=device)
     configured = ConfiguredMethod(method, settings, folder, backbone.provenance.family)
     learner = TrainableEncoder(configured, backbone, find_objective(method))

@@ -52,7 +52,7 @@ def ours(
     method = find_method(name.removeprefix(_COMPILED), supervised=False)
     prefix = {"prefix_length": _PREFIX} if name == "dcpcse" else {}
     compiled = name.startswith(_COMPILED)
-    settings = method.small.replace(
+    settings = method.mini_bert_settings.replace(
         batch_size=batch, max_length=_LENGTH, compile=compiled, **prefix
     )
     backbone = load_backbone(folder)

@@ -163,4 +163,4 @@ def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1, True, "1"])
 def test_settings_keep_to_their_types_and_bounds(value):
     with refusal(r"is not allowed|; give "):
-        METHODS["simcse"][0].small.replace(epochs=value)
+        METHODS["simcse"][0].mini_bert_settings.replace(epochs=value)

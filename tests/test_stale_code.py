@@ -72,7 +72,7 @@ OWNCSE = Method(
     learns=("backbone",),
     variants={"*": Variant()},
     objective="plain",
-    small=ContrastiveSettings(batch_size=4, steps=1),
+    mini_bert_settings=ContrastiveSettings(batch_size=4, steps=1),
     paper={},
 )
 METHOD = (OWNCSE, None)

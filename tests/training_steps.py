@@ -64,12 +64,12 @@ def family_for(name):
 
 def small_settings(method, **changes):
     fewer = {"dcpcse": {"prefix_length": 3}, "denosent": {"decoder_layers": 1}}.get(method.name, {})
-    return method.small.replace(**{**fewer, "max_length": 20, "seed": 1, **changes})
+    return method.mini_bert_settings.replace(**{**fewer, "max_length": 20, "seed": 1, **changes})
 
 
 def configured_method(method, family="bert", **changes):
     """Return how a method reads on a backbone of a family."""
-    return ConfiguredMethod(method, method.small.replace(**changes), "x", family)
+    return ConfiguredMethod(method, method.mini_bert_settings.replace(**changes), "x", family)
 
 
 @functools.cache

@@ -33,7 +33,13 @@ from promptcli.grammar import parse_states
 from promptcli.models.loading import Model
 from promptcli.notes import stage
 from promptcli.recipe import RECIPES, SLOT, Recipe
-from promptcli.select.search import Search, correlations, cross_validate, open_search, rank
+from promptcli.select.search import (
+    SearchResult,
+    correlations,
+    cross_validate,
+    open_search,
+    score_choices,
+)
 from promptcli.select.tfidf_correlation import (
     Correlation,
     corpus_idf,
@@ -111,7 +117,7 @@ def search_heads(
     name: str | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
-) -> Search:
+) -> SearchResult:
     """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2).
 
     Every layer-head (both counted from 1) is tried on each kind of states. The scores, Spearman x
@@ -164,7 +170,7 @@ def search_heads(
     encoder = TorchEncoder(recipe, backbone, encoder.tensors())
     idf = corpus_idf(encoder, corpus)
     cosines = head_cosines(encoder, pairs.first, pairs.second, states, weights)
-    averages = rank([f"{kind}/avg" for kind in states], cosines.plain, pairs.gold)
+    averages = score_choices([f"{kind}/avg" for kind in states], cosines.plain, pairs.gold)
     shape = (len(states), backbone.n_layers, backbone.n_heads)
     poolings = [
         f"{states[of_states]}/{weights}:{layer + 1}-{head + 1}{head_weights.suffix}"
@@ -176,22 +182,22 @@ def search_heads(
     n_heads = backbone.n_layers * backbone.n_heads
     tfidf = _correlate_with_tfidf(encoder, cosines, [place % n_heads for place in best], idf)
     ranking = []
-    rows = rank([poolings[place] for place in best], by_pooling[best], pairs.gold)
+    rows = score_choices([poolings[place] for place in best], by_pooling[best], pairs.gold)
     for place, row, correlation in zip(best, rows, tfidf, strict=True):
         gain = row.value - averages[place // n_heads].value
         ranking.append(dataclasses.replace(row, gain=gain, tfidf=correlation))
     compared = f"{n_heads} heads"
     if len(states) > 1:
         compared = f"{len(values)} pairs of a head ({n_heads}) and states ({len(states)})"
-    search = Search(
+    search = SearchResult(
         encoder=TorchEncoder(
             recipe.replace(pooling=ranking[0].choice), backbone, encoder.tensors()
         ),
         task=task,
         ranked=ranking,
-        compared=compared,
+        compared_in_words=compared,
         settings={"weights": weights, "states": states, "idf": len(corpus)},
-        baseline=dict(zip(states, averages, strict=True)),
+        baselines=dict(zip(states, averages, strict=True)),
         maps=dict(zip(states, values.reshape(shape), strict=True)),
         cross_validation=cross_validate(cosines.heads, cosines.plain, pairs.gold),
     )

@@ -12,7 +12,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import score_encoders
 from promptcli.evaluation.scores import SpearmanScore
 from promptcli.models.loading import Model
-from promptcli.select.search import Ranked, Search, cross_validate, open_search
+from promptcli.select.search import ScoredChoice, SearchResult, cross_validate, open_search
 from promptcli.settings import BUILT_IN
 
 _LAYER_COUNT = 8  # layers of a contrastive prompt to try, spread over the first half of the model
@@ -27,7 +27,7 @@ def search_layers(
     name: str | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
-) -> Search:
+) -> SearchResult:
     """Rank the layers of a backbone as a recipe reads them, in one pass.
 
     The candidates are every layer (0: the embeddings), the last, and the means of first and last.
@@ -93,15 +93,15 @@ def search_layers(
         if isinstance(layer_encoder.prompt, Contrastive):
             choice = f"{layer_encoder.prompt.settings} {choice}"
         gain = score.value - own_value
-        rows.append(Ranked(choice, score.value, score.ci95, gain=gain))
+        rows.append(ScoredChoice(choice, score.value, score.ci95, gain=gain))
     cosines = np.stack([score.cosines for _, score in scores])
-    search = Search(
+    search = SearchResult(
         encoder=best,
         task=task,
         ranked=sorted(rows, key=lambda row: -row.value),
-        compared=f"{len(rows)} poolings",
+        compared_in_words=f"{len(rows)} poolings",
         settings={},
-        baseline={"own": rows[0]},
+        baselines={"own": rows[0]},
         cross_validation=cross_validate(cosines[None], cosines[:1], task.pairs().gold),
     )
     return search.save(name, force=force)

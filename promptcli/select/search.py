@@ -28,7 +28,7 @@ SEED = 42  #: of the halvings
 
 
 @dataclass(frozen=True)
-class Ranked:
+class ScoredChoice:
     """One choice and its score."""
 
     choice: str  #: a pooling or template, in a recipe's notation
@@ -44,12 +44,12 @@ class Ranked:
         return {name: value for name, value in figures.items() if value not in (None, "")}
 
 
-def rank(
+def score_choices(
     choices: Sequence[str],
     cosines: NDArray[np.float64],
     gold: NDArray[np.float64],
     stage: str = "",
-) -> list[Ranked]:
+) -> list[ScoredChoice]:
     """Return choices with their scores, in their order.
 
     Args:
@@ -60,7 +60,7 @@ def rank(
     """
     intervals = statistics.bootstrap_intervals(cosines, gold)
     return [
-        Ranked(choice, 100 * statistics.spearman(row, gold), (100 * low, 100 * high), stage)
+        ScoredChoice(choice, 100 * statistics.spearman(row, gold), (100 * low, 100 * high), stage)
         for choice, row, (low, high) in zip(choices, cosines, intervals, strict=True)
     ]
 
@@ -82,19 +82,19 @@ class CrossValidation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class SearchResult:
     """The result of a search of heads, layers or templates."""
 
     encoder: TorchEncoder  #: the encoder of the best choice
     task: STSTask  #: the development set
-    ranked: list[Ranked]  #: the reported choices, best first
-    compared: str  #: how many choices were compared, in words
+    ranked: list[ScoredChoice]  #: the reported choices, best first
+    compared_in_words: str  #: how many choices were compared, in words
     settings: dict[str, Any]  #: of the search, JSON-ready
     #: Scores of the baselines: the plain average of each states, the recipe's ``own`` layer, or
     #: averages
-    baseline: dict[str, Ranked]
+    baselines: dict[str, ScoredChoice]
     #: heading of a stage -> its choices
-    stages: dict[str, list[Ranked]] = field(default_factory=dict)
+    stages: dict[str, list[ScoredChoice]] = field(default_factory=dict)
     #: states -> (L, h) Spearman x 100 of each head
     maps: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     cross_validation: CrossValidation | None = None
@@ -102,12 +102,12 @@ class Search:
     saved_as: str | None = None  #: its name in the registry
 
     @property
-    def best(self) -> Ranked:
+    def best(self) -> ScoredChoice:
         return self.ranked[0]
 
     @property
-    def better_baseline(self) -> Ranked | None:
-        best = max(self.baseline.values(), key=lambda row: row.value)
+    def better_baseline(self) -> ScoredChoice | None:
+        best = max(self.baselines.values(), key=lambda row: row.value)
         return best if best.value > self.best.value else None
 
     @property
@@ -121,11 +121,11 @@ class Search:
             "task": self.task.label,
             "data_sha256": self.task.sha256(),
             "pairs": len(self.task.pairs()),
-            "compared": self.compared,
+            "compared": self.compared_in_words,
             **self.settings,
         }
 
-    def save(self, name: str | None, *, force: bool) -> "Search":
+    def save(self, name: str | None, *, force: bool) -> "SearchResult":
         """Save the best choice as a model if ``name`` is given; return the search with that
         name.
         """
@@ -154,7 +154,7 @@ class Search:
             "text": self.task.text,
             "protocol": self.task.protocol,
             "model": self.saved_as,
-            "baseline": {name: row.to_dict() for name, row in self.baseline.items()},
+            "baseline": {name: row.to_dict() for name, row in self.baselines.items()},
             "baseline_is_better": self.better_baseline is not None,
         }
         if self.maps:

@@ -37,7 +37,7 @@ from promptcli.select.generate_t5 import (
     generate_templates,
     read_definitions,
 )
-from promptcli.select.search import Ranked, Search, open_search, rank
+from promptcli.select.search import ScoredChoice, SearchResult, open_search, score_choices
 from promptcli.settings import BUILT_IN, home_folder
 from promptcli.storage.cache import Cache
 
@@ -119,7 +119,7 @@ class TemplateScorer:
             self._cache.put(key, cosines.tolist())
         return cosines
 
-    def score(self, templates: Sequence[str], stage: str, advance: Advance) -> list[Ranked]:
+    def score(self, templates: Sequence[str], stage: str, advance: Advance) -> list[ScoredChoice]:
         """Score templates on all pairs, in their order.
 
         ``advance`` takes the number of newly scored pairs.
@@ -128,7 +128,7 @@ class TemplateScorer:
         for template in templates:
             cosines.append(self.cosines(template))
             advance(self.size)
-        return rank(templates, np.stack(cosines), self.gold, stage)
+        return score_choices(templates, np.stack(cosines), self.gold, stage)
 
 
 class Rung(NamedTuple):
@@ -173,7 +173,7 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
 
 def race(
     templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, finalists: int = 10
-) -> tuple[list[Ranked], list[Rung]]:
+) -> tuple[list[ScoredChoice], list[Rung]]:
     """Find the best templates; the order of the given ones does not matter.
 
     Return the ``finalists``, best first, and the earlier rungs. Only the finalists are scored on
@@ -299,7 +299,7 @@ def search_templates(
     name: str | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
-) -> Search:
+) -> SearchResult:
     """Find the best template for a backbone (PromptBERT, section 4.2).
 
     A stopped search resumes from its cached scores.
@@ -386,15 +386,15 @@ def search_templates(
             for name in AVERAGES
         ]
         score, *average_scores = score_encoders([best, *averages], [task])
-    search = Search(
+    search = SearchResult(
         encoder=best,
         task=task,
         ranked=ranking if mode == "greedy" else ranking[:top],
-        compared=compared,
+        compared_in_words=compared,
         settings={"mode": mode, "seed": seed},
         stages=stages,
-        baseline={
-            average: Ranked(average, average_score.value, average_score.ci95)
+        baselines={
+            average: ScoredChoice(average, average_score.value, average_score.ci95)
             for average, average_score in zip(AVERAGES, average_scores, strict=True)
         },
         score=score,
@@ -403,8 +403,8 @@ def search_templates(
 
 
 def search_greedily(
-    score: Callable[[Sequence[str], str, Advance], list[Ranked]], size: int
-) -> tuple[dict[str, list[Ranked]], str]:
+    score: Callable[[Sequence[str], str, Advance], list[ScoredChoice]], size: int
+) -> tuple[dict[str, list[ScoredChoice]], str]:
     """Find the best relation, then the best prefix around it.
 
     ``score`` takes templates, the name of the stage, and a callback for the number of scored pairs

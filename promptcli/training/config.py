@@ -1,7 +1,7 @@
 """The arguments of a training run, and what is read for them before the backbone is opened.
 
 ``TrainConfig`` holds all arguments of ``train``, ``Preset`` a method's default settings for a
-backbone, and ``Inputs`` the examples, the tasks and the model that the run starts from.
+backbone, and ``TrainingInputs`` the examples, the tasks and the model that the run starts from.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ from promptcli.recipe import Recipe, last_part
 from promptcli.settings import BUILT_IN, PAPER, typed_settings
 from promptcli.training.methods import find_method, forms_of
 from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
-from promptcli.training.objective import Objective
 from promptcli.training.objectives import find_objective
+from promptcli.training.objectives.objective import Objective
 
 #: The source of a preset that was found here, not published.
 FOUND_ON_MINI = f"found on {BUILT_IN.backbone}"
@@ -94,12 +94,14 @@ def preset_for(
         NotFoundError: A backbone of the hub that is not downloaded yet.
     """
     if not method.paper:
-        return Preset(method, method.small, OF_METHOD, "")
+        return Preset(method, method.mini_bert_settings, OF_METHOD, "")
     published = backbone
     if backbone not in method.paper or Path(backbone).is_dir():  # a folder may hold anything
         shape = shape or shape_of(backbone)
         if has_mini_bert_shape(shape) and not paper:
-            return Preset(method, method.small, FOUND_ON_MINI, method.base)
+            return Preset(
+                method, method.mini_bert_settings, FOUND_ON_MINI, method.fallback_backbone
+            )
         published = _published_like(method, shape)
     settings = method.published(published) if paper else method.paper[published]
     return Preset(method, settings, f"published for {published}", published)
@@ -135,7 +137,7 @@ def _published_like(method: Method, shape: Shape) -> str:
         for name, published in shapes.items()
         if dataclasses.replace(published, vocabulary=shape.vocabulary) == shape
     ]
-    return max(same_size, key=lambda name: shapes[name] == shape, default=method.base)
+    return max(same_size, key=lambda name: shapes[name] == shape, default=method.fallback_backbone)
 
 
 def differences_from_paper(
@@ -154,7 +156,7 @@ def differences_from_paper(
     """
     if not method.paper:
         return []
-    published = backbone if backbone in method.paper else method.base
+    published = backbone if backbone in method.paper else method.fallback_backbone
     paper = vars(method.paper[published])
     published_code = vars(method.published(published))
     return [
@@ -258,7 +260,7 @@ class TrainConfig:
         refusals = []
         for form in forms_of(self.provisional_method.name):
             try:
-                Preset(form, form.small, OF_METHOD, "").override(self.settings)
+                Preset(form, form.mini_bert_settings, OF_METHOD, "").override(self.settings)
                 return
             except UsageError as error:
                 refusals.append(error)
@@ -272,7 +274,7 @@ class TrainConfig:
             return start.backbone
         if self.paper:
             method = self.provisional_method
-            return PAPER.backbone if PAPER.backbone in method.paper else method.base
+            return PAPER.backbone if PAPER.backbone in method.paper else method.fallback_backbone
         return BUILT_IN.backbone
 
     @property
@@ -338,7 +340,7 @@ def _with_tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class TrainingInputs:
     """What a training reads before its backbone: the examples, the tasks and the start model."""
 
     config: TrainConfig
@@ -369,7 +371,7 @@ class Inputs:
         }
 
 
-def read_inputs(config: TrainConfig) -> Inputs:
+def read_inputs(config: TrainConfig) -> TrainingInputs:
     """Read the start model, the data and the tasks of a training, and fetch its backbone."""
     start = None if config.start is None else open_registry().load(config.start)
     recipe = None if start is None else start.recipe
@@ -387,7 +389,7 @@ def read_inputs(config: TrainConfig) -> Inputs:
         if isinstance(task, PluginTask):
             task.check(EvalSettings())
     locate(backbone)  # fetched from the hub if necessary: its shape may decide the settings
-    inputs = Inputs(
+    inputs = TrainingInputs(
         config=config,
         method=method,
         objective=objective,

@@ -36,8 +36,8 @@ from promptcli.storage.runs import RunFolder, check_same
 from promptcli.storage.tensors import checksum
 from promptcli.storage.typed_documents import convert
 from promptcli.training.config import (
-    Inputs,
     TrainConfig,
+    TrainingInputs,
     differences_from_paper,
     read_inputs,
 )
@@ -88,12 +88,12 @@ class Trained:
         return self._column("trained")
 
     @property
-    def untrained(self) -> dict[str, float]:
+    def untrained_scores(self) -> dict[str, float]:
         """The untrained recipe's Spearman x 100 by task."""
         return self._column("untrained")
 
     @property
-    def untrained_start(self) -> dict[str, float]:
+    def untrained_start_scores(self) -> dict[str, float]:
         """Spearman x 100 of the method's own start, whose learned tensors are as drawn.
 
         Empty if it equals ``untrained``.
@@ -101,7 +101,7 @@ class Trained:
         return self._column(UNTRAINED_START)
 
     @property
-    def default(self) -> dict[str, float]:
+    def default_model_scores(self) -> dict[str, float]:
         """The default model's Spearman x 100 on the development set.
 
         Empty if the run started from that model.
@@ -114,26 +114,26 @@ class Trained:
     @property
     def references(self) -> dict[str, dict[str, float]]:
         """The scores by task of the reference encoders, by their names in the printed table."""
-        start = self.untrained_start
+        start = self.untrained_start_scores
         plain = "plain encoder" if start else self.facts.get("started_from", "untrained")
-        references = {plain: self.untrained}
+        references = {plain: self.untrained_scores}
         if start:
             references["untrained start"] = start
-        if self.default:
-            references[DEFAULT_MODEL] = self.default
+        if self.default_model_scores:
+            references[DEFAULT_MODEL] = self.default_model_scores
         return references
 
     @property
-    def chosen_by(self) -> float:
+    def development_score(self) -> float:
         """The score on the development set."""
         return next(iter(self.scores.values()))
 
     @property
-    def below(self) -> dict[str, float]:
+    def better_references(self) -> dict[str, float]:
         """The references with a better development score, and their scores."""
         development = next(iter(self.scores))
         values = {name: scores[development] for name, scores in self.references.items()}
-        return {name: value for name, value in values.items() if value > self.chosen_by}
+        return {name: value for name, value in values.items() if value > self.development_score}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores and their sources, JSON-ready."""
@@ -147,8 +147,8 @@ class Trained:
             rows.append({"task": task, **values})
         return {
             **{name: facts[name] for name in _REPORTED_FIELDS if facts.get(name, []) != []},
-            "better": self.chosen_by > next(iter(self.untrained.values())),
-            "below": list(self.below),
+            "better": self.development_score > next(iter(self.untrained_scores.values())),
+            "below": list(self.better_references),
             "scores": rows,
         }
 
@@ -230,7 +230,7 @@ def _resume(config: TrainConfig) -> TrainConfig | Trained:
 
 @keep_random_states()
 def train_in_folder(
-    inputs: Inputs, processes: Processes, watchers: Sequence[Watcher], folder: Path
+    inputs: TrainingInputs, processes: Processes, watchers: Sequence[Watcher], folder: Path
 ) -> Trained:
     """Train in a folder, which keeps the run if it is stopped; no model is saved."""
     config = inputs.config
@@ -303,7 +303,7 @@ def check_finished(entry: Entry, identity: Mapping[str, Any]) -> None:
 class Run:
     """A training on its opened backbone, in the processes of this launch."""
 
-    def __init__(self, inputs: Inputs, processes: Processes) -> None:
+    def __init__(self, inputs: TrainingInputs, processes: Processes) -> None:
         config = inputs.config
         self.inputs = inputs
         self.config = config
@@ -521,7 +521,7 @@ def _score_by_dim(encoder: TorchEncoder, development: DevelopmentTask) -> dict[s
     return by_dim
 
 
-def _note_defaults(inputs: Inputs) -> None:
+def _note_defaults(inputs: TrainingInputs) -> None:
     """Note the default backbone, data and development pairs that the run uses."""
     config = inputs.config
     if config.paper:
@@ -543,7 +543,7 @@ def warn_if_worse(trained: Trained) -> None:
     """Warn if the result is not better than the encoder before training."""
     plain, *_ = trained.references
     development, value = next(iter(trained.scores.items()))
-    before = trained.untrained[development]
+    before = trained.untrained_scores[development]
     if value > before and trained.facts["best_step"]:
         return
     warn(

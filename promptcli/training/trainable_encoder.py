@@ -33,7 +33,13 @@ from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
 from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.training.methods.method import ConfiguredMethod
-from promptcli.training.objective import Columns, Objective, TokenizedSide, TokenizedSides, Views
+from promptcli.training.objectives.objective import (
+    Columns,
+    Objective,
+    TokenizedSide,
+    TokenizedSides,
+    Views,
+)
 from promptcli.training.teacher import SentenceVectors
 
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i belongs to input i

@@ -49,7 +49,7 @@ VECTORS = {
     "simcse/avg_first_last": Recipe(
         pooling="last-two/avg"
     ),  # states 1 and -1, which two layers have as the last two
-    "cotbert/test": ConfiguredMethod(COTBERT, COTBERT.small, "x", "bert").recipe,
+    "cotbert/test": ConfiguredMethod(COTBERT, COTBERT.mini_bert_settings, "x", "bert").recipe,
     **{
         f"ditto/layer{layer}-head{head}/{states}": Recipe(pooling=f"{states}/ditto:{layer}-{head}")
         for layer, head in ((1, 2), (2, 3))

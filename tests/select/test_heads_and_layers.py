@@ -67,8 +67,8 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
     for number, states in enumerate(SEARCHED_STATES):
         plain = next(scores)
         # 1e-6 in Spearman
-        assert plain.value == pytest.approx(found.baseline[states].value, abs=1e-4)
-        assert plain.ci95 == pytest.approx(found.baseline[states].ci95, abs=1e-4)
+        assert plain.value == pytest.approx(found.baselines[states].value, abs=1e-4)
+        assert plain.ci95 == pytest.approx(found.baselines[states].ci95, abs=1e-4)
         assert gap(plain.cosines, cosines.plain[number]) < 1e-6
         for place, name in enumerate(names):
             score = next(scores)
@@ -288,7 +288,7 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(
     }
     assert {row.choice for row in found.ranked} == wanted | {recipe.pooling}
     own = score_encoders([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0].value
-    assert found.baseline["own"].value == pytest.approx(own, abs=1e-4)
+    assert found.baselines["own"].value == pytest.approx(own, abs=1e-4)
     assert [row.value for row in found.ranked] == sorted(
         (row.value for row in found.ranked), reverse=True
     )
@@ -317,7 +317,7 @@ def test_the_layer_and_the_factor_of_a_contrastive_prompt_are_chosen(tiny_backbo
     assert score_encoders([found.encoder], [EVERY_PAIR])[0].value == pytest.approx(
         found.best.value, abs=1e-3
     )
-    assert found.baseline["own"].choice == "contrastive:0:0.5 layer--2/last-token"
+    assert found.baselines["own"].choice == "contrastive:0:0.5 layer--2/last-token"
 
 
 def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
@@ -336,7 +336,7 @@ def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
 
 def test_layers_are_compared_at_the_mask_of_a_prompt_that_has_one(bert_folder):
     chosen = Choice(str(bert_folder), {"prompt": "[X] means [MASK] ."})
-    assert search_layers(chosen, TASK).baseline["own"].choice == "last/mask"
+    assert search_layers(chosen, TASK).baselines["own"].choice == "last/mask"
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])

@@ -22,7 +22,7 @@ from promptcli.evaluation.evaluator import score_encoders
 from promptcli.notes import showing_stages
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.select import template_search
-from promptcli.select.search import Ranked
+from promptcli.select.search import ScoredChoice
 from promptcli.select.template_search import (
     PROTOCOL,
     TemplateScorer,
@@ -155,7 +155,7 @@ class Table:
         scored = []
         for template in templates:
             value = 100 * statistics.spearman(self.cosines(template), self.gold)
-            scored.append(Ranked(template, value, (value - 1, value + 1), stage))
+            scored.append(ScoredChoice(template, value, (value - 1, value + 1), stage))
             advance(self.size)
         return scored
 
@@ -201,7 +201,7 @@ def test_greedy_builds_on_the_relation_that_won():
 
     def score(templates, stage, advance):
         asked.append(list(templates))
-        return [Ranked(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
+        return [ScoredChoice(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
 
     stages, _ = search_greedily(score, 1)
     relations = ("", "is ", "mean ", "means ")
@@ -224,7 +224,7 @@ def test_greedy_tries_the_papers_templates_in_its_order():
 
     def score(templates, stage, advance):
         asked.extend(templates)
-        return [Ranked(text, " means " in text, (0.0, 1.0), stage) for text in templates]
+        return [ScoredChoice(text, " means " in text, (0.0, 1.0), stage) for text in templates]
 
     search_greedily(score, 1)
     published = scores("google-bert/bert-base-uncased", "STS-B:dev")
@@ -332,17 +332,17 @@ def test_free_command_races_the_templates_of_a_file(search, home, tmp_path):
 
 def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(capsys, task):
     rows = [
-        Ranked("[X] [MASK] .", 39.0, (36.0, 42.0)),
-        Ranked("[X] says [MASK] .", 40.0, (36.0, 42.0)),
+        ScoredChoice("[X] [MASK] .", 39.0, (36.0, 42.0)),
+        ScoredChoice("[X] says [MASK] .", 40.0, (36.0, 42.0)),
     ]
     search = SimpleNamespace(
         recipe=PROTOCOL.replace(backbone="google-bert/bert-base-uncased"),
         task=STSTask("STS-B", "dev", "senteval", "raw", task.subsets),
         stages={"Relations": rows},
-        compared="two",
+        compared_in_words="two",
         ranked=rows,
         best=rows[1],
-        baseline={},
+        baselines={},
         better_baseline=None,
     )
     print_templates(search)

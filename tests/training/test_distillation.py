@@ -99,7 +99,7 @@ def test_two_teachers_have_the_weighted_mean_of_their_cosines(weight, monkeypatc
     monkeypatch.setattr(teacher, "PART_ROWS", 7)  # the moment is summed over parts
     count = len(SENTENCES)
     first, second = drawn(count, 12), 3 * drawn(count, 5)
-    settings = find_method("distill", supervised=False).small.replace(
+    settings = find_method("distill", supervised=False).mini_bert_settings.replace(
         second_teacher="another", second_weight=weight
     )
     models = {"teacher": stored(first), "second_teacher": stored(second)}
@@ -136,7 +136,7 @@ def test_a_static_student_is_its_word_embeddings(home):
         "distill", corpus, name="words", teacher="mini", pool="static/avg", **options
     )
     assert trained.entry.tensors.keys() == {"backbone.embeddings.word_embeddings.weight"}
-    assert trained.scores["demo:dev"] > trained.untrained["demo:dev"]
+    assert trained.scores["demo:dev"] > trained.untrained_scores["demo:dev"]
     words = pc.load("words").encode(SENTENCES)
     assert words == pytest.approx(trained.encoder.encode(SENTENCES), abs=1e-6)
     plain = pc.load(pc.Recipe(backbone="mini-bert", pooling="static/avg")).encode(SENTENCES)
@@ -160,7 +160,7 @@ def test_vectors_are_made_in_parts_and_read_by_sentence(tmp_path, monkeypatch):
 
 
 def test_batches_of_similar_lengths_are_every_example_once_an_epoch():
-    settings = find_method("distill", supervised=False).small.replace(batch_size=4)
+    settings = find_method("distill", supervised=False).mini_bert_settings.replace(batch_size=4)
     lengths = np.random.default_rng(0).integers(1, 100, 301)
     count = 76
     stream = draw_batches(settings, [301], lengths)

@@ -284,7 +284,9 @@ def test_a_checkpoint_is_chosen_by_the_rank_of_queries_documents(bert_folder, tm
     )
     [score] = pc.evaluate(trained.encoder, [task])
     assert trained.scores == {task: pytest.approx(score.value, abs=1e-4)}
-    assert trained.chosen_by == pytest.approx(max(each.value for each in trained.curve), abs=1e-4)
+    assert trained.development_score == pytest.approx(
+        max(each.value for each in trained.curve), abs=1e-4
+    )
     assert len({each.value for each in trained.curve}) > 1
 
 
@@ -346,7 +348,9 @@ def test_an_adapter_goes_on_learning_on_graded_pairs(tiny_folder):
     }
     first = pc.train("prompteol", SENTENCES, learning_rate=0.01, name="first", **options)
     second = pc.train("pcc-tuning", GRADED, start="first", learning_rate=0.0, **options)
-    assert second.untrained == second.scores  # measured against the encoder that it starts from
+    assert (
+        second.untrained_scores == second.scores
+    )  # measured against the encoder that it starts from
     tensors = first.entry.tensors
     assert tensors.keys() == second.entry.tensors.keys() and any(
         "lora_B" in name for name in tensors

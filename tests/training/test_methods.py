@@ -260,7 +260,7 @@ def test_defsents_loss_is_the_papers_and_head_and_embeddings_stay(bert_folder):
 def test_published_settings_do_as_the_published_programs():
     for method in all_forms():
         if method.paper:
-            published = method.published(method.base)
+            published = method.published(method.fallback_backbone)
             assert getattr(published, "mask_duplicates", False) is False
             assert getattr(published, "bias_positions", "code") == "code"
             assert getattr(published, "slots", "lookup") == "lookup"
@@ -311,7 +311,7 @@ def test_a_run_reads_as_the_model_that_it_starts_from(form):
         assert started is own
         return
     assert plain == read.replace(period=False)
-    if not form.small.keep_head:
+    if not form.mini_bert_settings.keep_head:
         assert started.recipe == read.resolve()
     assert started.method.training_pooling in (None, form.training_pooling)
     first, *others = own.variant.templates
@@ -378,7 +378,9 @@ def test_sberts_loss_is_the_papers(family, tiny_folder):
 )
 def test_graded_pairs_are_scaled_by_their_own_range(scores, top, expected):
     examples = TrainingExamples((["a"] * 3, ["b"] * 3, scores), "", layout=GRADED_PAIRS)
-    chosen = PairCosine.choose(examples, replace(REGRESSION.small, top_score=top), None)
+    chosen = PairCosine.choose(
+        examples, replace(REGRESSION.mini_bert_settings, top_score=top), None
+    )
     assert [float(score) for score in chosen.columns[2]] == expected
     with refusal(r"top_score: a score of .* is beyond 0\.5"):
-        PairCosine.choose(examples, replace(REGRESSION.small, top_score=0.5), None)
+        PairCosine.choose(examples, replace(REGRESSION.mini_bert_settings, top_score=0.5), None)

@@ -36,8 +36,8 @@ def backbone(tmp_path):
 
 
 def test_settings_found_on_mini_bert_are_for_its_shape_alone(backbone):
-    assert preset_for(SIMCSE, "mini-bert").settings is SIMCSE.small
-    assert preset_for(SIMCSE, backbone("copy")).settings is SIMCSE.small
+    assert preset_for(SIMCSE, "mini-bert").settings is SIMCSE.mini_bert_settings
+    assert preset_for(SIMCSE, backbone("copy")).settings is SIMCSE.mini_bert_settings
     minilm = backbone(
         "minilm", hidden_size=384, num_hidden_layers=6, num_attention_heads=12, vocab_size=30522
     )
@@ -76,7 +76,7 @@ def test_the_papers_settings_are_for_any_backbone(backbone):
             continue
         preset = preset_for(method, own, paper=True)
         assert preset.settings == method.published(preset.backbone)
-        assert preset.backbone == method.base
+        assert preset.backbone == method.fallback_backbone
     names = {name for method in all_forms() for name in method.paper}
     assert {last_part(name) for name in names} <= PUBLISHED.keys()
     for name in names:
@@ -86,13 +86,13 @@ def test_the_papers_settings_are_for_any_backbone(backbone):
 def test_a_run_has_what_is_given_and_a_start_without_head_begins_none():
     given = {"steps": 3, "batch_size": 128}
     settings = preset_for(PROMPTBERT, "mini-bert").override(given)
-    assert vars(settings) == vars(PROMPTBERT.small.replace(**given))
+    assert vars(settings) == vars(PROMPTBERT.mini_bert_settings.replace(**given))
     paper = TrainConfig(method="promptbert", paper=True).preset(PROMPTBERT, None).settings
     assert paper.optimizer == "adamw-4.2.1"
     supervised = find_method("simcse", supervised=True)
     start = open_registry().load_manifest("mini").recipe
     preset = TrainConfig(method="simcse", start="mini").preset(supervised, start)
-    assert supervised.small.keep_head
+    assert supervised.mini_bert_settings.keep_head
     assert not preset.override({"steps": 3}).keep_head
     assert preset.override({"keep_head": True}).keep_head
 
@@ -106,7 +106,7 @@ def test_the_line_of_a_run_names_whose_settings_they_are_and_which_were_given():
 
 
 def test_what_differs_from_the_paper_is_neither_its_text_nor_its_program():
-    found = differences_from_paper(PROMPTBERT, PROMPTBERT.small, "mini-bert")
+    found = differences_from_paper(PROMPTBERT, PROMPTBERT.mini_bert_settings, "mini-bert")
     differing = {each["setting"]: (each["value"], each["paper"]) for each in found}
     assert differing == {
         "batch_size": (128, 256),
@@ -117,4 +117,4 @@ def test_what_differs_from_the_paper_is_neither_its_text_nor_its_program():
     for settings in (PROMPTBERT.paper["roberta-base"], PROMPTBERT.published("roberta-base")):
         assert differences_from_paper(PROMPTBERT, settings.replace(seed=7), "roberta-base") == []
     distill = find_method("distill", supervised=False)
-    assert differences_from_paper(distill, distill.small, "mini-bert") == []
+    assert differences_from_paper(distill, distill.mini_bert_settings, "mini-bert") == []

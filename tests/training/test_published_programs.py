@@ -48,7 +48,7 @@ def test_a_method_may_be_published_on_any_backbone(monkeypatch, tiny_folder):
     monkeypatch.setitem(
         METHODS,
         "mine",
-        (dataclasses.replace(simcse, name="mine", paper={folder: simcse.small}), None),
+        (dataclasses.replace(simcse, name="mine", paper={folder: simcse.mini_bert_settings}), None),
     )
     shown = training_settings("mine", paper=True)
     assert (shown["backbone"], shown["pooling"]) == (folder, "last/cls")

@@ -65,7 +65,7 @@ def test_each_method_trains_from_a_file_into_a_model(name, data, tiny_folder, re
     trained = pc.train(name, data, backbone=backbone, name="mine", **options)
     assert (list(trained.scores), trained.facts["steps"]) == (["graded.tsv"], 2)
     again = pc.evaluate("mine", tasks=["graded.tsv"])[0].value
-    assert again == pytest.approx(trained.chosen_by, abs=0.01)
+    assert again == pytest.approx(trained.development_score, abs=0.01)
     entry = registry.load("mine")
     assert entry.provenance["trained"]["method"] == name
     assert entry.recipe.pooling == POOLING.get(name, entry.recipe.pooling)
@@ -86,7 +86,7 @@ def test_a_template_that_is_given_is_that_of_the_model(small, registry):
 
 def test_a_run_from_the_default_model_is_measured_against_it():
     trained = pc.train("simcse", start="mini", data="text.txt", name="mine", **SMALL)
-    assert trained.references == {"mini": trained.untrained} and trained.untrained
+    assert trained.references == {"mini": trained.untrained_scores} and trained.untrained_scores
 
 
 def test_a_run_goes_on_from_a_model(small, registry):
@@ -96,7 +96,7 @@ def test_a_run_goes_on_from_a_model(small, registry):
     both = pc.train("sbert-regression", start="sbert", name="both", **graded)
     assert (both.facts["started_from"], len(both.facts["from"])) == ("sbert", 64)
     before = registry.load("sbert").scores[0]["value"]
-    for start in (both.untrained["graded.tsv"], both.curve[0].value):
+    for start in (both.untrained_scores["graded.tsv"], both.curve[0].value):
         assert start == pytest.approx(before, abs=0.01)
     pc.train("dcpcse", name="prefix", **small)
     for method, options, said in (
@@ -119,7 +119,7 @@ def test_a_run_from_mini_starts_as_mini_reads(method, data, registry):
     for recipe in (registry.load("more").recipe.to_dict(), shown):
         assert (recipe["prompt"], recipe["pooling"]) == (mini.prompt, mini.pooling)
     expected = pc.evaluate("mini", tasks=["graded.tsv"])[0].value
-    for start in (more.untrained["graded.tsv"], more.curve[0].value):
+    for start in (more.untrained_scores["graded.tsv"], more.curve[0].value):
         assert start == pytest.approx(expected, abs=0.01)
 
 
@@ -321,7 +321,7 @@ def test_what_the_data_are_like_is_said(small, notes):
     ("method", "given", "expected"),
     [
         ("promptbert", {"backbone": "roberta-base", "supervised": True}, {"head": "tanh, kept"}),
-        ("dcpcse", {}, {"prefix_length": METHODS["dcpcse"][0].small.prefix_length}),
+        ("dcpcse", {}, {"prefix_length": METHODS["dcpcse"][0].mini_bert_settings.prefix_length}),
         ("distill", {"teacher": "mini"}, {"teacher": "mini"}),
         ("simcse", {"data": "triplets.tsv", "batch_size": 4}, {"learning_rate": 6e-4}),
         ("simcse", {"data": "text.txt", "batch_size": 4}, {"learning_rate": 3e-4}),
@@ -354,6 +354,6 @@ def test_a_result_worse_than_what_was_not_trained_is_a_warning(small, notes):
     ):
         notes.clear()
         changed = with_scores(trained, **values)
-        assert list(changed.below) == changed.to_dict()["below"] == below
+        assert list(changed.better_references) == changed.to_dict()["below"] == below
         running.warn_if_worse(changed)
         assert any("plain encoder has" in line for line in notes) is warned

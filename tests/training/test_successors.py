@@ -193,7 +193,7 @@ def test_a_run_asks_the_guide_that_is_named(bert_folder):
     ],
 )
 def test_a_hinge_or_a_guide_that_cannot_work_is_refused(changes, layout, message):
-    settings = find_method("simcse", supervised=True).small.replace(**changes)
+    settings = find_method("simcse", supervised=True).mini_bert_settings.replace(**changes)
     check = functools.partial(settings.check_layout, layout, source="in.tsv")
     if message is None:
         check(has_negatives=layout == TRIPLETS)
@@ -252,7 +252,7 @@ def test_sncse_adds_the_bounds_to_infonce(bert_folder):
 
 
 def test_soft_negatives_are_given_or_made_by_rule(tiny_folder):
-    settings, backbone = find_method("sncse", supervised=False).small, None
+    settings, backbone = find_method("sncse", supervised=False).mini_bert_settings, None
     for columns, layout in (
         ((SENT0,), None),
         ((SENT0, SENT1), PAIRS),
@@ -325,4 +325,4 @@ def test_sentences_are_negated_by_a_list_of_words(sentence, expected):
 @pytest.mark.parametrize(("setting", "value"), [("hinge_weight", 10.0), ("mine", "mini")])
 def test_sncse_refuses_what_needs_hard_negatives(setting, value):
     with refusal(f"{setting}: needs hard negatives, .* use promcse"):
-        find_method("sncse", supervised=True).small.replace(**{setting: value})
+        find_method("sncse", supervised=True).mini_bert_settings.replace(**{setting: value})

@@ -210,7 +210,7 @@ def test_a_head_that_is_not_kept_learns_and_is_no_part_of_the_encoder(name, bert
 
 
 def test_batches_are_every_example_once_an_epoch():
-    settings = METHODS["simcse"][0].small.replace(batch_size=4, epochs=2.5, seed=3)
+    settings = METHODS["simcse"][0].mini_bert_settings.replace(batch_size=4, epochs=2.5, seed=3)
     stream = draw_batches(settings, [10])
     first, second = ([next(stream).tolist() for _ in range(3)] for _ in range(2))
     flat = [sorted(itertools.chain.from_iterable(epoch)) for epoch in (first, second)]
@@ -229,7 +229,9 @@ def test_batches_are_every_example_once_an_epoch():
 
 @pytest.mark.parametrize(("temperature", "shares"), [(1, [90, 10]), (2, [75, 25]), (1e6, [50, 50])])
 def test_sources_have_shares_by_temperature(temperature, shares):
-    settings = METHODS["simcse"][0].small.replace(batch_size=8, data_temperature=temperature)
+    settings = METHODS["simcse"][0].mini_bert_settings.replace(
+        batch_size=8, data_temperature=temperature
+    )
     assert source_shares([90, 10], temperature) == shares
     stream = draw_batches(settings, [90, 10])
     for _ in range(3):
@@ -244,7 +246,7 @@ def test_sources_have_shares_by_temperature(temperature, shares):
 
 
 def test_what_a_source_does_not_give_to_an_epoch_comes_in_the_next():
-    settings = METHODS["simcse"][0].small.replace(batch_size=10, data_temperature=1e6)
+    settings = METHODS["simcse"][0].mini_bert_settings.replace(batch_size=10, data_temperature=1e6)
     stream = draw_batches(settings, [60, 20])  # shares of 40
     counts = np.bincount(np.concatenate([next(stream) for _ in range(24)]))
     assert counts.tolist() == [2] * 60 + [6] * 20

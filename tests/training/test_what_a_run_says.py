@@ -111,7 +111,7 @@ def test_a_run_is_scored_on_a_transfer_task_as_the_method_reads_there(given, tmp
     options = {**given, "tests": [given["on"], "SST-2"], "data_dir": tmp_path / "data"}
     trained = pc.train("promptbert", triplets, name="mine", **options)
     assert list(trained.scores)[1:] == ["SST-2"]
-    assert trained.untrained.keys() == trained.scores.keys()
+    assert trained.untrained_scores.keys() == trained.scores.keys()
     [again] = pc.evaluate("mine", tasks=["SST-2"], data_dir=tmp_path / "data")
     assert again.value == pytest.approx(trained.scores["SST-2"])
     assert registry.load("mine").transfer is not None

@@ -38,7 +38,7 @@ SPREADCSE = Method(
     learns=("backbone",),
     variants={"*": Variant()},
     objective="spread",
-    small=SpreadSettings(batch_size=64, learning_rate=1e-4),
+    mini_bert_settings=SpreadSettings(batch_size=64, learning_rate=1e-4),
     paper={},
 )
 METHOD = (SPREADCSE, None)

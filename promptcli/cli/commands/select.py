@@ -22,7 +22,7 @@ from promptcli.recipe import Choice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.select.search import Ranked, Search
+    from promptcli.select.search import ScoredChoice, SearchResult
 
 On = Annotated[
     str | None,
@@ -109,7 +109,7 @@ def search_layers(
         result_json(search.to_dict())
         return
     recipe = search.recipe
-    own_pooling = search.baseline["own"].choice
+    own_pooling = search.baselines["own"].choice
     _print_caption(search)
     show(f"{recipe.backbone}, {recipe.prompt}; gain over {own_pooling}, the recipe's own")
     _print_poolings(search)
@@ -209,12 +209,12 @@ def search_templates(
     )
 
 
-def _note_saved(search: "Search") -> None:
+def _note_saved(search: "SearchResult") -> None:
     saved = f"saved as model {search.saved_as!r}" if search.saved_as else "is not saved; see --name"
     note(f"{search.best.choice} {saved}")
 
 
-def _print_caption(search: "Search") -> None:
+def _print_caption(search: "SearchResult") -> None:
     task = search.task
     show(
         f"{task.label}, {len(task.pairs()):,} pairs, {task.text}",
@@ -222,18 +222,18 @@ def _print_caption(search: "Search") -> None:
     )
 
 
-def _score(item: "Ranked") -> list[str]:
+def _score(item: "ScoredChoice") -> list[str]:
     return [f"{item.value:.2f}", half_interval(item.ci95)]
 
 
-def _print_heads(search: "Search", corpus: str) -> None:
+def _print_heads(search: "SearchResult", corpus: str) -> None:
     """Print the best heads, the scores of all heads, and the selection bias."""
     from promptcli.select.head_search import HEAD_WEIGHTS
 
     _print_caption(search)
     weights = search.settings["weights"]
     show(
-        f"best {len(search.ranked)} of {search.compared}; gain over the plain average of"
+        f"best {len(search.ranked)} of {search.compared_in_words}; gain over the plain average of"
         f" the same states; correlation of the head's {HEAD_WEIGHTS[weights].source} with TF-IDF"
         f" over tokens (idf counted on {corpus})"
     )
@@ -246,7 +246,7 @@ def _print_heads(search: "Search", corpus: str) -> None:
     _print_selection_bias(search, "head", "the plain average of its states")
 
 
-def _print_poolings(search: "Search") -> None:
+def _print_poolings(search: "SearchResult") -> None:
     """Print the poolings, best first, and the baselines."""
     headers = ["", "pooling", "value", "", "gain"]
     rows: list[list[object]] = []
@@ -255,13 +255,13 @@ def _print_poolings(search: "Search") -> None:
         if item.tfidf is not None:
             headers[5:] = ["Pearson", "Spearman"]
             rows[-1] += [f"{item.tfidf.pearson:.2f}", f"{item.tfidf.spearman:.2f}"]
-    for baseline in search.baseline.values():
+    for baseline in search.baselines.values():
         if baseline not in search.ranked:
             rows.append(["", baseline.choice, *_score(baseline)])
     result_table(headers, rows)
 
 
-def print_templates(search: "Search") -> None:
+def print_templates(search: "SearchResult") -> None:
     """Print the templates as in PromptBERT's table 4, next to their published scores, if any."""
     from promptcli.select.template_search import published_scores
 
@@ -269,7 +269,7 @@ def print_templates(search: "Search") -> None:
     published = published_scores(backbone, search.task.label)
     show(f"{backbone}; {search.recipe.pooling}, period rule; * the best")
     _print_caption(search)
-    show(search.compared)
+    show(search.compared_in_words)
     headers = ["template", "", search.task.label, ""]
     if published:
         headers.append("published")
@@ -282,13 +282,13 @@ def print_templates(search: "Search") -> None:
                 star = "*" if item is search.best else ""
                 rows.append([item.choice, star, *_score(item), figure][: len(headers)])
     rows.append(["Without a template"])
-    for item in search.baseline.values():
+    for item in search.baselines.values():
         rows.append([item.choice, "", *_score(item), "-"][: len(headers)])
     result_table(headers, rows)
     _print_better_baseline(search)
 
 
-def _print_selection_bias(search: "Search", kind: str, baseline: str) -> None:
+def _print_selection_bias(search: "SearchResult", kind: str, baseline: str) -> None:
     halves = search.cross_validation
     assert halves is not None
     show(
@@ -301,7 +301,7 @@ def _print_selection_bias(search: "Search", kind: str, baseline: str) -> None:
     _print_better_baseline(search)
 
 
-def _print_better_baseline(search: "Search") -> None:
+def _print_better_baseline(search: "SearchResult") -> None:
     """Print that a plain average is better than the best choice, if it is."""
     baseline = search.better_baseline
     if baseline is not None:

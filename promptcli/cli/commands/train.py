@@ -357,11 +357,12 @@ def _print_scores(trained: "Trained") -> None:
 def last_line(trained: "Trained") -> str:
     """Return the last line: the command that uses the model, or the better model and advice."""
     name = trained.entry.name
-    if not trained.below:
+    references = trained.better_references
+    if not references:
         return f"saved as model {name!r}; use it: promptcli embed FILE -m {name}"
-    better = max(trained.below, key=trained.below.__getitem__)
+    better = max(references, key=references.__getitem__)
     development, value = next(iter(trained.scores.items()))
-    scores = f"{better} is better on {development}, {trained.below[better]:.2f} to {value:.2f}"
+    scores = f"{better} is better on {development}, {references[better]:.2f} to {value:.2f}"
     advice = "try another --learning-rate or more --epochs"
     if better == "mini":
         advice = "promptcli embed FILE -m mini"

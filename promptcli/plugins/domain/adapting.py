@@ -69,7 +69,7 @@ class ComparedAttempt:
             "method": attempt.method,
             "learns_from": attempt.about,
             **{field: facts[field] for field in ("steps", "best_step", "seconds")},
-            "development": round(self.trained.chosen_by, 4),
+            "development": round(self.trained.development_score, 4),
             "scores": [score.figures() for score in self.scores],
             "changes": [change.to_dict() for change in self.changes],
             "verdict": self.verdict(margin),
@@ -292,7 +292,7 @@ def _train_and_compare(
     rows = compare(trained, before, tasks)
     better = [row for row in rows if row.verdict(margin) == BETTER]
     # the development queries choose: a choice by the test scores would inflate the best of them
-    best = max(better, key=lambda row: row.trained.chosen_by, default=None)
+    best = max(better, key=lambda row: row.trained.development_score, default=None)
     scores = [score.figures() for score in before]
     unchanged = {"row": AS_IT_IS, "scores": scores, "verdict": ""}
     figures = {

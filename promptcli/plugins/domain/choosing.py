@@ -37,8 +37,8 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way of ranking, with its scores."""
+class ScoredRanking:
+    """A way to rank, with its scores."""
 
     model: str | None  #: the name on the command line; None: ranks by words alone
     by: By
@@ -47,7 +47,7 @@ class Way:
     by_query: Array  #: nDCG@10 of each query, (q,)
     sentences_per_second: float | None = None  #: None without a model
     megabytes: float | None = None  #: of weights in memory; None without a model, or of an endpoint
-    #: mean difference to the best way, with its interval; None for the best way
+    #: mean difference to the best ranking, with its interval; None for the best ranking
     to_best: float | None = None
     to_best_ci95: tuple[float, float] | None = None
 
@@ -63,21 +63,23 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChoiceReport:
     """Ways of ranking, compared on queries made from texts."""
 
-    ways: Sequence[Way]  #: words alone, and two ways of each model; the best is first
+    rankings: Sequence[
+        ScoredRanking
+    ]  #: words alone, and two rankings by each model; the best is first
     queries: SyntheticCollection
 
     @property
-    def best(self) -> Way:
-        """The way with the highest nDCG@10."""
-        return self.ways[0]
+    def best(self) -> ScoredRanking:
+        """The ranking with the highest nDCG@10."""
+        return self.rankings[0]
 
     @property
-    def best_here(self) -> Way:
-        """The best way with which promptcli can search."""
-        return next(way for way in self.ways if not way.is_endpoint)
+    def best_here(self) -> ScoredRanking:
+        """The best ranking with which promptcli can search."""
+        return next(ranking for ranking in self.rankings if not ranking.is_endpoint)
 
 
 def choose(
@@ -88,8 +90,8 @@ def choose(
     queries: int = 500,
     seed: int = 0,
     key: str | None = None,
-    computed: Choice | None = None,
-) -> Chosen:
+    runtime: Choice | None = None,
+) -> ChoiceReport:
     """Compare models and rankings on your own texts, without labels.
 
     Queries are made from the texts: a heading asks for the text below it, a title for its body, a
@@ -106,10 +108,10 @@ def choose(
         queries: Maximum number of queries, drawn at random; at least 50.
         seed: Random seed of the draws.
         key: Key of the endpoints; it is not stored.
-        computed: Device, precision and backend of the models that are named.
+        runtime: Device, precision and backend of the models that are named.
 
     Returns:
-        The ways with their scores, the difference to the best, and the queries.
+        The rankings with their scores, the difference to the best, and the queries.
 
     Raises:
         UsageError: The texts give too few queries, or a model cannot be opened.
@@ -132,7 +134,7 @@ def choose(
             endpoint.check()
             compared[model] = endpoint
         else:
-            choice = dataclasses.replace(computed or Choice(), model=model)
+            choice = dataclasses.replace(runtime or Choice(), model=model)
             loading.entry_of(choice)
             compared[model] = choice
     names = list_of_names(files)
@@ -144,28 +146,28 @@ def choose(
         )
     notes.note(_describe(collection))
     words = _score(collection.task("lexical"), np.zeros((0, 0), np.float32))
-    ways = [Way(None, "words", words.value, words.ci95, words.by_example)]
-    for name, opened in compared.items():
-        ways += _rank_by_model(name, opened, collection)
-    return Chosen(with_differences(ways), collection)
+    rankings = [ScoredRanking(None, "words", words.value, words.ci95, words.by_example)]
+    for name, compared_model in compared.items():
+        rankings += _rank_by_model(name, compared_model, collection)
+    return ChoiceReport(with_differences(rankings), collection)
 
 
-def with_differences(ways: Sequence[Way]) -> list[Way]:
-    """Return the ways from the best to the worst, with their paired differences to the best."""
-    best, *others = sorted(ways, key=lambda way: -way.ndcg)
+def with_differences(rankings: Sequence[ScoredRanking]) -> list[ScoredRanking]:
+    """Return the rankings from the best to the worst, with their paired differences to the best."""
+    best, *others = sorted(rankings, key=lambda ranking: -ranking.ndcg)
     compared = [best]
-    for way in others:
-        by_query = 100 * (way.by_query - best.by_query)
+    for ranking in others:
+        by_query = 100 * (ranking.by_query - best.by_query)
         interval = statistics.mean_interval(by_query)
         mean = float(by_query.mean())
-        compared.append(dataclasses.replace(way, to_best=mean, to_best_ci95=interval))
+        compared.append(dataclasses.replace(ranking, to_best=mean, to_best_ci95=interval))
     return compared
 
 
 def _rank_by_model(
     name: str, model: Model | Endpoint, collection: SyntheticCollection
-) -> Iterator[Way]:
-    """Yield the ways of a model, which encodes passages and queries in their roles."""
+) -> Iterator[ScoredRanking]:
+    """Yield the rankings by a model, which encodes passages and queries in their roles."""
     task = collection.task()
     rows = len(task.documents) + len(task.queries)
     query_encoder: Encoder | Endpoint
@@ -187,9 +189,9 @@ def _rank_by_model(
     vectors = np.zeros((len(row_of), passages.shape[1]), np.float32)
     vectors[[row_of[text] for text in task.documents]] = passages
     vectors[[row_of[text] for text in task.queries]] = queries
-    for by, ranking in _RANKINGS.items():
-        score = _score(collection.task(ranking), vectors)
-        yield Way(name, by, score.value, score.ci95, score.by_example, speed, megabytes)
+    for by, kind in _RANKINGS.items():
+        score = _score(collection.task(kind), vectors)
+        yield ScoredRanking(name, by, score.value, score.ci95, score.by_example, speed, megabytes)
 
 
 def _score(task: RetrievalTask, vectors: Array) -> ExampleScore:

@@ -13,7 +13,7 @@ from promptcli.cli.console import half_interval, note, result, result_json, resu
 from promptcli.cli.options import Json
 
 if TYPE_CHECKING:
-    from promptcli.plugins.domain.choosing import Chosen, Way
+    from promptcli.plugins.domain.choosing import ChoiceReport, ScoredRanking
 
 KEY_VARIABLE = "OPENAI_API_KEY"  #: the environment variable of the key of endpoints
 _HEADERS = ("model", "by", "nDCG@10", "", "to the best", "", "verdict", "sentences/s", "MB")
@@ -77,35 +77,40 @@ def choose(
         queries=queries,
         seed=seed,
         key=os.environ.get(KEY_VARIABLE) or None,
-        computed=options.choice_of(None),
+        runtime=options.choice_of(None),
     )
     advice = list(_advice(chosen, files))
     if json:
         result_json(_document(chosen, advice))
     else:
-        result_table(_HEADERS, [_cells(way) for way in chosen.ways])
+        result_table(_HEADERS, [_cells(ranking) for ranking in chosen.rankings])
         result(_CAPTION)
     for line in advice:
         note(line)
 
 
-def _cells(way: "Way") -> list[str]:
-    cells = [way.model or "-", way.by, f"{way.ndcg:.1f}", half_interval(way.ci95, 1)]
-    if way.to_best is None or way.to_best_ci95 is None:
+def _cells(ranking: "ScoredRanking") -> list[str]:
+    cells = [
+        ranking.model or "-",
+        ranking.by,
+        f"{ranking.ndcg:.1f}",
+        half_interval(ranking.ci95, 1),
+    ]
+    if ranking.to_best is None or ranking.to_best_ci95 is None:
         cells += ["", "", "best"]
     else:
-        verdict = "within chance" if way.is_as_good else "worse"
-        cells += [f"{way.to_best:+.1f}", half_interval(way.to_best_ci95, 1), verdict]
-    figures = (way.sentences_per_second, way.megabytes)
+        verdict = "within chance" if ranking.is_as_good else "worse"
+        cells += [f"{ranking.to_best:+.1f}", half_interval(ranking.to_best_ci95, 1), verdict]
+    figures = (ranking.sentences_per_second, ranking.megabytes)
     return [*cells, *("-" if figure is None else f"{figure:,.0f}" for figure in figures)]
 
 
-def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
-    ways = []
-    for way in chosen.ways:
-        figures = {**dataclasses.asdict(way), "within_chance": way.is_as_good}
+def _document(chosen: "ChoiceReport", advice: Sequence[str]) -> dict[str, Any]:
+    rankings = []
+    for ranking in chosen.rankings:
+        figures = {**dataclasses.asdict(ranking), "within_chance": ranking.is_as_good}
         del figures["by_query"]
-        ways.append(figures)
+        rankings.append(figures)
     collection = chosen.queries
     queries = {
         "made": len(collection.queries),
@@ -115,17 +120,17 @@ def _document(chosen: "Chosen", advice: Sequence[str]) -> dict[str, Any]:
         "all_passages": collection.all_passages,
         "files": collection.files,
     }
-    return {"ways": ways, "queries": queries, "advice": advice}
+    return {"ways": rankings, "queries": queries, "advice": advice}
 
 
-def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
-    """Yield sentences that say which way to take."""
+def _advice(chosen: "ChoiceReport", files: Sequence[str]) -> Iterator[str]:
+    """Yield sentences that say which ranking to use."""
     best = _words(chosen.best)
     usable = chosen.best_here
     if usable is not chosen.best:
         yield f"best is {best}, but promptcli does not search with endpoints"
-    yield f"take {_words(usable)}: {_search(usable.model, files, by=usable.by)}"
-    as_good = [way for way in chosen.ways[1:] if way.is_as_good]
+    yield f"use {_words(usable)}: {_search(usable.model, files, by=usable.by)}"
+    as_good = [ranking for ranking in chosen.rankings[1:] if ranking.is_as_good]
     if as_good:
         others = ", ".join(map(_words, as_good))
         yield f"within chance of {best}: {others}"
@@ -138,12 +143,12 @@ def _advice(chosen: "Chosen", files: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _words(way: "Way") -> str:
-    """Return the name of a way in a sentence."""
-    if way.model is None:
+def _words(ranking: "ScoredRanking") -> str:
+    """Return the name of a ranking, as a sentence has it."""
+    if ranking.model is None:
         return "words alone"
-    ranked = "meaning and words" if way.by == "both" else way.by
-    return f"{way.model} by {ranked}"
+    ranked = "meaning and words" if ranking.by == "both" else ranking.by
+    return f"{ranking.model} by {ranked}"
 
 
 def _search(model: str | None, files: Sequence[str], *, by: str | None = None) -> str:

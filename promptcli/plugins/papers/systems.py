@@ -198,7 +198,7 @@ def _differences(
     """
     if not method.paper:
         return None
-    with_default_seed = settings.replace(seed=method.small.seed)
+    with_default_seed = settings.replace(seed=method.mini_bert_settings.seed)
     return {
         difference["setting"]: [difference["value"], difference["paper"]]
         for difference in differences_from_paper(method, with_default_seed, row.backbone)

@@ -175,7 +175,7 @@ def _print_spread(tuned: "Tuned") -> None:
     cells = []
     for row in rows:
         shown = ["-" if row[figure] is None else f"{row[figure]:.2f}" for figure in figures]
-        before = f"{tuned.best.untrained[row['task']]:.2f}"
+        before = f"{tuned.best.untrained_scores[row['task']]:.2f}"
         settings = map(str, row["changes"].values())
         cells.append([*settings, row["task"], before, *shown, str(row["seeds"])])
     headers = map(written_name, rows[0]["changes"])

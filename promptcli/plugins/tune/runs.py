@@ -26,7 +26,7 @@ from promptcli.notes import note
 from promptcli.settings import typed_settings
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training import run
-from promptcli.training.config import Inputs, Setting, TrainConfig, read_inputs
+from promptcli.training.config import Setting, TrainConfig, TrainingInputs, read_inputs
 from promptcli.training.run import Trained
 from promptcli.training.step import Processes, start_processes
 from promptcli.training.watching import DevScore, Watcher, make_trackers
@@ -143,7 +143,7 @@ def _combinations(space: Space) -> list[dict[str, Setting]]:
 class Trials:
     """All trainings of one space of settings."""
 
-    inputs: Inputs  #: of all trainings
+    inputs: TrainingInputs  #: of all trainings
     processes: Processes
     space: Space
     count: int | None  #: of the trials that are drawn; None: every combination is trained
@@ -264,7 +264,7 @@ class Trials:
             open_registry().save(trained.entry, force=True)
         trial.set_user_attr("curve", trained.facts["curve"])
         trial.set_user_attr("record", trained.to_dict())
-        study.tell(trial, trained.chosen_by)
+        study.tell(trial, trained.development_score)
         return number, trained
 
     def _run(

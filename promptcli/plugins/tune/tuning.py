@@ -60,7 +60,7 @@ def tune(
     Example:
         >>> import promptcli as pc
         >>> found = pc.tune("simcse", seeds=2, name="mine")  # doctest: +SKIP
-        >>> found.best.chosen_by, found.trials[0].changes  # doctest: +SKIP
+        >>> found.best.development_score, found.trials[0].changes  # doctest: +SKIP
     """
     require("optuna", extra="trials")
     from promptcli.plugins.tune.runs import train_all

@@ -82,5 +82,5 @@ def setting_types(method: str = "") -> dict[str, Any]:
     """
     types = dict[str, Any]()
     for form in forms_of(method) if method in METHODS else all_forms():
-        types |= get_type_hints(type(form.small))
+        types |= get_type_hints(type(form.mini_bert_settings))
     return {name: kind for name, kind in types.items() if get_origin(kind) is not ClassVar}

@@ -81,8 +81,8 @@ UNSUPERVISED = Method(
     training_pooling="last/avg",
     variants={"*": Variant(head=None)},
     objective="nt-xent",
-    program=_PROGRAM,
-    small=_UNSUPERVISED.replace(learning_rate=1e-4, epochs=1, eval_steps=50),
+    program_settings=_PROGRAM,
+    mini_bert_settings=_UNSUPERVISED.replace(learning_rate=1e-4, epochs=1, eval_steps=50),
     paper={
         **dict.fromkeys(("bert-base-uncased", "roberta-base"), _UNSUPERVISED),
         **dict.fromkeys(("bert-large-uncased", "roberta-large"), _LARGE),
@@ -97,7 +97,7 @@ JOINT = replace(
     ),
     learns=("backbone", "classifier"),
     objective="nt-xent-joint",
-    small=_JOINT.replace(learning_rate=1e-4, eval_steps=50),
+    mini_bert_settings=_JOINT.replace(learning_rate=1e-4, eval_steps=50),
     paper=dict.fromkeys(
         ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _JOINT
     ),

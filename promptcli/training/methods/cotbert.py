@@ -60,8 +60,8 @@ COTBERT = Method(
         **dict.fromkeys(ROBERTA_FAMILIES, Variant(_templates("' [X] '"))),
     },
     objective="negative-view",
-    program={"drop_last": True},
+    program_settings={"drop_last": True},
     counts_specials=False,
-    small=_PAPER.replace(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    mini_bert_settings=_PAPER.replace(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper=dict.fromkeys(("bert-base-uncased", "roberta-base"), _PAPER),
 )

@@ -48,8 +48,10 @@ CSESFP = Method(
     },
     objective="single-pass",
     counts_specials=False,
-    program={"optimizer": "adamw"},
-    small=_RELEASED.replace(batch_size=128, learning_rate=5e-4, eval_steps=25, warmup_steps=0),
+    program_settings={"optimizer": "adamw"},
+    mini_bert_settings=_RELEASED.replace(
+        batch_size=128, learning_rate=5e-4, eval_steps=25, warmup_steps=0
+    ),
     paper={
         "meta-llama/Llama-2-7b-hf": _RELEASED,
         "meta-llama/Meta-Llama-3-8B": _RELEASED.replace(learning_rate=5e-5),

@@ -37,7 +37,7 @@ UNSUPERVISED = Method(
     variants={"*": Variant(), "causal": Variant(pooling="last/last-token")},
     mlm_decay=0.95,
     # longer random prefixes start worse than none and do not recover within a minute
-    small=DCPCSESettings(
+    mini_bert_settings=DCPCSESettings(
         batch_size=128, learning_rate=3e-2, epochs=2, eval_steps=25, prefix_length=1
     ),
     paper={
@@ -51,7 +51,9 @@ UNSUPERVISED = Method(
 SUPERVISED = replace(
     UNSUPERVISED,
     source="DCPCSE, supervised: hard negatives, head kept",
-    small=_SUPERVISED.replace(batch_size=128, learning_rate=3e-3, eval_steps=25, prefix_length=4),
+    mini_bert_settings=_SUPERVISED.replace(
+        batch_size=128, learning_rate=3e-3, eval_steps=25, prefix_length=4
+    ),
     paper={
         "bert-base-uncased": _SUPERVISED,
         "bert-large-uncased": _SUPERVISED,

@@ -34,6 +34,8 @@ DEFSENT = Method(
     pooling="last/avg",
     variants={"*": Variant(head=None)},
     objective="word-prediction",
-    small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=50, max_length=64),
+    mini_bert_settings=_PAPER.replace(
+        batch_size=32, learning_rate=1e-4, eval_steps=50, max_length=64
+    ),
     paper=dict.fromkeys(("bert-base-uncased", "roberta-base"), _PAPER),
 )

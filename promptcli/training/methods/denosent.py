@@ -51,7 +51,9 @@ DENOSENT = Method(
     variants={"*": Variant((_TEMPLATE,), head="linear")},
     objective="denoising-decoder",
     counts_specials=False,
-    program={"optimizer": "adamw"},
-    small=_PAPER.replace(learning_rate=1e-4, warmup_steps=0, warmup=0.1, steps=0, decoder_layers=4),
+    program_settings={"optimizer": "adamw"},
+    mini_bert_settings=_PAPER.replace(
+        learning_rate=1e-4, warmup_steps=0, warmup=0.1, steps=0, decoder_layers=4
+    ),
     paper={"bert-base-uncased": _PAPER},
 )

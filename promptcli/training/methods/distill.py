@@ -106,7 +106,7 @@ DISTILL = Method(
         "causal": Variant((SLOT,), head=None, pooling="last/last-token"),
     },
     objective="distillation",
-    small=DistillSettings(
+    mini_bert_settings=DistillSettings(
         batch_size=128,
         learning_rate=5e-4,
         eval_steps=100,

@@ -37,6 +37,6 @@ ISBERT = Method(
     learns=("backbone", "pooling"),
     variants={"*": Variant(head=None)},
     objective="mutual-information",
-    small=_PAPER.replace(learning_rate=1e-4, eval_steps=100, max_length=64),
+    mini_bert_settings=_PAPER.replace(learning_rate=1e-4, eval_steps=100, max_length=64),
     paper=dict.fromkeys(("bert-base-uncased", "roberta-base"), _PAPER),
 )

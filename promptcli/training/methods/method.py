@@ -169,7 +169,7 @@ class TrainingSettings:
         """Return the prompt of a template, as a recipe writes it."""
         return template
 
-    def in_training(self, template: str) -> str:
+    def training_template(self, template: str) -> str:
         """Return a template as training and the published code's development score use it."""
         return template
 
@@ -340,11 +340,11 @@ class Method:
     #: are for display; like a head, they always learn.
     learns: tuple[str, ...] = ("backbone",)
     #: settings for ``mini-bert``, found on development pairs (``training.config``)
-    small: TrainingSettings
+    mini_bert_settings: TrainingSettings
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
     variants: Mapping[str, Variant]  #: by family; ``causal``, and ``*`` for all others
     #: settings of the published program that differ
-    program: Mapping[str, Any] = field(default_factory=dict)
+    program_settings: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
     #: whether ``max_length`` counts [CLS] and [SEP], or the sentence's tokens only
@@ -360,7 +360,7 @@ class Method:
     needs_pooling: str | None = None
 
     @property
-    def base(self) -> str:
+    def fallback_backbone(self) -> str:
         """The backbone whose published settings apply to backbones without published ones.
 
         Empty if no settings are published.
@@ -377,7 +377,7 @@ class Method:
             for item in dataclasses.fields(settings)
             if "published" in item.metadata
         }
-        return settings.replace(**{**choices, **self.program})
+        return settings.replace(**{**choices, **self.program_settings})
 
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
         """Return the recipe of transfer tasks if it differs from the trained ``recipe``."""
@@ -426,7 +426,7 @@ class ConfiguredMethod:
         settings = self.settings
         templates = settings.templates(self.variant.templates)
         if training:
-            templates = tuple(map(settings.in_training, templates))
+            templates = tuple(map(settings.training_template, templates))
         return tuple(map(settings.prompt, templates))
 
     @property

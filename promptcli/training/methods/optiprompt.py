@@ -52,7 +52,7 @@ OPTIPROMPT = Method(
     learns=("prompt",),
     variants={"*": Variant((_TEMPLATE,), head="mlm"), "causal": _CAUSAL},
     counts_specials=False,
-    small=OptiPromptSettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
+    mini_bert_settings=OptiPromptSettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
     paper={
         "bert-base-uncased": OptiPromptSettings(
             batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000
@@ -71,6 +71,6 @@ SCPCSE = replace(
     name="scpcse",
     source="DCPCSE's ablation: input vectors only, backbone frozen",
     variants={"*": Variant((_TEMPLATE,))},
-    small=SCPCSESettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
+    mini_bert_settings=SCPCSESettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
     paper={"bert-base-uncased": SCPCSESettings(batch_size=256, learning_rate=1e-3, epochs=5)},
 )

@@ -50,8 +50,10 @@ PCC_TUNING = Method(
     variants={"*": Variant((_TEMPLATE,), head=None)},
     objective="pair-cosine",
     counts_specials=False,
-    program={"optimizer": "adamw"},
-    small=_RELEASED.replace(batch_size=32, epochs=1, eval_steps=50, warmup_steps=0, warmup=0.1),
+    program_settings={"optimizer": "adamw"},
+    mini_bert_settings=_RELEASED.replace(
+        batch_size=32, epochs=1, eval_steps=50, warmup_steps=0, warmup=0.1
+    ),
     paper={
         "meta-llama/Llama-2-7b-hf": _RELEASED,
         "huggyllama/llama-7b": _RELEASED.replace(batch_size=200, epochs=10),

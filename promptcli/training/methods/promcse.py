@@ -26,7 +26,9 @@ SUPERVISED = replace(
     dcpcse.SUPERVISED,
     name="promcse",
     source="PromCSE, supervised: DCPCSE's prefixes, and a hinge on the nearest negative",
-    small=_BERT.replace(batch_size=128, learning_rate=3e-3, eval_steps=25, prefix_length=4),
+    mini_bert_settings=_BERT.replace(
+        batch_size=128, learning_rate=3e-3, eval_steps=25, prefix_length=4
+    ),
     paper={
         "bert-base-uncased": _BERT,
         "roberta-base": _ROBERTA,

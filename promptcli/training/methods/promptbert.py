@@ -36,7 +36,7 @@ class QuoteSettings(TrainingSettings):
         published="code",
     )
 
-    def in_training(self, template: str) -> str:
+    def training_template(self, template: str) -> str:
         if self.sentence_blank == "code":
             return template.replace("' [X]", "'[X]")
         return template
@@ -62,7 +62,7 @@ class DenoisingSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class MovedBiasSettings(DenoisingSettings):
+class ShiftedBiasSettings(DenoisingSettings):
     """Settings of PromptBERT's denoising; its bias input is the template with shifted positions."""
 
     bias_positions: str = setting(
@@ -80,7 +80,7 @@ class MovedBiasSettings(DenoisingSettings):
 
 @dataclass(frozen=True)
 class SupervisedPromptBERTSettings(
-    QuoteSettings, SelectionSettings, MovedBiasSettings, TemplateSettings, ContrastiveSettings
+    QuoteSettings, SelectionSettings, ShiftedBiasSettings, TemplateSettings, ContrastiveSettings
 ):
     """Settings of supervised PromptBERT."""
 
@@ -105,7 +105,9 @@ UNSUPERVISED = Method(
         **dict.fromkeys(ROBERTA_FAMILIES, Variant((_THIS, _THE))),
     },
     counts_specials=False,
-    small=PromptBERTSettings(batch_size=128, learning_rate=3e-5, temperature=0.2, eval_steps=25),
+    mini_bert_settings=PromptBERTSettings(
+        batch_size=128, learning_rate=3e-5, temperature=0.2, eval_steps=25
+    ),
     paper=dict.fromkeys(_BACKBONES, PromptBERTSettings(batch_size=256, learning_rate=1e-5)),
 )
 
@@ -119,7 +121,7 @@ SUPERVISED = replace(
         ),
     },
     plain_transfer=True,
-    small=SupervisedPromptBERTSettings(
+    mini_bert_settings=SupervisedPromptBERTSettings(
         keep_head=True, batch_size=128, learning_rate=6e-4, eval_steps=25
     ),
     paper=dict.fromkeys(

@@ -63,8 +63,8 @@ UNSUPERVISED = Method(
     learns=("adapter",),
     variants=_VARIANTS,
     counts_specials=False,
-    program={"optimizer": "adamw"},
-    small=PromptEOLSettings(batch_size=128, learning_rate=5e-4, eval_steps=25),
+    program_settings={"optimizer": "adamw"},
+    mini_bert_settings=PromptEOLSettings(batch_size=128, learning_rate=5e-4, eval_steps=25),
     paper=_PAPER,
 )
 

@@ -42,6 +42,6 @@ RANKCSE = Method(
     pooling="last/cls",
     variants={"*": Variant(), "causal": Variant(pooling="last/last-token")},
     objective="ranking",
-    small=_PAPER.replace(learning_rate=3e-4, eval_steps=25),
+    mini_bert_settings=_PAPER.replace(learning_rate=3e-4, eval_steps=25),
     paper={"bert-base-uncased": _PAPER},
 )

@@ -50,7 +50,7 @@ SBERT = Method(
     variants={"*": Variant(head=None)},
     objective="pair-classifier",
     # a larger rate, not searched, as for other methods that tune a narrow backbone
-    small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=100),
+    mini_bert_settings=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=100),
     paper=dict.fromkeys(_BACKBONES, _PAPER),
 )
 
@@ -65,6 +65,6 @@ REGRESSION = replace(
         " `start`"
     ),
     objective="pair-cosine",
-    small=_REGRESSION.replace(batch_size=32, learning_rate=1e-4, eval_steps=50),
+    mini_bert_settings=_REGRESSION.replace(batch_size=32, learning_rate=1e-4, eval_steps=50),
     paper=dict.fromkeys(_BACKBONES, _REGRESSION),
 )

@@ -15,7 +15,7 @@ UNSUPERVISED = Method(
     source="SimCSE, unsupervised: two dropout views of [CLS]",
     pooling="last/cls",
     variants={"*": Variant(), "causal": Variant(pooling="last/last-token")},
-    small=SimCSESettings(batch_size=128, learning_rate=3e-4, eval_steps=25),
+    mini_bert_settings=SimCSESettings(batch_size=128, learning_rate=3e-4, eval_steps=25),
     paper={
         "bert-base-uncased": SimCSESettings(batch_size=64, learning_rate=3e-5),
         "bert-large-uncased": SimCSESettings(batch_size=64, learning_rate=1e-5),
@@ -29,7 +29,9 @@ _SUPERVISED = SimCSESettings(keep_head=True, batch_size=512, learning_rate=5e-5,
 SUPERVISED = replace(
     UNSUPERVISED,
     source="SimCSE, supervised: entailment pairs, contradictions as hard negatives",
-    small=SimCSESettings(keep_head=True, batch_size=128, learning_rate=6e-4, eval_steps=25),
+    mini_bert_settings=SimCSESettings(
+        keep_head=True, batch_size=128, learning_rate=6e-4, eval_steps=25
+    ),
     paper={
         **dict.fromkeys(("bert-base-uncased", "roberta-base"), _SUPERVISED),
         **dict.fromkeys(

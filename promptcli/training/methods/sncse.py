@@ -52,7 +52,9 @@ SNCSE = Method(
     text_rule="full-stop",
     training_text_rule="full-stop",
     period=False,
-    small=_PAPER.replace(batch_size=128, learning_rate=3e-5, temperature=0.2, eval_steps=25),
+    mini_bert_settings=_PAPER.replace(
+        batch_size=128, learning_rate=3e-5, temperature=0.2, eval_steps=25
+    ),
     paper={
         "bert-base-uncased": _PAPER,
         "bert-large-uncased": _LARGE,

@@ -7,7 +7,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.models import loading
-from promptcli.plugins.domain.choosing import Way, with_differences
+from promptcli.plugins.domain.choosing import ScoredRanking, with_differences
 from promptcli.recipe import Choice
 from tests.comparing import refused
 from tests.plugins.domain.texts import write_letters
@@ -54,9 +54,11 @@ def test_a_retrieval_folder_brings_its_own_queries(tmp_path, run):
     (tmp_path / "qrels" / "test.tsv").write_text(judged)
     chosen = pc.choose(tmp_path)
     assert chosen.queries.kinds == {"judged question": 2} and len(chosen.queries.passages) == 4
-    for way in chosen.ways:
-        [score] = pc.evaluate(way.model or "mini-static", [f"retrieval:{tmp_path}"], by=way.by)
-        assert score.value == pytest.approx(way.ndcg, abs=1e-6)
+    for ranking in chosen.rankings:
+        [score] = pc.evaluate(
+            ranking.model or "mini-static", [f"retrieval:{tmp_path}"], by=ranking.by
+        )
+        assert score.value == pytest.approx(ranking.ndcg, abs=1e-6)
     assert "made from the texts" not in run("choose", tmp_path).err
 
 
@@ -70,9 +72,9 @@ def test_the_figures_are_those_of_eval_on_the_same_queries(letters, tmp_path):
             lines.append({"query": query.text, "document": passage, "grade": grade})
     task = tmp_path / "task.jsonl"
     task.write_text("\n".join(map(json.dumps, lines)))
-    for way in chosen.ways:
-        [score] = pc.evaluate(way.model or "mini-static", [f"retrieval:{task}"], by=way.by)
-        assert score.value == pytest.approx(way.ndcg, abs=1e-6)
+    for ranking in chosen.rankings:
+        [score] = pc.evaluate(ranking.model or "mini-static", [f"retrieval:{task}"], by=ranking.by)
+        assert score.value == pytest.approx(ranking.ndcg, abs=1e-6)
 
 
 def test_a_reader_is_told_what_to_type(run, letters):
@@ -96,9 +98,9 @@ def test_sentences_name_rankings_as_the_table_does(run, letters):
     assert "among 72 of 73 passages of 1 file" in ran.err
 
 
-def way(model, gains):
+def ranking(model, gains):
     gains = np.array(gains)
-    return Way(model, "both", 100 * gains.mean(), (0, 100), gains, 1.0, None)
+    return ScoredRanking(model, "both", 100 * gains.mean(), (0, 100), gains, 1.0, None)
 
 
 def test_a_difference_is_paired():
@@ -106,17 +108,17 @@ def test_a_difference_is_paired():
     easy = draw.uniform(0, 0.9, 200)  # how easy a query is differs more than the models do
     worse = easy - draw.uniform(0, 0.1, 200).clip(0, easy)
     equal = easy + draw.normal(0, 0.05, 200)
-    ways = {
+    rankings = {
         each.model: each
         for each in with_differences(
-            [way("worse", worse), way("easy", easy + 0.01), way("equal", equal)]
+            [ranking("worse", worse), ranking("easy", easy + 0.01), ranking("equal", equal)]
         )
     }
-    assert ways["easy"].to_best is None
-    assert not ways["worse"].is_as_good and ways["worse"].to_best_ci95[1] < 0
-    assert with_differences([way("a", easy), way("b", equal - equal.mean() + easy.mean() - 1e-4)])[
-        1
-    ].is_as_good
+    assert rankings["easy"].to_best is None
+    assert not rankings["worse"].is_as_good and rankings["worse"].to_best_ci95[1] < 0
+    assert with_differences(
+        [ranking("a", easy), ranking("b", equal - equal.mean() + easy.mean() - 1e-4)]
+    )[1].is_as_good
 
 
 def test_models_are_computed_where_and_how_the_command_says(run, letters, monkeypatch):

@@ -136,7 +136,7 @@ def test_every_row_and_column_can_be_looked_up():
             assert row.kind not in ("recipe", "own") or row.argument in RECIPES
             assert row.kind != "trained" or row.argument in (*FORMS, *METHODS)
     for form in FORMS.values():
-        fields = vars(find_method(form.method, supervised=False).small)
+        fields = vars(find_method(form.method, supervised=False).mini_bert_settings)
         assert form.changes.keys() <= fields.keys(), form.method
 
 
@@ -470,7 +470,9 @@ def examples(tmp_path):
 def test_trained_rows_are_those_of_training(context, examples, bert_folder, senteval, monkeypatch):
     settings = {"learning_rate": 3.0, "prefix_length": 4, "epochs": 4, "eval_steps": 1}
     quick = find_method("dcpcse", supervised=False)
-    quick = dataclasses.replace(quick, small=quick.small.replace(**settings))
+    quick = dataclasses.replace(
+        quick, mini_bert_settings=quick.mini_bert_settings.replace(**settings)
+    )
     monkeypatch.setitem(METHODS, "dcpcse", (quick, None))
     document = measure_table(table("dcpcse/2"), context(corpus=examples, seeds=(42,)))
     measured = row_of(document, "DCPCSE w/o MLM")
@@ -500,7 +502,7 @@ def test_a_trained_row_has_all_settings_and_says_how_they_differ(context, exampl
     examples.write_text("\n".join(DEMO[:300]) + "\n")  # a batch of the paper's size
     row, facts = settings_of(context, corpus=examples)
     method = find_method("promptbert", supervised=False)
-    assert vars(method.small).keys() <= facts.keys()
+    assert vars(method.mini_bert_settings).keys() <= facts.keys()
     published = method.published(row.backbone)
     ours = facts["temperature"]
     assert ours != published.temperature
@@ -519,7 +521,9 @@ def test_a_trained_row_has_all_settings_and_says_how_they_differ(context, exampl
 @pytest.mark.usefixtures("as_mini")
 def test_a_row_that_was_stopped_goes_on_inside(context, examples, tmp_path, monkeypatch, notes):
     quick = find_method("simcse", supervised=False)
-    quick = dataclasses.replace(quick, small=quick.small.replace(steps=4, eval_steps=100))
+    quick = dataclasses.replace(
+        quick, mini_bert_settings=quick.mini_bert_settings.replace(steps=4, eval_steps=100)
+    )
     monkeypatch.setitem(METHODS, "simcse", (quick, None))
     whole = measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
     shutil.rmtree(tmp_path / "figures")
