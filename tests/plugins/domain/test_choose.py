@@ -80,14 +80,14 @@ def test_the_figures_are_those_of_eval_on_the_same_queries(letters, tmp_path):
 def test_a_reader_is_told_what_to_type(run, letters):
     ran = run("choose", letters)
     best = ran.out.splitlines()[1].split()
-    [line] = [line for line in ran.err.splitlines() if line.startswith("take ")]
+    [line] = [line for line in ran.err.splitlines() if line.startswith("use ")]
     assert line.endswith(f"--by {best[1]}") and f'search "your question" {letters}' in line
     assert "72 queries made from 72 titles" in ran.err
     document = run("choose", letters, "--json", "--queries", "60").json
     assert document["queries"] | {"kinds": 0} == {
         "made": 60, "kinds": 0, "possible": 72, "passages": 72, "all_passages": 72, "files": 1,
     }  # fmt: skip
-    assert any(line.startswith("take ") for line in document["advice"])
+    assert any(line.startswith("use ") for line in document["advice"])
 
 
 def test_sentences_name_rankings_as_the_table_does(run, letters):

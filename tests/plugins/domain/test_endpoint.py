@@ -116,7 +116,7 @@ def test_the_best_that_a_search_can_take_is_advised_and_kept(run, server, letter
     server.embed = perfect
     ran = run("choose", letters, "-m", server.model)
     assert ran.out.splitlines()[1].startswith(f"{server.model} ")
-    assert f"best is {server.model}" in ran.err and f"take {server.model}" not in ran.err
+    assert f"best is {server.model}" in ran.err and f"use {server.model}" not in ran.err
 
 
 def test_the_key_is_shown_nowhere(run, server, letters, home, monkeypatch):
