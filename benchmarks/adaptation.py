@@ -24,7 +24,7 @@ from promptcli.plugins.domain.adapt_collection import MIN_QUERIES, CollectionSpl
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.adapting import compare, score_model
 from promptcli.plugins.domain.synthetic_queries import judged_queries, synthetic_queries
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 
 MAX_PASSAGES = 20_000
 
@@ -54,7 +54,7 @@ def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
     )
     split = CollectionSplit.of(collection, seed)
     start = loading.entry_of("mini")
-    trainings = Trainings("adapted", start, Choice("mini"), split, seed, ATTEMPTS)
+    trainings = Trainings("adapted", start, ModelChoice("mini"), split, seed, ATTEMPTS)
     schedule = Schedule(dict.fromkeys(ATTEMPTS, steps), dict.fromkeys(ATTEMPTS, 0.0), tokens)
     tasks: list[RetrievalTask | STSTask] = [split.test_task, real, *tasks_elsewhere()]
     opened = loading.open_model(start, dtype="float32")

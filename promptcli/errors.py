@@ -18,20 +18,20 @@ _LONGEST_VALUE = 80  #: characters of the longest value in a message
 _LONGEST_NAME = 200  #: characters of the longest name for which a similar name is suggested
 
 
-def short_line(message: str) -> str:
+def shorten_message(message: str) -> str:
     """Return a message as one line; the middle of a long one is left out."""
-    line = one_line(message)
+    line = join_lines(message)
     if len(line) <= LONGEST_MESSAGE:
         return line
     return f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
 
 
-def one_line(error: BaseException | str, max_length: int | None = None) -> str:
+def join_lines(error: BaseException | str, max_length: int | None = None) -> str:
     """Return a library's message as one line, cut to ``max_length`` characters."""
     return " ".join(str(error).split())[:max_length]
 
 
-def shorten(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value as a short, printable text for a message."""
     if isinstance(value, str) and not value.isprintable():
         text = ascii(value)

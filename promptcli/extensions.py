@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from promptcli.errors import one_line
+from promptcli.errors import join_lines
 from promptcli.notes import warn
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Table(MutableMapping[str, Row]):
         except Exception as error:  # a package may raise anything
             if not f"{getattr(error, 'name', '')}.".startswith(_PLUGINS):
                 row = f"the row {point.name!r} that {point.value} adds to {self.name}"
-                warn(f"{row} is left out: {type(error).__name__}: {one_line(error, 160)}")
+                warn(f"{row} is left out: {type(error).__name__}: {join_lines(error, 160)}")
             return
         distribution = point.dist
         if point.value.startswith("promptcli.") or distribution is None:

@@ -214,7 +214,7 @@ class LeadingTexts:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ModelChoice:
     """A model that is not loaded yet, changes of its recipe, and how to compute it."""
 
     #: a value that ``load`` takes, e.g. a name, a folder or a hub id; None: the default model
@@ -234,9 +234,9 @@ class Choice:
         return (self.model, self.dim) != (None, None) or bool(self.changes)
 
 
-def is_named(model: object) -> bool:
-    """Return whether the user chose a model, see ``Choice.names_model``."""
-    if isinstance(model, Choice):
+def is_chosen(model: object) -> bool:
+    """Return whether the user chose a model, see ``ModelChoice.names_model``."""
+    if isinstance(model, ModelChoice):
         return model.names_model
     return model is not None
 

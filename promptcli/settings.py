@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from promptcli.errors import UsageError, shorten, unknown
+from promptcli.errors import UsageError, short_repr, unknown
 from promptcli.storage.files import write_text
 from promptcli.storage.typed_documents import read_document
 
@@ -49,16 +49,16 @@ def list_of_names(names: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(names)] if isinstance(names, str | Path) else list(map(str, names))
 
 
-def typed_value(value: Any) -> str:
+def spell_value(value: Any) -> str:
     """Return a setting's value as the user types it, e.g. ``true``, ``1e-05``, ``2``."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def typed_settings(values: Mapping[str, Any]) -> list[str]:
+def spell_settings(values: Mapping[str, Any]) -> list[str]:
     """Return settings as the command line spells them, e.g. ``learning-rate 0.0001``."""
-    return [f"{name.replace('_', '-')} {typed_value(value)}" for name, value in values.items()]
+    return [f"{name.replace('_', '-')} {spell_value(value)}" for name, value in values.items()]
 
 
 class UserDefault(NamedTuple):
@@ -142,7 +142,7 @@ def program_folder(environ: Mapping[str, str], kind: str) -> Path:
     try:
         str(folder).encode()  # the libraries of tensors and indexes cannot open other paths
     except UnicodeEncodeError:
-        raise UsageError(f"{shorten(str(folder))} is not UTF-8; {ANOTHER_HOME}") from None
+        raise UsageError(f"{short_repr(str(folder))} is not UTF-8; {ANOTHER_HOME}") from None
     return folder
 
 

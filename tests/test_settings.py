@@ -9,14 +9,14 @@ import pwd
 import pytest
 
 from promptcli.models.loading import entry_of
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.settings import (
     BUILT_IN,
     PAPER,
     config_file,
     read_settings,
-    typed_settings,
-    typed_value,
+    spell_settings,
+    spell_value,
 )
 from promptcli.training.methods import METHODS
 from tests.comparing import refusal, refused
@@ -60,9 +60,9 @@ def test_a_bad_file_is_refused(tmp_path, text, message):
 
 def test_settings_are_shown_as_they_are_typed():
     values = [1.0, 2.5, 1e-5, 30, True, "1.0"]
-    assert [typed_value(value) for value in values] == ["1", "2.5", "1e-05", "30", "true", "1.0"]
+    assert [spell_value(value) for value in values] == ["1", "2.5", "1e-05", "30", "true", "1.0"]
     changes = {"epochs": 2.0, "keep_head": False}
-    assert typed_settings(changes) == ["epochs 2", "keep-head false"]
+    assert spell_settings(changes) == ["epochs 2", "keep-head false"]
 
 
 def test_config_shows_sets_and_unsets(run, home, monkeypatch):
@@ -111,7 +111,7 @@ def test_another_default_backbone_holds_if_none_is_named(home, bert_folder):
     backbone = read_settings(environ)["backbone"].value
 
     def of(**choice):
-        return entry_of(Choice(**choice, backbone=backbone)).recipe.backbone
+        return entry_of(ModelChoice(**choice, backbone=backbone)).recipe.backbone
 
     assert of() == of(model="static-avg") == backbone
     assert of(model="mini") == "mini-bert"  # an entry keeps its backbone

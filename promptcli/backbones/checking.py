@@ -29,7 +29,7 @@ from promptcli.backbones.model_folder import (
     json_or_none,
 )
 from promptcli.backbones.tokenizer import PieceTokenizer, steps_of
-from promptcli.errors import UsageError, one_line, shorten
+from promptcli.errors import UsageError, join_lines, short_repr
 from promptcli.storage.files import inside
 
 #: Fields of a configuration that determine the memory. A size of the first list must be a side of
@@ -91,7 +91,7 @@ _TERSE_ERRORS = (LookupError, TypeError, AttributeError, ArithmeticError, Assert
 
 def describe_error(error: BaseException) -> str:
     """Return a library's message as one printable line, cut."""
-    text = one_line(error)
+    text = join_lines(error)
     if not text:
         text = type(error).__name__
     elif isinstance(error, _TERSE_ERRORS):
@@ -121,7 +121,7 @@ def check_model(folder: ModelFolder) -> dict[str, str]:
             raise folder.error(f"has broken weights {path.name}: {describe_error(error)}") from None
         if form != "pt":
             raise folder.error(
-                f"has weights {path.name} marked format {shorten(form)}, not 'pt'; convert them"
+                f"has weights {path.name} marked format {short_repr(form)}, not 'pt'; convert them"
             )
     _check_sizes(folder, sides)
     return dtypes
@@ -136,7 +136,7 @@ def _check_settings(folder: ModelFolder) -> None:
     for field in _ATTENTION_FIELDS:
         if "/" in json.dumps(config.get(field)):
             raise folder.error(
-                f"names foreign code in {CONFIG} ({field} {shorten(config[field])}), never run"
+                f"names foreign code in {CONFIG} ({field} {short_repr(config[field])}), never run"
             )
     for file in (CONFIG, TOKENIZER_CONFIG):
         if json_field(folder.path / file, "auto_map"):
@@ -177,8 +177,8 @@ def check_tokenizer(folder: Path) -> None:
         path = inside(folder, str(name))
         if path is None:
             raise UsageError(
-                f"{TOKENIZER_CONFIG} of {folder.name} has {shorten(name)}, which leads out of the"
-                " folder"
+                f"{TOKENIZER_CONFIG} of {folder.name} has {short_repr(name)}, which leads out of"
+                " the folder"
             )
         definition = read_definition(path)
         check_growth(folder.name, definition)
@@ -187,7 +187,7 @@ def check_tokenizer(folder: Path) -> None:
         for token in _tokens(section):
             if unknown := token.keys() - _TOKEN_FIELDS - {extra_field}:
                 raise UsageError(
-                    f"a token of {folder.name} has the field {shorten(min(unknown))}, which its"
+                    f"a token of {folder.name} has the field {short_repr(min(unknown))}, which its"
                     " library does not know; take it out"
                 )
 
@@ -367,12 +367,12 @@ def check_vocabulary(owner: object, folder: Path, tokenizer: PieceTokenizer, row
     size = len(tokenizer.items())
     highest = tokenizer.highest
     if highest >= rows:
-        last = f"{highest} ({shorten(tokenizer.text(highest))}): they are not of one model"
+        last = f"{highest} ({short_repr(tokenizer.text(highest))}): they are not of one model"
         raise UsageError(
             f"{owner} has {rows} rows of embeddings, and its vocabulary goes to id {last}"
         )
     if size < highest + 1 and (repeated := _repeated_items(folder)):
-        raise UsageError(f"the vocabulary of {owner} has {shorten(repeated[0])} twice")
+        raise UsageError(f"the vocabulary of {owner} has {short_repr(repeated[0])} twice")
     if 2 * size <= rows:
         raise UsageError(
             f"{owner} has {rows} rows of embeddings, only {size} tokens in its vocabulary: it is"
@@ -388,7 +388,7 @@ def check_vocabulary(owner: object, folder: Path, tokenizer: PieceTokenizer, row
         tokenizer.unk,
     }:
         raise UsageError(
-            f"the mask token of {owner} is {shorten(tokenizer.mask_text)}, which means something"
+            f"the mask token of {owner} is {short_repr(tokenizer.mask_text)}, which means something"
             " else"
         )
 

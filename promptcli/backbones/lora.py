@@ -17,7 +17,7 @@ from promptcli.backbones.model_folder import (
     check_kind,
     read_adapter_config,
 )
-from promptcli.errors import UsageError, require, shorten
+from promptcli.errors import UsageError, require, short_repr
 
 ALPHA = "lora_alpha"
 _HINT = "save it again (peft: save_pretrained)"
@@ -113,7 +113,7 @@ def read_adapter(folder: ModelFolder, prefix: str) -> dict[str, Tensor]:
         value = getattr(config, field)
         if value not in plain_values:
             raise folder.error(
-                f"is not a plain LoRA ({field} {shorten(value)}); merge it: merge_and_unload"
+                f"is not a plain LoRA ({field} {short_repr(value)}); merge it: merge_and_unload"
             )
     if config.lora_alpha is None:
         raise folder.error(f"has no lora_alpha in its {ADAPTER_CONFIG}; {_HINT}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.families import FAMILIES
-from promptcli.errors import NotFoundError, UsageError, did_you_mean, one_line, shorten
+from promptcli.errors import NotFoundError, UsageError, did_you_mean, join_lines, short_repr
 from promptcli.extensions import Table
 from promptcli.notes import is_offline, note, warn
 from promptcli.storage.files import inside, is_below, real_path, sha256
@@ -148,7 +148,7 @@ class ModelFolder:
         path = inside(self.path, name)
         if path is None:
             raise self.error(
-                f"has {shorten(name)} in its {file}, which leads out of the folder or is not a"
+                f"has {short_repr(name)} in its {file}, which leads out of the folder or is not a"
                 " file's name; put it inside"
             )
         return path
@@ -357,7 +357,7 @@ def _fetch(name: str, files: Sequence[str]) -> ModelFolder:
     except LocalEntryNotFoundError:
         reason = "the hub cannot be reached"
     except (HfHubHTTPError, OSError) as error:
-        reason = f"the hub answered: {one_line(error, 200)}"
+        reason = f"the hub answered: {join_lines(error, 200)}"
     raise NotFoundError(f"no local model {name!r}, and {reason}")
 
 
@@ -466,7 +466,7 @@ def base_name(folder: ModelFolder, config: AdapterConfig) -> str:
     if is_outside or Path(base).is_dir() or (folder.path / base).is_dir():
         remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
         raise UsageError(
-            f"{ADAPTER_CONFIG} of {folder} names the base {shorten(base)}, a folder outside the"
+            f"{ADAPTER_CONFIG} of {folder} names the base {short_repr(base)}, a folder outside the"
             f" adapter's; {remedy}"
         )
     return base

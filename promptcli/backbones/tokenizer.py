@@ -21,7 +21,7 @@ from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from promptcli.backbones.ragged_ids import RaggedIds
-from promptcli.errors import PromptcliError, UsageError, one_line
+from promptcli.errors import PromptcliError, UsageError, join_lines
 
 _SPECIALS = {
     "unk_token_id": "[UNK]",
@@ -173,7 +173,7 @@ class PieceTokenizer:
             if type(error).__name__ != "PanicException":
                 raise
             raise PromptcliError(
-                f"the tokenizer of the model fails at a text ({one_line(error, 100)}); leave the"
+                f"the tokenizer of the model fails at a text ({join_lines(error, 100)}); leave the"
                 " text out"
             ) from None
         return RaggedIds.of(encoding.ids for encoding in encodings)

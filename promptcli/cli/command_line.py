@@ -25,12 +25,12 @@ from typer.core import TyperCommand, TyperGroup
 
 import promptcli
 from promptcli.cli.console import progress, say, set_up_streams
-from promptcli.cli.options import RUNTIME, configure_libraries, written_name
+from promptcli.cli.options import RUNTIME, configure_libraries, spell_name
 from promptcli.cli.stopping import Terminated, interruptible
-from promptcli.errors import PromptcliError, is_out_of_memory, one_line, state_after
+from promptcli.errors import PromptcliError, is_out_of_memory, join_lines, state_after
 from promptcli.extensions import Table
 from promptcli.notes import recording_command, showing_stages, silent, without_network
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.settings import ANOTHER_HOME
 from promptcli.threads import computing
 
@@ -122,7 +122,7 @@ class Command(TyperCommand):
         offline, quiet = values.pop("offline"), values.pop("quiet")
         if values["dtype"] == "auto":
             values["dtype"] = None
-        RUNTIME.set(Choice(**values))
+        RUNTIME.set(ModelChoice(**values))
         configure_libraries(values["threads"], offline=offline, quiet=quiet)
         with without_network(offline), showing_stages(progress), silent(quiet):
             try:
@@ -132,7 +132,7 @@ class Command(TyperCommand):
                 if error.parameter in typed_names:
                     error.parameter = typed_names[error.parameter]
                 elif error.parameter and "set" in typed_names:
-                    error.parameter = f"--set {written_name(error.parameter)}"
+                    error.parameter = f"--set {spell_name(error.parameter)}"
                 raise
 
 
@@ -420,12 +420,12 @@ def _code_and_message(error: Any) -> tuple[int, str] | None:
         return 1, "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device"
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
         again = "start again, with --resume if the command has it"
-        return 1, f"the GPU stopped: {one_line(error, 120)}; {again}"
+        return 1, f"the GPU stopped: {join_lines(error, 120)}; {again}"
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2, ""
     if hasattr(error, "format_message"):  # Typer's parser raised it
         path = error.ctx.command_path if error.ctx else "promptcli"
-        return 2, f"{one_line(error.format_message())} (all options: {path} --help)"
+        return 2, f"{join_lines(error.format_message())} (all options: {path} --help)"
     return None
 
 

@@ -27,8 +27,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from promptcli.cli.visible import visible, visible_json
-from promptcli.errors import short_line
+from promptcli.cli.visible import escape_controls, escape_controls_in_json
+from promptcli.errors import shorten_message
 from promptcli.notes import LOG
 from promptcli.notes import note as note
 
@@ -45,12 +45,18 @@ def say(message: str) -> None:
     A terminal wraps the line between words.
     """
     message = _SWITCH.sub(lambda switch: f"--{switch[1].replace('_', '-')}", message)
-    err.print(visible(short_line(message)), markup=False, soft_wrap=not err.is_terminal)
+    err.print(
+        escape_controls(shorten_message(message)), markup=False, soft_wrap=not err.is_terminal
+    )
 
 
-def agrees(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask a yes-or-no question at a terminal; without a terminal the answer is no."""
-    return sys.stdin.isatty() and err.is_terminal and typer.confirm(visible(question), err=True)
+    return (
+        sys.stdin.isatty()
+        and err.is_terminal
+        and typer.confirm(escape_controls(question), err=True)
+    )
 
 
 class _NoteHandler(logging.Handler):
@@ -76,22 +82,22 @@ def set_up_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def result(line: str) -> None:
+def print_line(line: str) -> None:
     """Write one line of result to stdout."""
-    sys.stdout.write(visible(line) + "\n")
+    sys.stdout.write(escape_controls(line) + "\n")
 
 
-def result_document(text: str) -> None:
+def print_document(text: str) -> None:
     """Write a result of several lines, such as a CSV file, to stdout."""
     for line in text.split("\n"):
-        result(line)
+        print_line(line)
 
 
-def result_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Write one JSON document on one line to stdout."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     document = json.dumps(value, ensure_ascii=not is_utf8, default=_json_ready)
-    sys.stdout.write(visible_json(document) + "\n")
+    sys.stdout.write(escape_controls_in_json(document) + "\n")
 
 
 def _json_ready(value: Any) -> Any:
@@ -131,13 +137,13 @@ class Grid:
         numeric = self.numeric_columns()
         for header, is_numeric in zip(self.headers or [""] * len(numeric), numeric, strict=True):
             table.add_column(
-                visible(header),
+                escape_controls(header),
                 justify="right" if is_numeric else "left",
                 overflow="fold",
                 no_wrap=is_numeric,
             )
         for row in self.rows:
-            table.add_row(*map(visible, row))
+            table.add_row(*map(escape_controls, row))
         return table
 
 
@@ -153,34 +159,34 @@ def show(*tables_and_lines: RenderableType) -> None:
     wide = Console(width=width, highlight=False, emoji=False, markup=False)
     with wide.capture() as captured:
         for item in tables_and_lines:
-            wide.print(visible(item) if isinstance(item, str) else item)
+            wide.print(escape_controls(item) if isinstance(item, str) else item)
     for line in captured.get().splitlines():  # with the styles of a terminal
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def result_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write rows in columns to stdout; cells are printed as text."""
     show(Grid(headers, [list(map(str, row)) for row in rows]))
 
 
-def result_marked(label: str, text: str, after: str = "", *, pattern: str = "") -> None:
+def print_marked(label: str, text: str, after: str = "", *, pattern: str = "") -> None:
     """Write a label, its text and the text after it to stdout as one line.
 
     Matches of ``pattern`` in the text are bold in a terminal with colours, else in brackets. A
     terminal wraps the line between words.
     """
-    marked_text = Text(visible(text))
+    marked_text = Text(escape_controls(text))
     if pattern:
         words = re.compile(pattern, re.I)
         if out.is_terminal and out.color_system is not None and not out.no_color:
             marked_text.highlight_regex(words, "bold underline")
         else:
             marked_text = Text(words.sub(r"[\g<0>]", marked_text.plain))
-    line = Text.assemble(visible(label), marked_text, visible(after))
+    line = Text.assemble(escape_controls(label), marked_text, escape_controls(after))
     if out.is_terminal:
         show(line)
     else:
-        result(line.plain.rstrip())
+        print_line(line.plain.rstrip())
 
 
 #: Seconds between two lines of progress if stderr is not a terminal.
@@ -204,7 +210,7 @@ class ProgressBar:
 
     def __init__(self, bar: Progress, label: str, total: int | None) -> None:
         self._bar = bar
-        self._label = visible(label)
+        self._label = escape_controls(label)
         self._task = bar.add_task(self._label, total=total)
         self._last_line = time.monotonic()
 
@@ -224,7 +230,7 @@ class ProgressBar:
 
     def describe(self, text: str) -> None:
         """Show a text after the label."""
-        self._bar.update(self._task, description=f"{self._label}  {visible(text)}")
+        self._bar.update(self._task, description=f"{self._label}  {escape_controls(text)}")
 
 
 class StageProgress:

@@ -109,7 +109,7 @@ class HitPrinter:
     def _print_context(self, hit: "Hit", first: int, lines: Sequence[str]) -> None:
         if self.format == "table":
             for number, line in enumerate(lines, first):
-                console.result_marked(f"{_INDENT}{hit.file}-{number}- ", cut_line(line))
+                console.print_marked(f"{_INDENT}{hit.file}-{number}- ", cut_line(line))
 
     def print_hits(self, hits: "Sequence[Hit]", first_fields: Mapping[str, object]) -> None:
         """Print hits of an index; in JSON and CSV each begins with ``first_fields``."""
@@ -140,7 +140,7 @@ class HitPrinter:
                 "threshold": leaks.threshold,
                 "leaks": list(map(_leak_document, leaks.found)),
             }
-            console.result_json(document)
+            console.print_json(document)
         else:
             for leak in leaks.found:
                 self._print_leak(leak)
@@ -149,7 +149,7 @@ class HitPrinter:
             for kind, count in [*leaks.counts.items(), ("all", len(leaks.found))]:
                 share = f"{100 * count / leaks.rows:.2f}%" if leaks.rows else "-"
                 rows.append((kind, f"{count:,}", share, _RELATIONS.get(kind, "")))
-            console.result_table(("kind", "rows", "share", ""), rows)
+            console.print_table(("kind", "rows", "share", ""), rows)
         verb = "occur in, or are near a row of," if leaks.counts["near"] else "occur in"
         summary = (
             f"{len(leaks.found):,} of {with_count(leaks.rows, 'row')} of {set_names[0]} (left)"
@@ -194,7 +194,7 @@ class HitPrinter:
             if hit.explanation is not None:
                 figures = {name: ranking.figures for name, ranking in explanation.items()}
                 document["explanation"] = figures
-            console.result_json(document)
+            console.print_json(document)
         elif self.format == "csv":
             self._print_csv_row(document, columns)
         else:
@@ -202,12 +202,12 @@ class HitPrinter:
             after = f"  [{', '.join(cells)}]" if cells else ""
             *lines_above, (label, text) = lines
             for label_above, text_above in lines_above:
-                console.result_marked(label_above, cut_line(text_above))
+                console.print_marked(label_above, cut_line(text_above))
             text = cut_line(text)
             words = {word for ranking in explanation.values() for word in ranking.marked}
-            console.result_marked(label, text, after, pattern=_pattern(words, text))
+            console.print_marked(label, text, after, pattern=_pattern(words, text))
             for ranking in explanation.values():
-                console.result_marked(_INDENT, ranking.line)
+                console.print_marked(_INDENT, ranking.line)
 
     def _print_csv_row(self, document: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
         record = {
@@ -224,7 +224,7 @@ class HitPrinter:
         writer.writerow(
             _CARRIAGE_RETURN.sub("\n", cell) if isinstance(cell, str) else cell for cell in cells
         )
-        console.result_document(text.getvalue().removesuffix("\n"))
+        console.print_document(text.getvalue().removesuffix("\n"))
 
 
 def _pattern(words: Collection[str], text: str) -> str:

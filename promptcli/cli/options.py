@@ -13,14 +13,14 @@ from typing import Annotated, Any, BinaryIO, get_args, get_type_hints
 import typer
 
 from promptcli.errors import UsageError, unknown
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import ModelChoice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings
 
 Force = Annotated[bool, typer.Option("--force", help="Replace what exists already.")]
 NewName = Annotated[str, typer.Option("--name", help="Name of the model to save.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, see ``with_argument``.
-NamedModel = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
+ModelArgument = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
 _model_option = functools.partial(typer.Option, rich_help_panel="Model")
 Model = Annotated[
     str | None,
@@ -176,7 +176,7 @@ def chosen_model(
             " it (`train --set dims=128,64`).",
         ),
     ] = None,
-) -> Choice:
+) -> ModelChoice:
     """Return the choice made by the Model panel's options and the program's device and dtype."""
     fields = {
         "backbone": backbone,
@@ -295,11 +295,11 @@ def parse_pairs(
         field = field_of(pair)
         if not text:
             raise UsageError(
-                f"{option} takes FIELD=VALUE, one of {', '.join(map(written_name, types))}; got"
+                f"{option} takes FIELD=VALUE, one of {', '.join(map(spell_name, types))}; got"
                 f" {pair!r}"
             )
         if field not in types:
-            raise unknown("setting", typed_field, map(written_name, types))
+            raise unknown("setting", typed_field, map(spell_name, types))
         members = get_args(types[field]) or (types[field],)
         parse, allowed = next(
             (_PARSERS[member] for member in members if member in _PARSERS), _PARSERS[str]
@@ -318,13 +318,13 @@ def field_of(pair: str) -> str:
     return pair.partition("=")[0].replace("-", "_")
 
 
-def written_name(field: str) -> str:
+def spell_name(field: str) -> str:
     """Return the spelling of a field on the command line."""
     return field.replace("_", "-")
 
 
 #: Device, dtype, backend and threads of the running command.
-RUNTIME: ContextVar[Choice] = ContextVar("runtime", default=Choice())  # noqa: B039
+RUNTIME: ContextVar[ModelChoice] = ContextVar("runtime", default=ModelChoice())  # noqa: B039
 
 
 def choice_of(
@@ -333,9 +333,9 @@ def choice_of(
     *,
     dim: int | None = None,
     paper: bool = False,
-) -> Choice:
-    """Return the Choice of a model's name and changes of its recipe, with the command's device and
-    dtype.
+) -> ModelChoice:
+    """Return the choice of a model by its name and changes of its recipe, with the command's device
+    and dtype.
     """
     return dataclasses.replace(
         RUNTIME.get(),
@@ -346,7 +346,7 @@ def choice_of(
     )
 
 
-def with_argument(choice: Choice, named: str | None) -> Choice:
+def with_argument(choice: ModelChoice, named: str | None) -> ModelChoice:
     """Return a choice with the model that an argument names instead of ``--model``, if any."""
     if named is None:
         return choice

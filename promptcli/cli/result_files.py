@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from promptcli.cli.console import Grid, result_document, result_json, show
+from promptcli.cli.console import Grid, print_document, print_json, show
 from promptcli.errors import UsageError
 from promptcli.storage.files import check_output, write_text
 
@@ -135,9 +135,9 @@ def print_report(report: Report, format: str) -> None:
     if format == "table":
         show(*report.tables_and_lines)
     elif format == "json":
-        result_json(report.document)
+        print_json(report.document)
     else:
-        result_document(text_of(report, format).rstrip("\n"))
+        print_document(text_of(report, format).rstrip("\n"))
 
 
 def text_of(report: Report, format: str) -> str:

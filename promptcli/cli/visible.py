@@ -17,16 +17,16 @@ _SIGNS |= dict.fromkeys(_UNSHOWN, "\N{REPLACEMENT CHARACTER}")
 _IN_JSON = re.compile("[\x7f-\x9f]")
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return a text as one line without terminal control characters.
 
     Example:
-        >>> visible("a" + chr(27) + "[2J.txt")
+        >>> escape_controls("a" + chr(27) + "[2J.txt")
         'a␛[2J.txt'
     """
     return text.translate(_SIGNS)
 
 
-def visible_json(document: str) -> str:
+def escape_controls_in_json(document: str) -> str:
     """Return JSON text with its control characters escaped."""
     return _IN_JSON.sub(lambda sign: f"\\u{ord(sign[0]):04x}", document)

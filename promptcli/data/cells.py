@@ -14,7 +14,7 @@ from promptcli.data.arguments import is_unicode
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.layouts import ID, NUMERIC, TEXT, is_optional
 from promptcli.data.tables import MISSING, IsoDate
-from promptcli.errors import shorten
+from promptcli.errors import short_repr
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
@@ -149,8 +149,8 @@ class CellReader:
         kind, value = self._meaning(cell)
         if kind == "text":
             raise ValueError(
-                f"is {shorten(cell)}, not a finite number below 2**63; write null in its place, or"
-                " cast the column to text"
+                f"is {short_repr(cell)}, not a finite number below 2**63; write null in its place,"
+                " or cast the column to text"
             )
         return value
 
@@ -210,7 +210,7 @@ def text_of(role: str, value: Any, *, blank: bool = False) -> str:
         types, description = _ALLOWED.get(role, _SENTENCE)
         fits = isinstance(value, types) and not isinstance(value, bool)
         if not fits or (isinstance(value, float) and not math.isfinite(value)):
-            value_text = "missing" if value is MISSING else shorten(value)
+            value_text = "missing" if value is MISSING else short_repr(value)
             raise ValueError(f"is {value_text}; {description}")
         value = str(value)
     if "\0" in value:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.data.senteval import GoldRow
-from promptcli.errors import NotFoundError, one_line
+from promptcli.errors import NotFoundError, join_lines
 from promptcli.notes import is_offline, warn
 
 
@@ -67,7 +67,7 @@ def _load_table(source: HubSet) -> Any:
                 f"data set {source.path} cannot be reached and is not cached; {hint}"
             ) from None
         except Exception as error:  # the hub and its file formats raise many classes
-            reason = one_line(f"{type(error).__name__}: {error}")
+            reason = join_lines(f"{type(error).__name__}: {error}")
             raise NotFoundError(
                 f"data set {source.path} cannot be loaded ({reason}); {hint}"
             ) from error
@@ -128,7 +128,7 @@ def hub_file(name: str) -> Path:
     try:
         return Path(hf_hub_download(TRAINING_FILES, file, repo_type="dataset"))
     except (HfHubHTTPError, OSError) as error:
-        reason = one_line(error, 120)
+        reason = join_lines(error, 120)
         raise NotFoundError(
             f"{file} of {TRAINING_FILES} cannot be fetched ({reason}); {hint}"
         ) from None

@@ -28,7 +28,7 @@ from promptcli.errors import (
     PromptcliError,
     UsageError,
     did_you_mean,
-    one_line,
+    join_lines,
     with_count,
 )
 from promptcli.notes import is_offline, note
@@ -270,12 +270,12 @@ def on_file_system(name: str, do: Callable[[Any, str], Any]) -> Any:
         system, path = fsspec.core.url_to_fs(name)
         return do(system, path)
     except ImportError as error:
-        raise NotFoundError(f"{name!r} needs another package: {one_line(error, 160)}") from None
+        raise NotFoundError(f"{name!r} needs another package: {join_lines(error, 160)}") from None
     except PromptcliError:
         raise
     except Exception as error:  # every store raises its own classes
         raise NotFoundError(
-            f"{name!r} cannot be read ({type(error).__name__}: {one_line(error, 160)})"
+            f"{name!r} cannot be read ({type(error).__name__}: {join_lines(error, 160)})"
         ) from None
 
 
@@ -439,7 +439,7 @@ class OpenText:
         except (UnicodeError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             damaged = f"damaged or cut-off {ending} data" if ending in COMPRESSED else "unreadable"
             raise UsageError(
-                f"{self.name}: line {number}: {damaged} ({one_line(error, 100)})"
+                f"{self.name}: line {number}: {damaged} ({join_lines(error, 100)})"
             ) from None
 
     def _check_ends(self, line: str, number: int) -> None:

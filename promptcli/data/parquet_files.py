@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, cast
 
 from promptcli.data.input_files import check_unpacked
 from promptcli.data.tables import DEEPEST, RowTable, check_header
-from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError, join_lines
 
 #: Approximate characters of a batch; very long texts would fill the memory.
 CHARACTERS = 1 << 20
@@ -47,7 +47,7 @@ def open_parquet(
     damages = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last: a column's name
 
     def refusal(problem: Exception) -> PromptcliError:
-        return error(f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}")
+        return error(f"{name} is not a whole Parquet file ({join_lines(problem, 100)}); {hint}")
 
     try:
         # small pages at a time: without a buffer size a complete column chunk is read at once
@@ -94,7 +94,7 @@ def values_of(batch: RecordBatch, column: str, name: Path | str) -> list[Any]:
     try:
         return cast(list[Any], array.to_pylist())
     except (OverflowError, ValueError) as problem:  # such as a date after the year 9999
-        why = f"cannot be read ({one_line(problem, 80)}); give text or whole numbers"
+        why = f"cannot be read ({join_lines(problem, 80)}); give text or whole numbers"
         raise UsageError(f"{name}: column {column!r} of {array.type} {why}") from None
 
 

@@ -23,7 +23,7 @@ from promptcli.data import workbook
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import LONGEST_LINE, BadRows, OpenText, extension_of
 from promptcli.data.layouts import SENTENCES, ColumnChoice
-from promptcli.errors import UsageError, did_you_mean, one_line, require, shorten, with_count
+from promptcli.errors import UsageError, did_you_mean, join_lines, require, short_repr, with_count
 from promptcli.notes import note
 
 #: Number of rows that determine the delimiter of a CSV and the fields of JSON.
@@ -331,7 +331,7 @@ class JsonTable(RowTable):
                 if isinstance(item, dict):
                     yield number, item
                 else:
-                    reason = f'{shorten(item)} is not a JSON object, e.g. {{"text": "..."}}'
+                    reason = f'{short_repr(item)} is not a JSON object, e.g. {{"text": "..."}}'
                     bad.add(self._name, self.row_unit, number, reason)
 
     def rows(self, places: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
@@ -445,7 +445,7 @@ class WorkbookTable(RowTable):
         except subprocess.TimeoutExpired:
             problem, first = "it takes too long", ""
         if not first:
-            why = one_line(problem, 100) or "out of memory"
+            why = join_lines(problem, 100) or "out of memory"
             raise UsageError(f"{path} cannot be read as a workbook ({why}); save the sheet as CSV")
         return workbook.Contents(**json.loads(first))
 

@@ -21,7 +21,7 @@ from promptcli.data.input_files import (
 from promptcli.data.layouts import TEXT, ColumnChoice
 from promptcli.errors import UsageError, if_stopped, look_up, with_count
 from promptcli.notes import note, stage
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.settings import list_of_names
 from promptcli.storage.files import remove_leftovers
 from promptcli.storage.locks import in_use
@@ -137,7 +137,7 @@ def embed(
             raise UsageError(
                 "an encoder has its device and dtype: leave them out, or give encoder.to(device)"
             )
-        choice = model if isinstance(model, Choice) else Choice(model)
+        choice = model if isinstance(model, ModelChoice) else ModelChoice(model)
         model = replace(choice, device=device or choice.device, dtype=dtype or choice.dtype)
     if isinstance(source, str | Path):
         (name,), text_field = split_text_column([str(source)], text_field)

@@ -18,7 +18,7 @@ from promptcli.errors import UsageError
 from promptcli.extensions import Table
 from promptcli.models import loading
 from promptcli.notes import is_offline, without_network
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class VectorColumn:
     @property
     def device(self) -> str:
         """The device that the user chose, or ``auto``."""
-        return self.model.device if isinstance(self.model, Choice) else "auto"
+        return self.model.device if isinstance(self.model, ModelChoice) else "auto"
 
     def open(self) -> "OpenColumn":
         """Return the column with its encoder."""

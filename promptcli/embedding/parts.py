@@ -38,7 +38,7 @@ from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.extensions import Table
 from promptcli.models import loading
 from promptcli.notes import Advance, is_offline, no_progress, without_network
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.storage.files import atomic_path, remove_leftovers
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class PartJob:
 
     folder: Path
     manifest: PartsManifest
-    model: Choice
+    model: ModelChoice
     encoder: "TorchEncoder | None" = None
     offline: bool = False
 
@@ -138,7 +138,9 @@ def begin_job(
     return PartJob(folder, manifest, portable_choice(model, manifest.model), encoder)
 
 
-def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None = None) -> Choice:
+def portable_choice(
+    model: loading.Model, provenance: Mapping[str, Any] | None = None
+) -> ModelChoice:
     """Return a choice of the model that any process can open from any folder.
 
     Its dtype and backend are those in an encoder's ``provenance``, else the user's choice.
@@ -146,13 +148,13 @@ def portable_choice(model: loading.Model, provenance: Mapping[str, Any] | None =
     entry = loading.entry_of(model)
     backbone = portable_name(entry.recipe.backbone)
     entry = replace(entry, recipe=entry.recipe.replace(backbone=backbone))
-    choice = model if isinstance(model, Choice) else Choice()
+    choice = model if isinstance(model, ModelChoice) else ModelChoice()
     dtype, backend = choice.dtype, choice.backend
     if isinstance(model, Encoder):
         provenance = model.provenance
     if provenance is not None:
         dtype, backend = provenance["dtype"], provenance.get("backend", "torch")
-    return Choice(entry, device=choice.device, dtype=dtype, backend=backend)
+    return ModelChoice(entry, device=choice.device, dtype=dtype, backend=backend)
 
 
 # Engines

@@ -23,7 +23,7 @@ from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.loading import Model, entry_of
 from promptcli.notes import Advance, note, stage
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import ModelChoice, Recipe
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def open_candidates(
 
 def _name_of(model: Model, saved: Collection[str]) -> str | None:
     """Return the name of a model that was given by name, or None."""
-    if isinstance(model, Choice):
+    if isinstance(model, ModelChoice):
         model = model.model
     if isinstance(model, Encoder) and model.name in saved:
         return model.name
@@ -98,7 +98,7 @@ def _name_of(model: Model, saved: Collection[str]) -> str | None:
 def _label(model: Model, name: str | None, entry: Entry, *, is_saved: bool) -> Label:
     """Return a model's label in results: its name, or for a recipe the name of its backbone."""
     is_named = is_saved or (name is not None and bool(entry.provenance))
-    is_changed = isinstance(model, Choice) and bool(model.changes)
+    is_changed = isinstance(model, ModelChoice) and bool(model.changes)
     return Label(
         str(name) if is_named else entry.recipe.backbone,
         recipe_name(entry.recipe),
@@ -112,7 +112,7 @@ def _open(
     # an encoder in bfloat16 is opened again, because scores are computed in float32
     if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
         return Candidate(label, loading.open_model(model), entry.transfer, is_named=False)
-    choice = model if isinstance(model, Choice) else Choice()
+    choice = model if isinstance(model, ModelChoice) else ModelChoice()
     chosen = replace(choice, model=entry, changes={}, dim=None)
     encoder = loading.open_model(chosen, dtype="stored", backbone_donors=backbone_donors)
     return Candidate(label, encoder, entry.transfer, is_named=True)

@@ -16,7 +16,7 @@ from promptcli.encoder.sentence_encoder import TUNED
 from promptcli.extensions import Extension
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
-from promptcli.settings import typed_value
+from promptcli.settings import spell_value
 
 #: Our metrics -> task, type and name in the hub's terms; there their largest value is 1.
 _METRICS = {
@@ -95,8 +95,8 @@ def _training_section(facts: Mapping[str, Any]) -> str:
     papers = {each["setting"]: each["paper"] for each in facts.get("differs_from_paper", [])}
     lines += ["", "| setting | value | paper's, if it differs |", "|---|---|---|"]
     for name, value in facts.get("settings", {}).items():
-        paper = _cell(typed_value(papers[name])) if name in papers else ""
-        lines.append(f"| {name.replace('_', '-')} | {_cell(typed_value(value))} | {paper} |")
+        paper = _cell(spell_value(papers[name])) if name in papers else ""
+        lines.append(f"| {name.replace('_', '-')} | {_cell(spell_value(value))} | {paper} |")
     return "\n".join([*lines, ""])
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import promptcli
 from promptcli.backbones.model_folder import SHIPPED_FOLDER, portable_name
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_you_mean, shorten
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, did_you_mean, short_repr
 from promptcli.recipe import RECIPES, LeadingTexts, Recipe
 from promptcli.settings import ANOTHER_HOME, BUILT_IN
 from promptcli.storage.files import (
@@ -133,7 +133,7 @@ def read_manifest(folder: Path) -> Entry:
             Recipe.from_dict(recipe)  # refuses unknown keys
         if not isinstance(value := entry.provenance.get("trained", {}), dict):
             raise ValueError(
-                f"the field 'provenance.trained' must be an object, not {shorten(value)}"
+                f"the field 'provenance.trained' must be an object, not {short_repr(value)}"
             )
     except (UsageError, ValueError) as error:
         raise CheckFailedError(

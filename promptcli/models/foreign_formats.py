@@ -35,7 +35,7 @@ from promptcli.backbones.model_folder import (
 from promptcli.backbones.published_backbones import PUBLISHED, folder_shape
 from promptcli.backbones.transformers_loading import tokens_added_after
 from promptcli.encoder.template import lower
-from promptcli.errors import shorten
+from promptcli.errors import short_repr
 from promptcli.models.entries import (
     BACKBONE,
     MODEL_MANIFEST,
@@ -143,8 +143,8 @@ def _promptcli(folder: ModelFolder, manifest: Any) -> Entry:
         # whoever gets a copy of the model would also get a backbone from elsewhere on this machine
         if is_word_file(name) or os.path.exists(name):
             raise folder.error(
-                f"has the backbone {shorten(name)}, outside of the folder; load it by its name in"
-                " the registry, or fetch a folder that holds its backbone"
+                f"has the backbone {short_repr(name)}, outside of the folder; load it by its name"
+                " in the registry, or fetch a folder that holds its backbone"
             )
     if entry.recipe.backbone == str(folder.path):
         return with_backbone(entry, folder.name)
@@ -371,7 +371,9 @@ def _check_settings(folder: ModelFolder, file: str, config: Config) -> None:
     for name, usual in _SUPPORTED.items():
         value = config.get(name)
         if value not in (None, False, {}, usual):
-            raise folder.error(f"sets {name} to {shorten(value)} in {file}, which is not supported")
+            raise folder.error(
+                f"sets {name} to {short_repr(value)} in {file}, which is not supported"
+            )
 
 
 def _truncation(folder: ModelFolder, about: _About) -> list[str]:

@@ -27,7 +27,7 @@ from promptcli.backbones.model_folder import (
     ModelFolder,
 )
 from promptcli.backbones.transformers_loading import opening
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, join_lines
 from promptcli.models.card import write_card
 from promptcli.models.entries import (
     BACKBONE,
@@ -226,7 +226,7 @@ def _hub_errors(repo: str) -> Iterator[None]:
         raise
     # the client, its HTTP library and its storage library raise many classes
     except Exception as error:
-        reason = f"{type(error).__name__}: {one_line(error, 160)}"
+        reason = f"{type(error).__name__}: {join_lines(error, 160)}"
         raise NotFoundError(
             f"{repo}: the hub request failed: {reason}; for a private repository or another token"
             f" {_LOGIN}"

@@ -1,4 +1,4 @@
-"""From a model's name to its encoder: a name, a recipe or a ``Choice`` becomes an entry
+"""From a model's name to its encoder: a name, a recipe or a ``ModelChoice`` becomes an entry
 (``entry_of``), and an entry becomes an encoder (``open_encoder``).
 """
 
@@ -24,7 +24,7 @@ from promptcli.grammar import parse_ditto
 from promptcli.models.entries import Entry, Registry
 from promptcli.models.foreign_formats import read_model
 from promptcli.notes import note, silent, without_network
-from promptcli.recipe import RECIPES, Choice, Recipe
+from promptcli.recipe import RECIPES, ModelChoice, Recipe
 from promptcli.settings import BUILT_IN, home_folder
 from promptcli.storage.typed_documents import read_document
 
@@ -57,7 +57,7 @@ def build_torch(
 #: Name of a backend (torch, or another library that computes vectors) -> its function.
 BACKENDS: Table[Callable[..., "TorchEncoder"]] = Table("backends", {"torch": build_torch})
 #: An encoder, or what ``load`` takes.
-Model = Encoder | Entry | Recipe | Choice | str | Path
+Model = Encoder | Entry | Recipe | ModelChoice | str | Path
 DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
 #: The entry of ``search``, ``index``, ``similarity`` and ``serve`` if nothing is chosen.
 SEARCH_MODEL = "mini-multi"
@@ -80,7 +80,7 @@ def or_search_model(model: Model | None) -> Model:
     """Return the model, or if the user chose none, the default model for search and comparison."""
     if model is None:
         return SEARCH_MODEL
-    if isinstance(model, Choice) and not model.changes and model.model is None:
+    if isinstance(model, ModelChoice) and not model.changes and model.model is None:
         if model.backbone == BUILT_IN.backbone:
             return dataclasses.replace(model, model=SEARCH_MODEL)
     return model
@@ -161,7 +161,7 @@ def load(
             raise UsageError("only a model on the hub has one; give its name", parameter="revision")
         choice = f"{choice}@{revision}"
     with without_network(offline):
-        chosen = Choice(
+        chosen = ModelChoice(
             entry_of(choice),
             changes,
             device=f"cuda:{device}" if isinstance(device, int) else str(device or "auto"),
@@ -187,7 +187,7 @@ def entry_of(model: Model) -> Entry:
         return entry_from(model)
     if isinstance(model, Recipe):
         return Entry("recipe", model)
-    if isinstance(model, Choice):
+    if isinstance(model, ModelChoice):
         return _entry_of_choice(model)
     if not isinstance(model, str | Path):
         raise UsageError(
@@ -196,7 +196,7 @@ def entry_of(model: Model) -> Entry:
     return _find_entry(str(model))
 
 
-def _entry_of_choice(choice: Choice) -> Entry:
+def _entry_of_choice(choice: ModelChoice) -> Entry:
     """Return the entry of a choice, with the choice's changes of its recipe.
 
     If the user names no model, it is the default model; but the plain recipe if the user names a
@@ -313,14 +313,14 @@ def backbone_model(model: Model) -> Model:
     """Return a model for work on its backbone: a name that is neither a model nor a recipe is taken
     for a backbone, which gets the plain recipe.
     """
-    word = model.model if isinstance(model, Choice) else model
+    word = model.model if isinstance(model, ModelChoice) else model
     name = str(word)
     if not isinstance(word, str | Path) or name in open_registry().names():
         return model
     if not os.path.isdir(name) and _parse_recipe(name):
         return model
     recipe = Recipe(name)
-    return dataclasses.replace(model, model=recipe) if isinstance(model, Choice) else recipe
+    return dataclasses.replace(model, model=recipe) if isinstance(model, ModelChoice) else recipe
 
 
 def open_encoder(
@@ -334,13 +334,13 @@ def open_encoder(
 ) -> Encoder:
     """Return a model's encoder, without torch if the model is static; see ``load``.
 
-    The device and the dtype of a ``Choice`` override the arguments, which are the work's defaults;
-    an encoder keeps its own. If one of ``backbone_donors`` has the same backbone and did not tune
-    it, the encoder shares it.
+    The device and the dtype of a ``ModelChoice`` override the arguments, which are the work's
+    defaults; an encoder keeps its own. If one of ``backbone_donors`` has the same backbone and did
+    not tune it, the encoder shares it.
     """
     if isinstance(model, Encoder):
         return model
-    choice = model if isinstance(model, Choice) else Choice(model)
+    choice = model if isinstance(model, ModelChoice) else ModelChoice(model)
     entry = entry_of(model)
     recipe = entry.recipe
     device = device if choice.device == "auto" else choice.device
@@ -381,7 +381,7 @@ def open_model(model: Model, **options: Any) -> "TorchEncoder":
     return on_torch
 
 
-def _note_default(choice: Choice, entry: Entry) -> None:
+def _note_default(choice: ModelChoice, entry: Entry) -> None:
     """Note which model is used if the user chose none."""
     if choice.model is not None or choice.changes.keys() == {"backbone"}:
         return

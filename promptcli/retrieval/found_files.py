@@ -18,7 +18,7 @@ from pathspec import GitIgnoreSpec
 from promptcli.data.input_files import check_file, split_columns
 from promptcli.data.vectors.formats import MANIFEST_ENDING, escape_name, manifest_path
 from promptcli.data.vectors.part_folder import is_part_folder
-from promptcli.errors import NotFoundError, UsageError, one_line, with_count
+from promptcli.errors import NotFoundError, UsageError, join_lines, with_count
 from promptcli.notes import note
 from promptcli.retrieval.store import DATABASE
 from promptcli.storage.files import real_path
@@ -68,7 +68,7 @@ class FoundFiles:
         except (UsageError, OSError) as error:
             if not self.files[file]:
                 raise
-            reason = error.message if isinstance(error, UsageError) else one_line(error, 100)
+            reason = error.message if isinstance(error, UsageError) else join_lines(error, 100)
             self.leave_out(file, reason.removeprefix(escape_name(file)).lstrip(": "))
 
     def summarize_left_out(self, *, verbose: bool) -> str:

@@ -11,7 +11,7 @@ from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry, portable
 from promptcli.notes import note, stage
-from promptcli.recipe import Choice, LeadingTexts, Recipe, is_named
+from promptcli.recipe import LeadingTexts, ModelChoice, Recipe, is_chosen
 from promptcli.retrieval.array_files import VectorFile
 from promptcli.retrieval.new_rows import unit_rows
 from promptcli.retrieval.store import Store
@@ -46,7 +46,7 @@ class Origin:
             documents: The model's encoder for documents.
             model: The argument by which the model was opened.
         """
-        name = model.model if isinstance(model, Choice) else model
+        name = model.model if isinstance(model, ModelChoice) else model
         has_tensors = isinstance(name, str) and bool(encoder.tensors())
         is_in_registry = has_tensors and name in loading.open_registry().names()
         has_prompt = documents is not encoder
@@ -117,13 +117,13 @@ class Origin:
             UsageError: ``model`` is not the one that made the index.
         """
         dtype = str(self.provenance.get("dtype", "auto"))
-        if model is not None and is_named(model):
+        if model is not None and is_chosen(model):
             encoder = loading.open_encoder(model, dtype=dtype)
             origin = Origin.of(encoder, self.document_encoder(encoder), model)
             hint = "; `promptcli index migrate DIR -m MODEL` gives it another model"
             self.check_same(origin, "the index", hint)
             return encoder
-        device = model.device if isinstance(model, Choice) else "auto"
+        device = model.device if isinstance(model, ModelChoice) else "auto"
         recipe = Recipe.from_dict(self.recipe)
         registry = loading.open_registry()
         name = self.model or self.name

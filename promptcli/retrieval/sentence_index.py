@@ -16,7 +16,7 @@ from promptcli.embedding.splitting import check_whole
 from promptcli.errors import PromptcliError, UsageError, unknown, with_count
 from promptcli.models import loading
 from promptcli.models.entries import utc_now
-from promptcli.recipe import is_named
+from promptcli.recipe import is_chosen
 from promptcli.retrieval.array_files import EXACT_FACTORY, FAISS_FILE
 from promptcli.retrieval.conditions import Condition
 from promptcli.retrieval.files import (
@@ -207,7 +207,7 @@ class SentenceIndex:
     ) -> Origin:
         """Return the origin of vectors, from their manifest or the user's ``model``."""
         origin = None if manifest is None else Origin.of_vectors(manifest)
-        if model is not None and is_named(model):
+        if model is not None and is_chosen(model):
             encoder = loading.open_encoder(model, dtype="auto")
             documents = encoder.in_role("document")
             if origin is not None and documents.fingerprint != origin.fingerprint:

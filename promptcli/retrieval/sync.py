@@ -20,7 +20,7 @@ from promptcli.data.vectors.formats import escape_name
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, with_count
 from promptcli.models import loading
 from promptcli.notes import note
-from promptcli.recipe import is_named
+from promptcli.recipe import is_chosen
 from promptcli.retrieval.files import LINES_IN_ID, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files
 from promptcli.retrieval.new_rows import NewRows, encode_rows, prepare_rows, split_rows
@@ -132,7 +132,7 @@ def sync(
         if is_new:
             index = SentenceIndex(new_index.enter_context(creating(None if dry_run else folder)))
         else:
-            index = SentenceIndex.open(folder, None if is_named(model) else model)
+            index = SentenceIndex.open(folder, None if is_chosen(model) else model)
             stored = index.load_reading()
             synced = index.store.settings.synced
             if synced is None:
@@ -150,7 +150,7 @@ def sync(
         found = find_files(sources.names, ignore=sources.ignore, exclude=sources.exclude)
         if is_new:
             index.begin_with(model, reading, lexical=lexical is not False)
-        elif model is not None and is_named(model):
+        elif model is not None and is_chosen(model):
             index = _with_model(index, model, dry_run=dry_run)
         changes = _Changes(index, reading, read_all=reading != stored, skip_bad=skip_bad)
         changes.read(found)

@@ -16,7 +16,7 @@ import faiss as _faiss
 import numpy as np
 
 from promptcli.data.vectors.precision import Floats
-from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError, join_lines
 from promptcli.notes import note, stage
 from promptcli.retrieval.array_files import EXACT_FACTORY, Source, read_derived, write_derived
 from promptcli.retrieval.ranking import (
@@ -114,7 +114,7 @@ class FaissIndex:
         try:
             _, keys = self.index.search(units, count, params=options)
         except (RuntimeError, MemoryError) as error:
-            raise PromptcliError(f"FAISS cannot search this index: {one_line(error)}") from None
+            raise PromptcliError(f"FAISS cannot search this index: {join_lines(error)}") from None
         return [query_keys[query_keys >= 0] for query_keys in keys]  # -1 fills a short answer
 
     def write(self, path: Path) -> None:
@@ -139,7 +139,7 @@ class FaissIndex:
         try:
             index = faiss.read_index(str(path), flag)
         except (RuntimeError, MemoryError) as error:
-            raise CheckFailedError(f"{path} is damaged: {one_line(error)}") from None
+            raise CheckFailedError(f"{path} is damaged: {join_lines(error)}") from None
         return cls(_downcast(index), source, **description)
 
 
@@ -216,7 +216,7 @@ def make_index(factory: str, width: int) -> Any:
             if index.metric_type == faiss.METRIC_INNER_PRODUCT:
                 return index
         except RuntimeError as error:
-            reason = one_line(error)
+            reason = join_lines(error)
     raise UsageError(
         f"{factory!r} is not allowed for {width}-wide vectors: {reason}; e.g. Flat, HNSW32, SQ8,"
         " IVF256,Flat",

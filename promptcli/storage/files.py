@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, short_repr
 from promptcli.storage.locks import hold, is_at, try_lock
 
 Content = TypeVar("Content")
@@ -343,7 +343,7 @@ def check_files(
         path = inside(folder, name)
         if path is None:
             raise CheckFailedError(
-                f"the manifest of {folder} lists {shorten(name)}, which leads out of it; {hint}"
+                f"the manifest of {folder} lists {short_repr(name)}, which leads out of it; {hint}"
             )
         if not path.is_file():
             raise CheckFailedError(f"{folder} has no {name}; {hint}")

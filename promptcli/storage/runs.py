@@ -20,7 +20,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from promptcli.errors import UsageError, if_stopped, shorten
+from promptcli.errors import UsageError, if_stopped, short_repr
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.locks import claim
 from promptcli.storage.tensors import check_seal, reading, save_tensors
@@ -50,7 +50,7 @@ def check_same(
         if old_value == new_value:
             continue
         name = field.replace("_", "-")
-        difference = f"{name} {shorten(old_value)}, not {shorten(new_value)}"
+        difference = f"{name} {short_repr(old_value)}, not {short_repr(new_value)}"
         if _HASH.search(f"{old_value} {new_value}"):
             difference = f"other content ({name})"
         raise UsageError(f"{what} {difference}; use the same value, {elsewhere}")

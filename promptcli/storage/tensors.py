@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError, join_lines
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -154,7 +154,7 @@ def reading(
     try:
         yield
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as problem:
-        raise error(f"{path} is damaged ({one_line(problem, 200)}); {hint}") from None
+        raise error(f"{path} is damaged ({join_lines(problem, 200)}); {hint}") from None
 
 
 @contextlib.contextmanager

@@ -230,12 +230,12 @@ def fit(
     from promptcli.data.training_data import development_task, fitting_sentences
     from promptcli.models.loading import entry_of, open_registry, register
     from promptcli.notes import note
-    from promptcli.recipe import Choice
+    from promptcli.recipe import ModelChoice
     from promptcli.training.fitting import fit_recipe
 
     with tasks_from(data_dir):
         unfitted = entry_of(recipe).recipe
-        choice = recipe if isinstance(recipe, Choice) else Choice()
+        choice = recipe if isinstance(recipe, ModelChoice) else ModelChoice()
         pairs = None if select is None else development_task(select)
         source = "a list"
         if isinstance(on, str | Path):

@@ -35,7 +35,7 @@ from promptcli.extensions import Extension, used_extensions
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.recipe import Recipe, last_part
-from promptcli.settings import BUILT_IN, PAPER, typed_settings
+from promptcli.settings import BUILT_IN, PAPER, spell_settings
 from promptcli.training.methods import find_method, forms_of
 from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 from promptcli.training.objectives import find_objective
@@ -78,7 +78,7 @@ class Preset:
     def summary(self, given: Mapping[str, Any]) -> str:
         """Return one line: where the settings come from, and the given settings."""
         line = f"settings of {self.method.name}: {self.source}"
-        return f"{line}; given: {', '.join(typed_settings(given))}" if given else line
+        return f"{line}; given: {', '.join(spell_settings(given))}" if given else line
 
 
 def preset_for(

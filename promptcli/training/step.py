@@ -28,7 +28,7 @@ from promptcli.errors import (
     PromptcliError,
     UsageError,
     is_out_of_memory,
-    one_line,
+    join_lines,
 )
 from promptcli.notes import note
 from promptcli.training.objectives.objective import Columns, TokenizedSides
@@ -138,7 +138,7 @@ def _together(world_size: int) -> Iterator[None]:
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
-        reason = one_line(error, 120)
+        reason = join_lines(error, 120)
         raise PromptcliError(
             f"another process of the {world_size} has ended or never started ({reason})"
         ) from None
@@ -306,7 +306,7 @@ class TrainingStep:
                     first, *_ = str(error).splitlines() or [type(error).__name__]
                     raise UsageError(
                         f"torch cannot compile {encoder.backbone.name!r} here"
-                        f" ({one_line(first, _COMPILER_MESSAGE_CHARS)}); leave it out",
+                        f" ({join_lines(first, _COMPILER_MESSAGE_CHARS)}); leave it out",
                         parameter="compile",
                     ) from None
             tokens = encoder.chunk_tokens // 2

@@ -262,7 +262,7 @@ def test_a_table_is_as_wide_as_it_is_or_folded_to_a_terminal(monkeypatch, capsys
         ("one", "1.00", "a text [of] several :smile: words", ""),
         ("two", "10.00", "short", "and another text"),
     ]
-    console.result_table(("name", "value", "text", "more"), rows)
+    console.print_table(("name", "value", "text", "more"), rows)
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:] == [
         "one    1.00  a text [of] several :smile: words",
@@ -270,7 +270,7 @@ def test_a_table_is_as_wide_as_it_is_or_folded_to_a_terminal(monkeypatch, capsys
     ]
     monkeypatch.setattr(console, "out", Console(width=40, force_terminal=True))
     monkeypatch.setenv("COLUMNS", "40")
-    console.result_table(("name", "value", "text", "more"), rows)
+    console.print_table(("name", "value", "text", "more"), rows)
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
 
 

@@ -34,7 +34,7 @@ def test_a_narrow_terminal_breaks_no_word(width, capsys, monkeypatch):
     monkeypatch.setattr(console, "out", Console(force_terminal=True, width=width))
     text = "several words that are longer than the line of a narrow terminal, 漢字漢字漢字 too"
     for label in ("0.1234  a.txt:1: ", ""):
-        console.result_marked(label, text)
+        console.print_marked(label, text)
         lines = capsys.readouterr().out.splitlines()
         assert all(Console(width=200).measure(line).maximum <= width for line in lines)
         words = " ".join(lines).split()

@@ -420,7 +420,7 @@ def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, here,
     asked = list[str]()
     for answer, code in ((False, 2), (True, 0)):
         monkeypatch.setattr(
-            "promptcli.cli.console.agrees",
+            "promptcli.cli.console.confirm",
             lambda question, answer=answer: asked.append(question) or answer,
         )
         assert run(*sync).code == code

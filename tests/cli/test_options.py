@@ -11,7 +11,7 @@ from promptcli.data.vectors.formats import VECTOR_FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import ModelChoice, Recipe
 from promptcli.settings import setting
 from promptcli.training.methods import METHODS
 from tests.comparing import refusal
@@ -27,12 +27,12 @@ class Settings:
 
 
 def test_options_of_the_model_and_of_the_program_are_a_choice():
-    assert chosen_model(None) == Choice()
+    assert chosen_model(None) == ModelChoice()
     where = {"device": "cpu", "dtype": "float32", "backend": "onnx"}
-    RUNTIME.set(Choice(**where))
+    RUNTIME.set(ModelChoice(**where))
     chosen = chosen_model("cls", pooling="last/avg", set=["max-length=9"], dim=64)
-    RUNTIME.set(Choice())
-    assert chosen == Choice("cls", {"pooling": "last/avg", "max_length": 9}, dim=64, **where)
+    RUNTIME.set(ModelChoice())
+    assert chosen == ModelChoice("cls", {"pooling": "last/avg", "max_length": 9}, dim=64, **where)
 
 
 def test_set_reads_fields_by_their_types():
@@ -72,7 +72,9 @@ def test_the_help_names_every_row(run):
 
 def test_the_help_names_no_function_of_python():
     names = {
-        name for name in promptcli.__all__ if "_" in name or name in ("Choice", "Encoder", "Recipe")
+        name
+        for name in promptcli.__all__
+        if "_" in name or name in ("ModelChoice", "Encoder", "Recipe")
     }
     for path, row in program().walk():
         texts = [row.help or "", *(getattr(option, "help", None) or "" for option in row.params)]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from promptcli.cli import console
 from promptcli.cli.console import Grid
-from promptcli.cli.visible import visible, visible_json
+from promptcli.cli.visible import escape_controls, escape_controls_in_json
 
 #: ESC, BEL, CR, DEL, C1's CSI and NEL, an override of direction, a separator of lines.
 SIGNS = "\x1b[2J\x07\r\x7f\x9b\x85\u202e\u2066\u2028"
@@ -19,15 +19,15 @@ OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u202
 
 
 def test_signs_are_visible_and_letters_stay():
-    shown = visible(f"a{SIGNS}\nb\tc é 漢 👩\u200d🚀")
+    shown = escape_controls(f"a{SIGNS}\nb\tc é 漢 👩\u200d🚀")
     assert not OBEYED.search(shown) and "\n" not in shown
     assert shown.startswith("a␛[2J␇␍␡") and shown.endswith("b\tc é 漢 👩\u200d🚀")
 
 
 def test_json_keeps_the_value():
     document = json.dumps({"name": SIGNS}, ensure_ascii=False)
-    assert json.loads(visible_json(document)) == {"name": SIGNS}
-    assert not re.search("[\x00-\x1f\x7f-\x9f]", visible_json(document))
+    assert json.loads(escape_controls_in_json(document)) == {"name": SIGNS}
+    assert not re.search("[\x00-\x1f\x7f-\x9f]", escape_controls_in_json(document))
 
 
 def test_every_way_to_print_is_clean(capsys, monkeypatch):
@@ -43,9 +43,9 @@ def test_every_way_to_print_is_clean(capsys, monkeypatch):
     terminal.print(Text("end"))
     written = re.sub("\x1b\\[[0-9;?]*[A-Za-z]|\r", "", said.getvalue())  # of the bar itself
     assert not OBEYED.search(written)
-    console.result(name)
-    console.result_marked(name, name)
-    console.result_table([name, "b"], [[name, name]])
+    console.print_line(name)
+    console.print_marked(name, name)
+    console.print_table([name, "b"], [[name, name]])
     console.show(name)
     out = capsys.readouterr().out
     assert not OBEYED.search(out) and "\nforged" not in out

@@ -15,7 +15,7 @@ from promptcli.backbones import kernels
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder, as_bfloat16
 from promptcli.models.loading import open_encoder, open_model
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from tests.comparing import gap
 
 SENTENCES = ["A cat sleeps.", "Two dogs play.", "", "naïve Ａ\t猫", "the " * 600, "A cat sleeps."]
@@ -89,11 +89,11 @@ def equal(static, whole):
 @pytest.mark.parametrize(
     "choice",
     [
-        Choice("mini-static"),
-        Choice("static-avg"),
-        Choice("mini-static", changes={"max_length": 12}),
-        Choice("static-avg", changes={"transforms": ("normalize", "truncate:32")}),
-        Choice("static-avg", changes={"text_rule": "lower", "period": True}),
+        ModelChoice("mini-static"),
+        ModelChoice("static-avg"),
+        ModelChoice("mini-static", changes={"max_length": 12}),
+        ModelChoice("static-avg", changes={"transforms": ("normalize", "truncate:32")}),
+        ModelChoice("static-avg", changes={"text_rule": "lower", "period": True}),
     ],
     ids=str,
 )
@@ -105,7 +105,7 @@ def test_a_static_encoder_equals_the_one_on_torch(choice):
 def test_a_table_of_words_equals_the_one_on_torch(kind, tmp_path, table_folder):
     folder = table_folder(tmp_path, kind)
     equal(open_encoder(str(folder)), open_model(str(folder)))
-    short = Choice(str(folder), changes={"max_length": 2})
+    short = ModelChoice(str(folder), changes={"max_length": 2})
     equal(open_encoder(short), open_model(short))
 
 
@@ -162,7 +162,7 @@ def test_what_needs_torch_has_the_same_errors_and_results(options):
     name = "static-avg"
     changes = {key: value for key, value in options.items() if key not in ("device", "dtype")}
     given = {key: value for key, value in options.items() if key in ("device", "dtype")}
-    choice = Choice(name, changes=changes)
+    choice = ModelChoice(name, changes=changes)
     try:
         expected = open_model(choice, **given)
     except pc.UsageError as error:

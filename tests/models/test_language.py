@@ -8,7 +8,7 @@ from promptcli.data.demo import read_demo
 from promptcli.models import language
 from promptcli.models.language import main_language
 from promptcli.models.loading import or_search_model
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from tests.encoder.foreign_texts import texts
 
 GERMAN = ["Der Hund schläft im Garten.", "Die Rechnung ist noch nicht bezahlt."]
@@ -81,11 +81,11 @@ def test_one_model_compares_searches_and_indexes_all_languages(run, tmp_path, se
 def test_a_choice_without_a_model_is_filled():
     assert or_search_model(None) == "mini-multi"
     for computed in ({"device": "cpu"}, {"backend": "onnx"}):
-        assert or_search_model(Choice(**computed)) == Choice("mini-multi", **computed)
+        assert or_search_model(ModelChoice(**computed)) == ModelChoice("mini-multi", **computed)
     for chosen in (
-        Choice("mini"),
-        Choice(changes={"pooling": "last/avg"}),
-        Choice(backbone="bert"),
+        ModelChoice("mini"),
+        ModelChoice(changes={"pooling": "last/avg"}),
+        ModelChoice(backbone="bert"),
     ):
         assert or_search_model(chosen) is chosen
 

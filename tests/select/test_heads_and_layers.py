@@ -14,7 +14,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import TorchEncoder, build_encoder
 from promptcli.evaluation.evaluator import distinct_sentences, score_encoders
-from promptcli.recipe import RECIPES, Choice, Recipe
+from promptcli.recipe import RECIPES, ModelChoice, Recipe
 from promptcli.select import head_search, search
 from promptcli.select.head_search import SEARCHED_STATES, head_cosines
 from promptcli.select.layer_search import search_layers
@@ -335,7 +335,7 @@ def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
 
 
 def test_layers_are_compared_at_the_mask_of_a_prompt_that_has_one(bert_folder):
-    chosen = Choice(str(bert_folder), {"prompt": "[X] means [MASK] ."})
+    chosen = ModelChoice(str(bert_folder), {"prompt": "[X] means [MASK] ."})
     assert search_layers(chosen, TASK).baselines["own"].choice == "last/mask"
 
 

@@ -7,7 +7,7 @@ import typer
 
 import promptcli as pc
 from promptcli import UsageError
-from promptcli.cli.console import result_json, result_table
+from promptcli.cli.console import print_json, print_table
 from promptcli.cli.options import Json, Model, chosen_model
 
 
@@ -59,7 +59,7 @@ def show(
     """Count the tokens of each line of a file."""
     rows = lengths(file, chosen_model(model), longest=longest)
     if json:
-        result_json([row._asdict() for row in rows])
+        print_json([row._asdict() for row in rows])
     else:
         cells = [(str(row.line), str(row.tokens), row.text) for row in rows]
-        result_table(("line", "tokens", "text"), cells)
+        print_table(("line", "tokens", "text"), cells)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.console import note, result_json, show
+from promptcli.cli.console import note, print_json, show
 from promptcli.cli.options import Json
 from promptcli.errors import UsageError, look_up
 from promptcli.settings import USER_DEFAULTS, config_file, home_folder, read_settings, write_setting
@@ -38,7 +38,7 @@ def config(
         defaults = {key: look_up("setting", key, defaults)}
     if json:
         documents = {name: default._asdict() for name, default in defaults.items()}
-        result_json({"file": str(path), "models": str(home_folder()), "settings": documents})
+        print_json({"file": str(path), "models": str(home_folder()), "settings": documents})
         return
     for name, default in defaults.items():
         help_text, variable, _ = USER_DEFAULTS[name]

@@ -16,7 +16,7 @@ from promptcli.cli.options import (
     takes_options,
 )
 from promptcli.data.csv_options import csv_options
-from promptcli.recipe import is_named
+from promptcli.recipe import is_chosen
 
 
 @takes_options("printer", HitPrinter, "show", "explain")
@@ -52,7 +52,7 @@ def dups(
         stream_or_name(file),
         stream_or_name(against),
         threshold,
-        model=choice if is_named(choice) or choice.device != "auto" else None,
+        model=choice if is_chosen(choice) or choice.device != "auto" else None,
         csv=csv_options(csv),
         skip_bad=skip_bad,
     )

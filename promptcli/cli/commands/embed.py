@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 import promptcli
-from promptcli.cli.console import note, result, result_json
+from promptcli.cli.console import note, print_json, print_line
 from promptcli.cli.options import (
     Csv,
     Force,
@@ -25,7 +25,7 @@ from promptcli.cli.options import (
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError, with_count
 from promptcli.notes import note_counts
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 
 if TYPE_CHECKING:
     from promptcli.embedding import PartsResult
@@ -36,7 +36,7 @@ _part_option = functools.partial(typer.Option, rich_help_panel="Parts")
 
 @takes_model()
 def embed(
-    choice: Choice,
+    choice: ModelChoice,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -208,7 +208,7 @@ def _show(embed_result: "EmbedResult", precision: str, *, as_json: bool) -> None
     if as_json:
         counts = asdict(report)
         del counts["ranges"], counts["blank_rows"]
-        result_json({"output": output, "dim": width, "precision": precision, **counts})
+        print_json({"output": output, "dim": width, "precision": precision, **counts})
 
 
 def _show_parts(parts_result: "PartsResult", *, as_json: bool) -> None:
@@ -232,7 +232,7 @@ def _show_parts(parts_result: "PartsResult", *, as_json: bool) -> None:
     else:
         note(f"{parts_result.parts:,} of {parts} are in {folder}, {time}")
     if as_json:
-        result_json(
+        print_json(
             {
                 "output": str(folder),
                 "rows": manifest.rows,
@@ -247,7 +247,7 @@ def _show_parts(parts_result: "PartsResult", *, as_json: bool) -> None:
 
 @takes_model()
 def similarity(
-    choice: Choice,
+    choice: ModelChoice,
     first: Annotated[
         str,
         typer.Argument(
@@ -274,6 +274,6 @@ def similarity(
         first, second, choice, text_field=text_field, csv=csv_options(csv)
     ):
         if json:
-            result_json({"a": text_a, "b": text_b, "similarity": cosine})
+            print_json({"a": text_a, "b": text_b, "similarity": cosine})
         else:
-            result(f"{cosine:.4f}")
+            print_line(f"{cosine:.4f}")

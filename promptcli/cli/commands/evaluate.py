@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from promptcli.cli.console import note, result
+from promptcli.cli.console import note, print_line
 from promptcli.cli.options import (
     DataDir,
     Json,
@@ -26,7 +26,7 @@ from promptcli.cli.result_files import (
 )
 from promptcli.errors import if_stopped, with_count
 from promptcli.evaluation import evaluate, task_sentences
-from promptcli.recipe import COMPARED, Choice
+from promptcli.recipe import COMPARED, ModelChoice
 
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Evaluation
@@ -39,7 +39,7 @@ _EXTERNAL = "Vectors of other programs"
 
 @takes_model("model", "dim")
 def evaluate_command(
-    choice: Choice,
+    choice: ModelChoice,
     models: Annotated[
         list[str] | None,
         typer.Argument(
@@ -165,7 +165,7 @@ def evaluate_command(
         for sentence in task_sentences(
             task_names, data_dir=folder, protocol=protocol, skip_missing=True
         ):
-            result(sentence)
+            print_line(sentence)
         return
     changes = dict(choice.changes)
     shared_changes = {

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.console import result_json, result_table
+from promptcli.cli.console import print_json, print_table
 from promptcli.cli.options import Force, Json
 from promptcli.data.demo import write_examples
 
@@ -27,6 +27,6 @@ def examples(
     contents = write_examples(folder, force=force)
     rows = [(str(folder / name), content) for name, content in contents.items()]
     if json:
-        result_json({"files": [{"file": file, "holds": content} for file, content in rows]})
+        print_json({"files": [{"file": file, "holds": content} for file, content in rows]})
     else:
-        result_table((), rows)
+        print_table((), rows)

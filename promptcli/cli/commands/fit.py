@@ -5,24 +5,24 @@ from typing import Annotated
 import typer
 
 from promptcli import training
-from promptcli.cli.console import half_interval, result_json, result_table, show
+from promptcli.cli.console import half_interval, print_json, print_table, show
 from promptcli.cli.options import (
     DataDir,
     Force,
     Json,
-    NamedModel,
+    ModelArgument,
     NewName,
     TextField,
     data_folder,
     takes_model,
     with_argument,
 )
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 
 
 @takes_model()
 def fit(
-    choice: Choice,
+    choice: ModelChoice,
     on: Annotated[
         str,
         typer.Option(
@@ -30,7 +30,7 @@ def fit(
         ),
     ],
     name: NewName,
-    named: NamedModel = None,
+    named: ModelArgument = None,
     select: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +61,7 @@ def fit(
     provenance = open_registry().load_manifest(name).provenance
     facts = {key: provenance[key] for key in ("fitted_on", "selected_on") if key in provenance}
     if json:
-        result_json({"model": name, "recipe": encoder.recipe.to_dict(), **facts})
+        print_json({"model": name, "recipe": encoder.recipe.to_dict(), **facts})
         return
     selection = facts.get("selected_on")
     if selection is not None:
@@ -71,4 +71,4 @@ def fit(
         for row in (selection["without"], *selection["candidates"]):
             mark = "chosen" if row["transform"] == selection["chosen"] else ""
             rows.append([row["transform"], f"{row['value']:.2f}", half_interval(row["ci95"]), mark])
-        result_table(["transform", "value", "", ""], rows)
+        print_table(["transform", "value", "", ""], rows)

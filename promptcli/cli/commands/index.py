@@ -34,7 +34,7 @@ from promptcli.cli.options import (
 )
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import CheckFailedError, UsageError, with_count
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import ModelChoice, Recipe
 from promptcli.storage.files import check_output
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ Lexical = Annotated[
 
 @takes_model()
 def build(
-    choice: Choice,
+    choice: ModelChoice,
     file: SentenceFile,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Folder of the index.")
@@ -203,7 +203,7 @@ def info(folder: Folder, json: Json = False) -> None:
     """Describe an index: its rows, type, encoder and columns."""
     info = _open(folder).info()
     if json:
-        console.result_json({"index": folder, **asdict(info)})
+        console.print_json({"index": folder, **asdict(info)})
         return
     recall = "exact"
     if info.recall is not None:
@@ -223,12 +223,12 @@ def info(folder: Folder, json: Json = False) -> None:
     if info.prompt:
         lines["prompt"] = f"documents begin with {info.prompt}"
     lines["created"] = info.created
-    console.result_table((), list(lines.items()))
+    console.print_table((), list(lines.items()))
 
 
 @takes_model()
 def sync(
-    choice: Choice,
+    choice: ModelChoice,
     folder: Annotated[
         str,
         typer.Argument(metavar="DIR", help="Folder of the index; created if it is missing."),
@@ -289,7 +289,7 @@ def sync(
     try:
         changes = update(yes=yes, dry_run=dry_run)
     except TooManyRemovalsError as error:
-        if not console.agrees(f"{error.question}. Remove them"):
+        if not console.confirm(f"{error.question}. Remove them"):
             raise UsageError(
                 f"{error.question}; --yes removes them, --dry-run shows them"
             ) from None
@@ -297,7 +297,7 @@ def sync(
     if dry_run:
         _show_changes(changes, as_json=json)
     elif json:
-        console.result_json({"index": folder, **changes.report()})
+        console.print_json({"index": folder, **changes.report()})
     else:
         _note_rows(folder, changes.index)
 
@@ -307,9 +307,9 @@ def _show_changes(changes: "SyncResult", *, as_json: bool) -> None:
     for sign, kind, rows in (("+", "added", changes.added), ("-", "removed", changes.removed)):
         for row_id, text in rows:
             if as_json:
-                console.result_json({"change": kind, "id": row_id, "text": text})
+                console.print_json({"change": kind, "id": row_id, "text": text})
             else:
-                console.result(f"{sign} {cut_line(row_id)}  {cut_line(text)}")
+                console.print_line(f"{sign} {cut_line(row_id)}  {cut_line(text)}")
     console.note("nothing was changed")
 
 
@@ -374,7 +374,7 @@ def search(
         )
         for text, hits in zip(texts, answers, strict=True):
             if printer.format == "table" and is_file:
-                console.result(f"query: {cut_line(text)}")
+                console.print_line(f"query: {cut_line(text)}")
             printer.print_hits(hits, {"query": text})
             if not hits:
                 console.note(nothing_found(text, min_score, where))
@@ -451,7 +451,7 @@ def dups(
     for number, group in enumerate(groups, 1):
         if printer.format == "table":
             rows = with_count(len(group), "row")
-            console.result(f"{rows}, lowest cosine {score_text(group.lowest)}")
+            console.print_line(f"{rows}, lowest cosine {score_text(group.lowest)}")
         first_fields = {"cluster": number, "size": len(group), "lowest": group.lowest}
         printer.print_hits(group, first_fields)
     if keep is not None and output is not None:

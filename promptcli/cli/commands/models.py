@@ -10,14 +10,14 @@ from promptcli.cli import console
 from promptcli.cli.options import (
     Force,
     Json,
-    NamedModel,
+    ModelArgument,
     NewName,
     chosen_model,
     takes_model,
     with_argument,
 )
 from promptcli.models.entries import SHIPPED_MODELS, TENSORS, Entry
-from promptcli.recipe import LISTED, RECIPES, Choice, Recipe
+from promptcli.recipe import LISTED, RECIPES, ModelChoice, Recipe
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a model.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository of the hub.")]
@@ -47,10 +47,10 @@ def list_models(
     if recipes:
         if json:
             rows = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
-            console.result_json(rows)
+            console.print_json(rows)
             return
         lines = [(name, method_line(RECIPES[name])) for name in LISTED]
-        console.result_table(["name", "method"], lines)
+        console.print_table(["name", "method"], lines)
         unlisted_count = len(RECIPES) - len(LISTED)
         console.note(
             f"{unlisted_count} further recipes of causal models: --json, and docs/causal.md"
@@ -60,14 +60,14 @@ def list_models(
 
     rows = list(map(_row, loading.list_models()))
     if json:
-        console.result_json(rows)
+        console.print_json(rows)
         return
     headers = ["name", "trained", "method", "score", "backbone", "width", "origin", "created"]
     cells = []
     for row in rows:
         row |= {"score": _score(row["score"]), "created": row["created"][:10]}  # the day
         cells.append([_cell(row[header]) for header in headers])
-    console.result_table(headers, cells)
+    console.print_table(headers, cells)
 
 
 def show(
@@ -92,7 +92,7 @@ def show(
     }
     del fields["score"]  # ``scores`` begins with it
     if json:
-        console.result_json(fields)
+        console.print_json(fields)
     elif all:
         scores = {str(number): score for number, score in enumerate(entry.scores, 1)}
         _print_fields({**fields, "scores": scores})
@@ -129,7 +129,7 @@ def remove(name: Name) -> None:
 
 @takes_model("model", "dim")
 def import_model(
-    choice: Choice,
+    choice: ModelChoice,
     source: Annotated[
         str,
         typer.Argument(metavar="SOURCE", help="A folder or a hub id, which may end in @REVISION."),
@@ -155,15 +155,15 @@ def import_model(
     entry = import_model(source, name, convert=convert, force=force, **choice.changes)
     kind = entry.provenance["imported"]["kind"]
     if json:
-        console.result_json({"name": entry.name, "kind": kind, "recipe": entry.recipe.to_dict()})
+        console.print_json({"name": entry.name, "kind": kind, "recipe": entry.recipe.to_dict()})
         return
     console.note(f"{kind}: {method_line(entry.recipe)}")
-    console.result(entry.name)
+    console.print_line(entry.name)
 
 
 @takes_model()
 def export(
-    choice: Choice,
+    choice: ModelChoice,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     to: Annotated[
         str,
@@ -174,7 +174,7 @@ def export(
             " `merged`: a tuned backbone as a plain checkpoint.",
         ),
     ],
-    named: NamedModel = None,
+    named: ModelArgument = None,
     base: Annotated[
         str | None,
         typer.Option(
@@ -197,7 +197,7 @@ def export(
     choice = with_argument(choice, named)
     exported = export(choice, output, to, base=base, int8=int8, force=force)
     if json:
-        console.result_json({**vars(exported), "folder": str(exported.folder)})
+        console.print_json({**vars(exported), "folder": str(exported.folder)})
         return
     for message in exported.notes:
         console.note(message)
@@ -205,7 +205,7 @@ def export(
     if exported.cosine is not None:
         summary += f", lowest cosine {exported.cosine:.7f} ({exported.tool})"
     console.note(summary)
-    console.result(exported.load)
+    console.print_line(exported.load)
 
 
 def push(
@@ -228,11 +228,11 @@ def push(
 
     pushed = push(chosen_model(model), repo, private=private)
     if json:
-        console.result_json(vars(pushed))
+        console.print_json(vars(pushed))
         return
     unchanged = "" if pushed.changed else "nothing new: "
     console.note(f"{unchanged}commit {pushed.commit}")
-    console.result(pushed.url)
+    console.print_line(pushed.url)
 
 
 def pull(
@@ -253,7 +253,7 @@ def pull(
     entry = pull(repo, name, revision=revision, force=force)
     commit = entry.provenance["pulled"]["revision"]
     if json:
-        console.result_json(
+        console.print_json(
             {
                 "name": name,
                 "repo": repo,
@@ -264,7 +264,7 @@ def pull(
         )
         return
     console.note(f"{repo}@{commit}: {method_line(entry.recipe)}")
-    console.result(name)
+    console.print_line(name)
 
 
 def _row(entry: Entry) -> dict[str, Any]:
@@ -294,10 +294,10 @@ def _print_fields(fields: Mapping[str, Any], indent: str = "") -> None:
     width = max(map(len, fields))
     for name, value in fields.items():
         if isinstance(value, dict) and value:
-            console.result(f"{indent}{name}:")
+            console.print_line(f"{indent}{name}:")
             _print_fields(value, f"{indent}  ")
         else:
-            console.result_marked(f"{indent}{name:<{width}}  ", _cell(value))
+            console.print_marked(f"{indent}{name:<{width}}  ", _cell(value))
 
 
 def _cell(value: Any) -> str:

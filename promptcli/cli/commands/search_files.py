@@ -82,7 +82,7 @@ def search_files(
     for hit in hits:
         printer.print_file_hit(hit, place_of(hit), lines.get(str(hit.file), []), context)
         if context and printer.format == "table":
-            console.result("")
+            console.print_line("")
     if hits:
         columns = (name for hit in hits for name in hit.columns or ())
         for name in printer.missing_columns(columns):

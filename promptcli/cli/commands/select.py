@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.console import half_interval, note, result_json, result_table, show
+from promptcli.cli.console import half_interval, note, print_json, print_table, show
 from promptcli.cli.options import (
     BackboneModel,
     DataDir,
@@ -18,7 +18,7 @@ from promptcli.cli.options import (
     takes_model,
 )
 from promptcli.grammar import parse_pooling
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ def ditto_search(
     )
     _note_saved(search)
     if json:
-        result_json(search.to_dict())
+        print_json(search.to_dict())
     else:
         _print_heads(search, corpus)
 
 
 @takes_model("dim")
 def search_layers(
-    choice: Choice,
+    choice: ModelChoice,
     on: On = None,
     weights: Annotated[
         list[str] | None,
@@ -106,7 +106,7 @@ def search_layers(
     )
     _note_saved(search)
     if json:
-        result_json(search.to_dict())
+        print_json(search.to_dict())
         return
     recipe = search.recipe
     own_pooling = search.baselines["own"].choice
@@ -200,7 +200,7 @@ def search_templates(
     )
     _note_saved(search)
     if json:
-        result_json(search.to_dict())
+        print_json(search.to_dict())
     else:
         print_templates(search)
     note(
@@ -242,7 +242,7 @@ def _print_heads(search: "SearchResult", corpus: str) -> None:
     scores = search.maps[states].tolist()
     show("", f"{states} {weights}, every head")
     rows = [[layer, *(f"{score:.1f}" for score in row)] for layer, row in enumerate(scores, 1)]
-    result_table(["layer", *map(str, range(1, len(scores[0]) + 1))], rows)
+    print_table(["layer", *map(str, range(1, len(scores[0]) + 1))], rows)
     _print_selection_bias(search, "head", "the plain average of its states")
 
 
@@ -258,7 +258,7 @@ def _print_poolings(search: "SearchResult") -> None:
     for baseline in search.baselines.values():
         if baseline not in search.ranked:
             rows.append(["", baseline.choice, *_score(baseline)])
-    result_table(headers, rows)
+    print_table(headers, rows)
 
 
 def print_templates(search: "SearchResult") -> None:
@@ -284,7 +284,7 @@ def print_templates(search: "SearchResult") -> None:
     rows.append(["Without a template"])
     for item in search.baselines.values():
         rows.append([item.choice, "", *_score(item), "-"][: len(headers)])
-    result_table(headers, rows)
+    print_table(headers, rows)
     _print_better_baseline(search)
 
 

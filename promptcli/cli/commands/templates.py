@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from promptcli import select as library
-from promptcli.cli.console import result_json, result_table, show
+from promptcli.cli.console import print_json, print_table, show
 from promptcli.cli.options import BackboneModel, Json, choice_of, default_backbone
 
 _SENTENCE = "A cat sleeps on the mat."
@@ -39,16 +39,16 @@ def templates(
         del document["named"]
         if named is not None:
             document = {"name": text, **asdict(named), **document}
-        result_json(document)
+        print_json(document)
         return
     if named is not None:
         rows = [("name", text), ("template", named.text), ("source", named.source)]
         if named.score is not None:
             rows.append((_SCORE, f"{named.score:.2f}"))
         rows += [(f"for {backbone}", other_text) for backbone, other_text in named.models.items()]
-        result_table((), rows)
+        print_table((), rows)
     tokens = [(token.position, token.id, token.text, token.part) for token in checked.tokens]
-    result_table(("position", "id", "token", "part"), tokens)
+    print_table(("position", "id", "token", "part"), tokens)
     place = "the last token"
     if checked.mask_position is not None:
         place = f"the mask, position {checked.mask_position}"
@@ -62,10 +62,10 @@ def _list_templates(*, as_json: bool) -> None:
     templates = library.templates()
     if as_json:
         documents = [{"name": name, **asdict(template)} for name, template in templates.items()]
-        result_json({"templates": documents})
+        print_json({"templates": documents})
         return
     rows = []
     for name, template in templates.items():
         score = "" if template.score is None else f"{template.score:.2f}"
         rows.append((name, template.text, score, template.source))
-    result_table(("name", "template", _SCORE, "source"), rows)
+    print_table(("name", "template", _SCORE, "source"), rows)

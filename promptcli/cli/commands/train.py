@@ -15,10 +15,10 @@ import typer
 from promptcli import training as library
 from promptcli.cli.console import (
     note,
-    result,
-    result_document,
-    result_json,
-    result_table,
+    print_document,
+    print_json,
+    print_line,
+    print_table,
 )
 from promptcli.cli.options import (
     RUNTIME,
@@ -30,13 +30,13 @@ from promptcli.cli.options import (
     data_folder,
     default_backbone,
     parse_pairs,
+    spell_name,
     takes_options,
-    written_name,
 )
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import UsageError, unknown
-from promptcli.settings import BUILT_IN, typed_value
+from promptcli.settings import BUILT_IN, spell_value
 from promptcli.storage.typed_documents import convert, parse_toml
 from promptcli.training.methods import METHODS, find_method, setting_types
 
@@ -229,14 +229,14 @@ def train(
             arguments.pop(field, None)
         settings = library.training_settings(**arguments)
         if format is not None:
-            result_document(_as_toml(typed, settings))
+            print_document(_as_toml(typed, settings))
         elif json:
-            result_json(settings)
+            print_json(settings)
         else:
             for name, value in settings.items():
                 if name not in ("recipe", "template"):  # ``views`` has both
-                    text = " | ".join(value) if isinstance(value, list) else typed_value(value)
-                    result(f"{written_name(name)} = {text}")
+                    text = " | ".join(value) if isinstance(value, list) else spell_value(value)
+                    print_line(f"{spell_name(name)} = {text}")
         return
     from promptcli.training.step import number_of_processes  # loads torch
 
@@ -247,7 +247,7 @@ def train(
     if not trained.is_main:
         return
     if json:
-        result_json({"model": trained.entry.name, **trained.to_dict()})
+        print_json({"model": trained.entry.name, **trained.to_dict()})
     else:
         _print_scores(trained)
     note(last_line(trained))
@@ -308,7 +308,7 @@ def _read(path: Path | None) -> dict[str, Any]:
     for key, value in document.items():
         field = _FIELD_NAMES.get(key, key.replace("-", "_"))
         if field not in kinds:
-            raise unknown(f"key of {path}", key, map(written_name, sorted(kinds)))
+            raise unknown(f"key of {path}", key, map(spell_name, sorted(kinds)))
         kind, *_ = get_args(kinds[field]) or [kinds[field]]  # without the None of an option
         if kind == list[str] and isinstance(value, str):
             value = [value]
@@ -333,7 +333,7 @@ def _as_toml(typed: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
         if value not in (None, "", [], ()):
             # JSON writes strings, numbers and arrays as TOML does
             text = json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
-            lines.append(f"{names.get(field, written_name(field))} = {text}")
+            lines.append(f"{names.get(field, spell_name(field))} = {text}")
     return "\n".join(lines)
 
 
@@ -346,12 +346,12 @@ def _print_scores(trained: "Trained") -> None:
     for task in trained.scores:
         values = [f"{scores[task]:.2f}" if task in scores else "-" for scores in columns.values()]
         rows.append((task, *values))
-    result_table(("task", *columns), rows)
+    print_table(("task", *columns), rows)
     words = trained.facts["nearest_words"]
     if words:
-        result("")
+        print_line("")
         nearest = [(row["word"], " ".join(row["nearest"])) for row in words]
-        result_table(("word", "nearest to its vector"), nearest)
+        print_table(("word", "nearest to its vector"), nearest)
 
 
 def last_line(trained: "Trained") -> str:

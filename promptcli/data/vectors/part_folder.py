@@ -25,7 +25,7 @@ from promptcli.data.parquet_files import open_parquet
 from promptcli.data.rows import ROW, RowBatch, open_rows
 from promptcli.data.vectors.formats import EmbedReport, EmbedSettings, Manifest, tell_apart
 from promptcli.data.vectors.parquet import ABOUT, ParquetRows
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError, shorten, with_count
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, short_repr, with_count
 from promptcli.storage.files import check_name, remove_folder, write_text
 from promptcli.storage.locks import hold, is_in_use
 from promptcli.storage.typed_documents import convert, parse_json, read_document, to_json
@@ -190,7 +190,7 @@ class PartsManifest(Manifest):
             options[name] = value, other_settings[name]
         for name, (value, other_value) in options.items():
             if value != other_value:
-                problem = f"{name} {shorten(value)}, not {shorten(other_value)}"
+                problem = f"{name} {short_repr(value)}, not {short_repr(other_value)}"
                 raise UsageError(
                     f"{folder} was started with {problem}; use the same, or another folder"
                 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.errors import PromptcliError, UsageError, look_up, shorten
+from promptcli.errors import PromptcliError, UsageError, look_up, short_repr
 
 Floats = NDArray[np.float32]
 #: Rows on which a loss is measured.
@@ -193,8 +193,8 @@ def check_finite(vectors: Floats, names: Sequence[Any], noun: str = "text") -> N
     infinite = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(infinite):
         raise PromptcliError(
-            f"the vector of {noun} {shorten(names[infinite[0]])} is not finite; try dtype float32,"
-            " or check the model"
+            f"the vector of {noun} {short_repr(names[infinite[0]])} is not finite; try dtype"
+            " float32, or check the model"
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli import errors
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.settings import BUILT_IN
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def analyze(
         models = [] if model is None else loading.as_list(model)
         is_single = not models or models[0] is model
         if analysis.is_map:
-            models = list(map(loading.or_search_model, models or [Choice()]))
+            models = list(map(loading.or_search_model, models or [ModelChoice()]))
         _, opened, refused = candidates.open_candidates(models or [BUILT_IN.backbone])
         if refused and not (skip_unfit and opened):
             raise next(iter(refused.values()))

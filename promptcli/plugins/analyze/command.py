@@ -9,13 +9,13 @@ import typer
 
 from promptcli import errors
 from promptcli.cli import options
-from promptcli.cli.console import note, result, result_json, result_table
+from promptcli.cli.console import note, print_json, print_line, print_table
 from promptcli.cli.options import Json
 from promptcli.errors import UsageError
 from promptcli.plugins import analyze as library
 from promptcli.plugins.analyze import ANALYSES, Analysis, pictures
-from promptcli.recipe import Choice
-from promptcli.settings import BUILT_IN, typed_value
+from promptcli.recipe import ModelChoice
+from promptcli.settings import BUILT_IN, spell_value
 
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Label
@@ -39,7 +39,7 @@ _INPUTS: dict[str, tuple[str, str, str | list[str] | None]] = {
 
 def _help_of(name: str, analysis: Analysis) -> str:
     """Return the arguments, the result and the settings of an analysis, as help text."""
-    defaults = [f"{key}={typed_value(default)}" for key, default in analysis.settings.items()]
+    defaults = [f"{key}={spell_value(default)}" for key, default in analysis.settings.items()]
     settings = f" (--set {', '.join(defaults)})" if defaults else ""
     arguments = f"{name} {_INPUTS[analysis.input][0]}".strip()
     return f"`{arguments}`: {analysis.help}{settings}."
@@ -150,7 +150,7 @@ def analyze(
     force: options.Force = False,
     set: options.RecipeFields = None,
     *,
-    choice: Choice,
+    choice: ModelChoice,
 ) -> None:
     """Look inside models: their vectors, tokens and attention heads."""
     analysis = errors.look_up("analysis", name, ANALYSES)
@@ -187,13 +187,13 @@ def analyze(
             names = {key: value for key, value in label.to_dict().items() if value}
             rows.append({**names, **display.to_json(result)})
         settings = findings.settings
-        result_json({"analysis": name, "on": content, "settings": settings, "results": rows})
+        print_json({"analysis": name, "on": content, "settings": settings, "results": rows})
         return
     caption, headers, table_rows = display.table(findings)
     note(caption)
     if analysis.input == "sentence":
         _print_matrix(findings.first_result)
-    result_table(headers, table_rows)
+    print_table(headers, table_rows)
 
 
 def _print_matrix(sentence: Any) -> None:
@@ -206,8 +206,8 @@ def _print_matrix(sentence: Any) -> None:
         numbers, sentence.tokens, percentages, strict=True
     ):
         rows.append([number, token, *percentages_of_token])
-    result_table(["", "", *map(str, numbers)], rows)
-    result("")
+    print_table(["", "", *map(str, numbers)], rows)
+    print_line("")
 
 
 def _read_input(name: str, words: list[str], folder: Path | None) -> str | list[str] | None:

@@ -208,7 +208,7 @@ def _error_of_task(error: Exception) -> BaseException:
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):
         return cause
-    problem = errors.one_line(error, 160)
+    problem = errors.join_lines(error, 160)
     return PromptcliError(
         f"Ray gave up ({type(error).__name__}: {problem}); complete parts are kept; run the same"
         " command again"
@@ -254,7 +254,7 @@ def connected(address: str | None) -> Iterator[None]:
             with _keep_sigterm_handler():
                 ray.init(address, job_config=SafePathJobConfig(), **options)
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            reason = errors.one_line(error, 160)
+            reason = errors.join_lines(error, 160)
             raise PromptcliError(
                 f"Ray ({address}) does not start ({reason}); try the engine local"
             ) from None

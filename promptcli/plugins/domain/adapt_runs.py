@@ -15,7 +15,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.plugins.domain.adapt_collection import CollectionSplit
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.storage import files, runs
 
 #: Tokens in a step of pre-training: fewer than the default, because these runs are short.
@@ -110,7 +110,7 @@ class Trainings:
 
     name: str
     start: Entry
-    choice: Choice  #: the device and the precision
+    choice: ModelChoice  #: the device and the precision
     split: CollectionSplit
     seed: int
     attempts: Mapping[str, Attempt]

@@ -22,7 +22,7 @@ from promptcli.notes import note
 from promptcli.plugins.domain.adapt_collection import MIN_QUERIES, CollectionSplit, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.settings import list_of_names
 from promptcli.storage import runs
 
@@ -126,7 +126,7 @@ def adapt(
     files: str | Path | Sequence[str | Path],
     *,
     name: str,
-    start: str | Choice = "mini",
+    start: str | ModelChoice = "mini",
     title: str | None = None,
     rows: Sequence[str] = (),
     hours: float = 1.0,
@@ -182,7 +182,7 @@ def adapt(
             note(f"done: model {name!r} is already adapted; force=True starts over")
             return Adapted(ended)
     registry.check_free(name, force=force or (resume and folder.has_begun))
-    choice = start if isinstance(start, Choice) else Choice(start)
+    choice = start if isinstance(start, ModelChoice) else ModelChoice(start)
     entry = _entry_of(choice)
     split = _split_texts(names, title, entry.name, seed)
     trainings = Trainings(name, entry, choice, split, seed, attempts)
@@ -263,7 +263,7 @@ def _open_run(
     return Schedule(**folder.read_settings())
 
 
-def _entry_of(start: Choice) -> Entry:
+def _entry_of(start: ModelChoice) -> Entry:
     """Return the model to start from; raise UsageError if it cannot be trained further."""
     entry = loading.entry_of(start)
     if start.model:

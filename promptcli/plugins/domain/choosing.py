@@ -25,7 +25,7 @@ from promptcli.plugins.domain.synthetic_queries import (
     judged_queries,
     synthetic_queries,
 )
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.settings import list_of_names
 
 SHIPPED = tuple(loading.LANGUAGES)  #: the shipped models, which are always compared
@@ -90,7 +90,7 @@ def choose(
     queries: int = 500,
     seed: int = 0,
     key: str | None = None,
-    runtime: Choice | None = None,
+    runtime: ModelChoice | None = None,
 ) -> ChoiceReport:
     """Compare models and rankings on your own texts, without labels.
 
@@ -134,7 +134,7 @@ def choose(
             endpoint.check()
             compared[model] = endpoint
         else:
-            choice = dataclasses.replace(runtime or Choice(), model=model)
+            choice = dataclasses.replace(runtime or ModelChoice(), model=model)
             loading.entry_of(choice)
             compared[model] = choice
     names = list_of_names(files)

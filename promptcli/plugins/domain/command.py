@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.console import half_interval, note, result, result_json, result_table
+from promptcli.cli.console import half_interval, note, print_json, print_line, print_table
 from promptcli.cli.options import Json
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def choose(
     )
     advice = list(_advice(chosen, files))
     if json:
-        result_json(_document(chosen, advice))
+        print_json(_document(chosen, advice))
     else:
-        result_table(_HEADERS, [_cells(ranking) for ranking in chosen.rankings])
-        result(_CAPTION)
+        print_table(_HEADERS, [_cells(ranking) for ranking in chosen.rankings])
+        print_line(_CAPTION)
     for line in advice:
         note(line)
 
@@ -234,14 +234,14 @@ def adapt(
     )
     document = adapted.document
     if json:
-        result_json(document)
+        print_json(document)
     elif dry_run:
         planned = [
             [row["row"], row["learns_from"], f"{row['steps']:,}", f"{row['minutes']:.1f}"]
             for row in document["rows"]
         ]
-        result_table(["row", "learned from", "steps at most", "minutes"], planned)
-        result(f"at most about {document['hours']:.2f} hours; nothing was trained or saved")
+        print_table(["row", "learned from", "steps at most", "minutes"], planned)
+        print_line(f"at most about {document['hours']:.2f} hours; nothing was trained or saved")
     else:
         _show_adapted(document)
 
@@ -257,7 +257,7 @@ def _show_adapted(document: Mapping[str, Any]) -> None:
                 change = f"{gained['value']:+.1f} {half_interval(gained['ci95'], 1)}"
             cells += [f"{score['value']:.1f}", change]
         rows.append([row["row"], *cells[:2], row["verdict"], *cells[2:]])
-    result_table(_ADAPT_HEADERS, rows)
+    print_table(_ADAPT_HEADERS, rows)
     for name, reason in document["left_out"].items():
         note(f"{name} was left out: {reason}")
     note(
@@ -274,13 +274,13 @@ def _show_adapted(document: Mapping[str, Any]) -> None:
         " takes this into account. dcpcse begins with the pre-trained backbone, as in its paper, so"
         " it lacks what the model had learned"
     )
-    result(document["reason"])
+    print_line(document["reason"])
     files = document["files"]
     model = document["saved"]
     if model is None:
         start = document["start"]
-        result(f"nothing saved; go on with {start}: {_search(start, files)}")
+        print_line(f"nothing saved; go on with {start}: {_search(start, files)}")
     else:
-        result(f"saved as model {model!r}; use it: {_search(model, files)}")
+        print_line(f"saved as model {model!r}; use it: {_search(model, files)}")
         sync = shlex.join(["promptcli", "index", "sync", f"{model}.index", *files, "-m", model])
-        result(f"or keep an index of these files: {sync}")
+        print_line(f"or keep an index of these files: {sync}")

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.errors import PromptcliError, UsageError, one_line, with_count
+from promptcli.errors import PromptcliError, UsageError, join_lines, with_count
 from promptcli.notes import is_offline, note, warn
 from promptcli.threads import Worker
 
@@ -148,7 +148,7 @@ class Endpoint:
         return vectors
 
     def _error(self, reason: str) -> PromptcliError:
-        shown = one_line(reason, _REASON_CHARACTERS)
+        shown = join_lines(reason, _REASON_CHARACTERS)
         return PromptcliError(
             f"{self.host}, {self.name}: {shown}; check the URL, the name and the key"
         )

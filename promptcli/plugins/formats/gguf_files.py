@@ -141,7 +141,7 @@ def _cut_to_size(header: Header, definition: dict[str, Any]) -> dict[str, Any]:
     for text in appended:
         if json.dumps(text) in post_processor:
             raise UsageError(
-                f"{header} has no {errors.shorten(text)}, which its tokenizer puts around texts"
+                f"{header} has no {errors.short_repr(text)}, which its tokenizer puts around texts"
             )
     model = definition["model"]
     vocabulary = model["vocab"]

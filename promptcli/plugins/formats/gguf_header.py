@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader, GGUFValueType
 
-from promptcli.errors import UsageError, shorten, unknown
+from promptcli.errors import UsageError, short_repr, unknown
 
 #: In all arrays. A large vocabulary has 1.3 million items, each of which takes 100 bytes in memory.
 _MAX_ARRAY_ITEMS = 1 << 22
@@ -57,7 +57,7 @@ class Header:
             raise self.error(f"has {_ROTARY_FACTORS}, which is not supported")
         for name, value in values.items():
             if ".rope.scal" in name and value not in ("none", 1):
-                raise self.error(f"has {name} {shorten(value)}, which is not supported")
+                raise self.error(f"has {name} {short_repr(value)}, which is not supported")
 
     def special_token(self, name: str) -> str | None:
         """Return the text of a special token, e.g. ``bos``; None if the file does not name it."""

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from promptcli.cli import console, options
 from promptcli.cli.hits import cut_line
-from promptcli.cli.visible import visible
+from promptcli.cli.visible import escape_controls
 from promptcli.errors import UsageError, if_stopped, with_count
 from promptcli.plugins.judge.judgements import GRADES
 
@@ -110,7 +110,7 @@ def _ask(judging: "Judging") -> None:
         question = f"question {[*judging.queries].index(query) + 1} of {len(judging.queries)}"
         console.err.print()
         console.say(f"{question}, hit {len(pool) - open_hits + 1} of {len(pool)}: {query}")
-        line = Text(visible(cut_line(" ".join(text.split()))))
+        line = Text(escape_controls(cut_line(" ".join(text.split()))))
         console.err.print(Padding(line, (0, 0, 0, 4)), soft_wrap=False)
         key = _wait_for_key()
         if key == "s":
@@ -166,7 +166,7 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
     open_hits = len(judging.open_pairs)
     if as_json:
         ways = list(map(asdict, standings))
-        console.result_json({"queries": queries, "left": open_hits, "ways": ways})
+        console.print_json({"queries": queries, "left": open_hits, "ways": ways})
         return
     rows: list[list[str]] = []
     for standing in standings:
@@ -179,6 +179,6 @@ def _show(judging: "Judging", *, as_json: bool) -> None:
         rows.append(row)
     if rows:
         headers = ("way", f"nDCG@{judging.k}", "", "to the best", "", "verdict")
-        console.result_table(headers, rows)
+        console.print_table(headers, rows)
     counts = f"{with_count(queries, 'question')} judged, {with_count(open_hits, 'hit')} left"
     console.note(counts)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli import notes
 from promptcli.errors import PromptcliError
 from promptcli.plugins.papers.published import Texts, published_tables
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 
 if TYPE_CHECKING:
     from promptcli.plugins.papers.contexts import MeasurementContext
@@ -41,7 +41,7 @@ class Reproduction:
 
 def reproduce(
     tables: str | Sequence[str],
-    backbone: str | Choice | None = None,
+    backbone: str | ModelChoice | None = None,
     *,
     paper: bool = False,
     train: bool = False,
@@ -90,7 +90,7 @@ def reproduce(
     from promptcli.plugins.papers.documents import tables_with_backbones
     from promptcli.plugins.papers.pictures import can_draw
 
-    choice = backbone if isinstance(backbone, Choice) else Choice(backbone)
+    choice = backbone if isinstance(backbone, ModelChoice) else ModelChoice(backbone)
     if head is not None:
         head = head_of(head, choice.model or choice.backbone)
     pairs = tables_with_backbones(tables, choice.model, choice.backbone, paper=paper, train=train)
@@ -140,7 +140,7 @@ def _measure(
 
 
 def overviews(
-    choice: Choice,
+    choice: ModelChoice,
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
     data_dir: str | Path | None = None,

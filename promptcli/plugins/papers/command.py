@@ -9,7 +9,7 @@ import typer
 
 from promptcli import errors
 from promptcli.cli import options, result_files
-from promptcli.cli.console import result, result_json, show
+from promptcli.cli.console import print_json, print_line, show
 from promptcli.cli.options import Json
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
@@ -120,7 +120,7 @@ def reproduce(
             dataclasses.replace(choice, model=name), texts=texts, data_dir=folder
         )
         if chosen_format == "json":
-            result_json({"backbone": name, "tables": overviews})
+            print_json({"backbone": name, "tables": overviews})
         else:
             _print_overviews(overviews, name)
         return
@@ -179,7 +179,7 @@ def _print_results(
             tables_and_lines = lay_out(reproduction.document, intervals=intervals)
             report = result_files.Report(reproduction.document, tables_and_lines, [])
             result_files.print_report(report, format)
-            result("")
+            print_line("")
     if failed and not documents:
         raise next(iter(failed.values()))
     if format in _SINGLE_DOCUMENT_FORMATS:

@@ -25,7 +25,7 @@ from promptcli.grammar import parse_ditto
 from promptcli.models import loading
 from promptcli.notes import note
 from promptcli.plugins.papers.published import Facts, Texts, short_name
-from promptcli.recipe import Choice, Recipe
+from promptcli.recipe import ModelChoice, Recipe
 from promptcli.settings import home_folder
 from promptcli.storage.cache import Cache, digest
 from promptcli.storage.files import atomic_path
@@ -264,7 +264,7 @@ def existing_folder(data_dir: str | Path | None) -> Path | None:
     return folder
 
 
-def open_backbone(choice: Choice) -> Backbone:
+def open_backbone(choice: ModelChoice) -> Backbone:
     """Return a new copy of the chosen backbone."""
     # every backbone has static states
     recipe = Recipe(backbone=choice.model or choice.backbone, pooling="static/avg")

@@ -18,7 +18,7 @@ from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import PluginTask, STSTask, load_graded_tasks
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line, require
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, join_lines, require
 from promptcli.evaluation.evaluator import EvalSettings, TaskVectors
 from promptcli.evaluation.scores import Label, Score
 from promptcli.evaluation.statistics import cosine
@@ -85,7 +85,7 @@ class MtebTask(PluginTask):
         except PromptcliError:
             raise
         except Exception as error:  # of mteb, of a data set or of its format
-            reason = one_line(f"{type(error).__name__}: {error}", 200)
+            reason = join_lines(f"{type(error).__name__}: {error}", 200)
             raise NotFoundError(
                 f"mteb's task {self.name} did not run: {reason}; your own pairs come from data_dir"
             ) from None

@@ -14,7 +14,7 @@ from promptcli.plugins.papers.contexts import EXAMPLES, backbone_stem
 from promptcli.plugins.papers.documents import published_value
 from promptcli.plugins.papers.measures import COLUMNS
 from promptcli.plugins.papers.published import published_tables
-from promptcli.settings import typed_value
+from promptcli.settings import spell_value
 from promptcli.storage import files
 
 Document = Mapping[str, Any]  #: of a table, of one of its rows, or of a row's published values
@@ -299,7 +299,7 @@ def _differences(differs: Mapping[str, Sequence[Any]] | None) -> str:
     differences = []
     for name, (ours, theirs) in differs.items():
         setting = name.replace("_", " ")
-        differences.append(f"{setting} {typed_value(ours)} ({typed_value(theirs)})")
+        differences.append(f"{setting} {spell_value(ours)} ({spell_value(theirs)})")
     return f"differs from the paper: {', '.join(differences)}"
 
 

@@ -24,7 +24,7 @@ from promptcli.models.entries import Entry, Registry
 from promptcli.models.loading import open_registry
 from promptcli.notes import note
 from promptcli.plugins.papers.published import Facts
-from promptcli.settings import typed_settings
+from promptcli.settings import spell_settings
 
 PAIRED = "paired t"
 WELCH = "Welch"
@@ -262,7 +262,7 @@ def _runs_of(model: Entry) -> list[SeedRun]:
                 development=next(iter(model_scores)),
                 tasks_sha256=hashes,
                 trained={**trained, "on": model.provenance["backbone"]},
-                changes=", ".join(typed_settings(changes)),
+                changes=", ".join(spell_settings(changes)),
                 common=common,
             )
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.console import result, result_json, result_table
+from promptcli.cli.console import print_json, print_line, print_table
 from promptcli.cli.options import DataDir, Json, data_folder
 from promptcli.cli.tables import p_text
 from promptcli.plugins.papers.seeds import (
@@ -15,7 +15,7 @@ from promptcli.plugins.papers.seeds import (
     code_of,
     compare_over_seeds,
 )
-from promptcli.settings import typed_settings
+from promptcli.settings import spell_settings
 from promptcli.training.methods.method import ContrastiveSettings
 
 _LIBRARIES = ("promptcli", "torch", "transformers")  #: whose versions are named below a table
@@ -38,30 +38,32 @@ def compare(
     """Compare trained models over the seeds of their runs: mean, spread, and tests."""
     table = compare_over_seeds(models, data_dir=data_folder(data_dir))
     if json:
-        result_json(table)
+        print_json(table)
         return
     headers = ["", "runs"]
     for task in table.tasks:
         headers += [task, ""]
-    result("mean over seeds, ± standard deviation (n - 1)")
-    result_table(headers, [_mean_row(group, table.tasks) for group in table.groups])
+    print_line("mean over seeds, ± standard deviation (n - 1)")
+    print_table(headers, [_mean_row(group, table.tasks) for group in table.groups])
     test_count = sum(comparison.p_value is not None for comparison in table.comparisons)
-    result("")
-    result(
+    print_line("")
+    print_line(
         f"differences of the means; p over seeds: two-sided t test, Holm over {test_count}, *"
         " significant; p over pairs: paired bootstrap of each group's best run"
     )
     headers = ["", "task", "points", "test", "n", "p over seeds", "p over pairs"]
-    result_table(headers, list(map(_comparison_row, table.comparisons)))
+    print_table(headers, list(map(_comparison_row, table.comparisons)))
     if test_count < len(table.comparisons):
-        result("no p over seeds: every seed gave the same difference, or there are too few runs")
-    result("")
+        print_line(
+            "no p over seeds: every seed gave the same difference, or there are too few runs"
+        )
+    print_line("")
     hashes = {task: group.task_sha256(task) for group in table.groups for task in group.tasks}
     for group in table.groups:
-        result(f"{group.name}: {_source_of(group)}")
+        print_line(f"{group.name}: {_source_of(group)}")
     for task, sha256 in hashes.items():
         if sha256:
-            result(f"task {task}: data {sha256[:_HASH_DIGITS]}")
+            print_line(f"task {task}: data {sha256[:_HASH_DIGITS]}")
 
 
 def _mean_row(group: SeedGroup, tasks: Sequence[str]) -> list[object]:
@@ -93,7 +95,7 @@ def _source_of(group: SeedGroup) -> str:
         f"data {trained['source']} {trained['data'][:_HASH_DIGITS]}",
         f"chosen on {trained['chosen_by']} {trained['development'][:_HASH_DIGITS]}",
         f"seeds {' '.join(map(str, group.seeds))}",
-        ", ".join([*typed_settings(settings), "all others as promptcli has them"]),
+        ", ".join([*spell_settings(settings), "all others as promptcli has them"]),
         ", ".join(dict.fromkeys(code)),
     ]
     return "; ".join(sources)

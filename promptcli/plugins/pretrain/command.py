@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.console import note, result, result_json
+from promptcli.cli.console import note, print_json, print_line
 from promptcli.cli.options import Json
 from promptcli.notes import current_command
 from promptcli.plugins.pretrain.plan import Plan
@@ -26,7 +26,7 @@ _SET_TYPES = {
     name: kind for name, kind in options.field_types(Plan).items() if name not in _OPTIONS
 }
 _SET_HELP = [
-    f"{options.written_name(item.name)}={item.default}: {item.metadata['help']}"
+    f"{options.spell_name(item.name)}={item.default}: {item.metadata['help']}"
     for item in dataclasses.fields(Plan)
     if item.name in _SET_TYPES
 ]
@@ -124,7 +124,7 @@ def pretrain(
     )
     note(f"model saved in {pretrained.folder}; try: promptcli eval --backbone {pretrained.folder}")
     if as_json:
-        result_json(pretrained.figures)
+        print_json(pretrained.figures)
         return
     for name, value in pretrained.figures.items():
-        result(f"{name}\t{json.dumps(value)}")
+        print_line(f"{name}\t{json.dumps(value)}")

@@ -90,7 +90,7 @@ class Vocabulary:
         try:
             return cls.of_pieces(BertWordPieceTokenizer(str(path), lowercase=True))
         except Exception as error:  # the library raises a bare one
-            reason = errors.one_line(error, 120)
+            reason = errors.join_lines(error, 120)
             raise UsageError(
                 f"{path} is not a vocabulary: {reason}; delete {path.parent} and start again"
             ) from None
@@ -263,7 +263,7 @@ def make_corpus(
         if ends[-1] != len(tokens):
             raise ValueError(f"lines.npz does not describe the {len(tokens):,} tokens")
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        reason = errors.one_line(error, 100)
+        reason = errors.join_lines(error, 100)
         raise UsageError(
             f"files in {folder} are damaged ({reason}); delete the folder and start again"
         ) from None

@@ -174,7 +174,7 @@ class Tools:
                 self._thread.submit(context.run, work, check_cancelled)
             )
         except (PromptcliError, OSError) as error:
-            raise ToolError(errors.one_line(error)) from None
+            raise ToolError(errors.join_lines(error)) from None
         finally:
             abandoned.set()
 

@@ -343,7 +343,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         message = "the server failed; its log has the error" if status == 500 else str(error)
     types = {429: "rate_limit_error", 500: "server_error"}
     document = {
-        "message": errors.short_line(message),
+        "message": errors.shorten_message(message),
         "type": types.get(status, "invalid_request_error"),
         "param": getattr(error, "param", None),
         "code": getattr(error, "code", None),

@@ -309,11 +309,11 @@ class Service:
             return msgspec.json.decode(body, type=body_type)
         except msgspec.ValidationError as error:
             fields = ", ".join(body_type.__struct_fields__)
-            reason = errors.one_line(error, _MAX_MESSAGE_CHARACTERS).replace("`", '"')
+            reason = errors.join_lines(error, _MAX_MESSAGE_CHARACTERS).replace("`", '"')
             message = f"{reason}; {request.url.path} takes {fields}"
             raise RequestError(400, message) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            reason = errors.one_line(error, _MAX_MESSAGE_CHARACTERS)
+            reason = errors.join_lines(error, _MAX_MESSAGE_CHARACTERS)
             message = f"the body is not JSON of UTF-8 text: {reason}"
             raise RequestError(400, message, code="no_json") from None
 

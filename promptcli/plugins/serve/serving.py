@@ -14,7 +14,7 @@ from promptcli import errors
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 from promptcli.plugins.serve.settings import ServeSettings
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.storage import files
 from promptcli.threads import Worker
 
@@ -70,7 +70,7 @@ def serve(
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
-        encoders = _open_models(models or [Choice("mini-multi", device=device)])
+        encoders = _open_models(models or [ModelChoice("mini-multi", device=device)])
         opened_indexes = _open_indexes(folders, encoders, device)
         if key is None and not settings.loopback_names():
             note(
@@ -118,7 +118,7 @@ def serve_agents(
 
     models = {}
     if model is not None or not indexes:
-        models = _open_models([model or Choice("mini-multi", device=device)])
+        models = _open_models([model or ModelChoice("mini-multi", device=device)])
     opened_indexes = _open_indexes(folders, models, device)
     encoders = list(models.values())
     if not encoders:
@@ -188,7 +188,7 @@ def _open_models(models: "Sequence[Model]") -> "dict[str, Encoder]":
 
     encoders: dict[str, Encoder] = {}
     for model in models:
-        word = model.model if isinstance(model, Choice) else model
+        word = model.model if isinstance(model, ModelChoice) else model
         name = str(word) if isinstance(word, str | Path) else loading.entry_of(model).name
         if name in encoders:
             raise UsageError(f"two models are called {name!r}; name each once")
@@ -209,7 +209,7 @@ def _open_indexes(
     for name, folder in folders.items():
         origin = SentenceIndex.open(folder).load_origin()
         same = next(filter(origin.is_made_by, encoders), None)
-        index = SentenceIndex.open(folder, same or Choice(device=device))
+        index = SentenceIndex.open(folder, same or ModelChoice(device=device))
         encoder = index.open_encoder()
         encoder.in_role("query", report=True)
         encoders.append(encoder)

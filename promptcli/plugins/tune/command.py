@@ -14,18 +14,18 @@ from promptcli.cli.commands.train import (
     last_line,
     library_arguments,
 )
-from promptcli.cli.console import note, result_json, result_table
+from promptcli.cli.console import note, print_json, print_table
 from promptcli.cli.options import (
     Force,
     Json,
     field_of,
     parse_pairs,
+    spell_name,
     takes_options,
-    written_name,
 )
 from promptcli.errors import UsageError
 from promptcli.plugins.tune.tuning import tune
-from promptcli.settings import typed_settings, typed_value
+from promptcli.settings import spell_settings, spell_value
 from promptcli.training.methods import setting_types
 
 if TYPE_CHECKING:
@@ -82,13 +82,13 @@ def tune_command(
             force=force,
         )
     if json:
-        result_json(_document(tuned))
+        print_json(_document(tuned))
     elif tuned.drawn:
         _print_trials(tuned)
     else:
         _print_spread(tuned)
     best = tuned.best
-    changes = ", ".join(typed_settings(tuned.trials[tuned.chosen].changes))
+    changes = ", ".join(spell_settings(tuned.trials[tuned.chosen].changes))
     note(
         f"{best.facts['chosen_by']} chose {changes}; all runs: promptcli models show"
         f" {best.entry.name} --json"
@@ -115,7 +115,7 @@ def _parse_sweep(pairs: Sequence[str]) -> dict[str, Any]:
                 values.setdefault(field, []).append(parsed[field])
     for field in ranges.keys() & values.keys():
         raise UsageError(
-            f"{written_name(field)} is given as a range and as values; give only one of the two"
+            f"{spell_name(field)} is given as a range and as values; give only one of the two"
         )
     return ranges | values
 
@@ -135,14 +135,14 @@ def _print_trials(tuned: "Tuned") -> None:
     """Print the settings of each trial, its score, its last step and its state."""
     rows = []
     for number, trial in enumerate(tuned.trials):
-        cells = [str(number + 1), *map(typed_value, trial.changes.values())]
+        cells = [str(number + 1), *map(spell_value, trial.changes.values())]
         cells.append("-" if trial.value is None else f"{trial.value:.2f}")
         cells.append("*" if number == tuned.chosen else "")
         cells.append(str(trial.curve[-1]["step"]) if trial.curve else "-")
         rows.append([*cells, trial.state])
-    settings = map(written_name, tuned.trials[0].changes)
+    settings = map(spell_name, tuned.trials[0].changes)
     headers = ("trial", *settings, tuned.best.facts["chosen_by"], "best", "steps", "state")
-    result_table(headers, rows)
+    print_table(headers, rows)
 
 
 def summary(tuned: "Tuned") -> list[dict[str, Any]]:
@@ -178,5 +178,5 @@ def _print_spread(tuned: "Tuned") -> None:
         before = f"{tuned.best.untrained_scores[row['task']]:.2f}"
         settings = map(str, row["changes"].values())
         cells.append([*settings, row["task"], before, *shown, str(row["seeds"])])
-    headers = map(written_name, rows[0]["changes"])
-    result_table((*headers, "task", "untrained", *figures, "seeds"), cells)
+    headers = map(spell_name, rows[0]["changes"])
+    print_table((*headers, "task", "untrained", *figures, "seeds"), cells)

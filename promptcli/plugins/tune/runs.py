@@ -23,7 +23,7 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, if_stopp
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.notes import note
-from promptcli.settings import typed_settings
+from promptcli.settings import spell_settings
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training import run
 from promptcli.training.config import Setting, TrainConfig, TrainingInputs, read_inputs
@@ -243,7 +243,7 @@ class Trials:
         changes = {name: trial.params[name] for name in self.space}
         trial.set_user_attr("changes", changes)
         number = trial.number
-        note(f"run {number + 1} of {count}: {', '.join(typed_settings(changes))}")
+        note(f"run {number + 1} of {count}: {', '.join(spell_settings(changes))}")
         watchers = [] if self.count is None else [_Pruning(trial, reported)]
         try:
             trained = self._run(number, changes, watchers)

@@ -74,7 +74,7 @@ class Tracker(Watcher):
             self._tracker = tracker
             tracker.store_init_configuration(_plain(facts))
         except Exception as error:  # each tracker raises its own classes
-            reason = errors.one_line(f"{type(error).__name__}: {error}", 200)
+            reason = errors.join_lines(f"{type(error).__name__}: {error}", 200)
             raise UsageError(
                 f"{self._name} did not start: {reason}; log in to {self._name}, or leave it out",
                 parameter="report_to",
@@ -103,7 +103,7 @@ class Tracker(Watcher):
             action(self._tracker)
         except Exception as error:  # each tracker raises its own classes
             self._tracker = None
-            reason = errors.one_line(f"{type(error).__name__}: {error}", 200)
+            reason = errors.join_lines(f"{type(error).__name__}: {error}", 200)
             notes.warn(f"{self._name} failed ({reason}); the training goes on without it")
 
 

@@ -19,7 +19,7 @@ from promptcli.plugins.domain import adapt_runs, adapting
 from promptcli.plugins.domain.adapt_collection import CollectionSplit, tasks_elsewhere
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, plan_steps
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from promptcli.training.step import TrainingStep
 from tests.comparing import refusal
 from tests.plugins.absent import delete_plugin
@@ -202,7 +202,7 @@ def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(
     texts = [" ".join(WORDS)] * 20
     backbone = entry.recipe.backbone
     split = SimpleNamespace(training_passages=texts)
-    trainings = adapt_runs.Trainings("mine", entry, Choice(device="cpu"), split, 0, ATTEMPTS)
+    trainings = adapt_runs.Trainings("mine", entry, ModelChoice(device="cpu"), split, 0, ATTEMPTS)
     pretrain = trainings.pretrain_backbone
     (tmp_path / "run" / "backbone" / "work").mkdir(parents=True)  # as if killed as it began
     tokens = 2 * adapt_runs.BATCH_TOKENS

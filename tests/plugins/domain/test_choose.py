@@ -8,7 +8,7 @@ import pytest
 import promptcli as pc
 from promptcli.models import loading
 from promptcli.plugins.domain.choosing import ScoredRanking, with_differences
-from promptcli.recipe import Choice
+from promptcli.recipe import ModelChoice
 from tests.comparing import refused
 from tests.plugins.domain.texts import write_letters
 
@@ -131,7 +131,7 @@ def test_models_are_computed_where_and_how_the_command_says(run, letters, monkey
 
     monkeypatch.setattr(loading, "open_encoder", open_encoder)
     assert run("choose", letters, "-m", "mini-static", "--dtype", "float32").code == 0
-    choices = [model for model in opened if isinstance(model, Choice)]
+    choices = [model for model in opened if isinstance(model, ModelChoice)]
     assert {(choice.model, choice.dtype) for choice in choices} == {("mini-static", "float32")}
 
 
