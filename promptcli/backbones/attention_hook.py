@@ -372,6 +372,15 @@ _TOLERANCE, _COARSE_TOLERANCE = 1e-3, 5e-2
 _PROBE_LENGTHS = (24, 17)  # in tokens, of two inputs; the second one is padded
 
 
+def without_dropout(model: Any) -> Any:
+    """Return a copy in eval mode that shares the weights.
+
+    Other threads may be computing with the model itself.
+    """
+    weights = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in weights}).eval()
+
+
 def hook_fault(model: Any, n_layers: int) -> str | None:
     """Return why a model may not be used through the hook, or None.
 
@@ -389,9 +398,7 @@ def hook_fault(model: Any, n_layers: int) -> str | None:
         1
     )
 
-    # The copy shares the weights; other threads may be computing with the model.
-    weights = [*model.parameters(), *model.buffers()]
-    probed = copy.deepcopy(model, {id(tensor): tensor for tensor in weights}).eval()
+    probed = without_dropout(model)
 
     def run(**hook: AttentionHook) -> Tensor:
         """Return the states of padded and of unpadded inputs."""

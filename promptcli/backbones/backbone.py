@@ -19,6 +19,7 @@ from promptcli.backbones.attention_hook import (
     allow_prepending,
     hook_fault,
     register_attention,
+    without_dropout,
 )
 from promptcli.backbones.bert import BertModel
 from promptcli.backbones.devices import tf32_products
@@ -136,7 +137,7 @@ class Backbone:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("head", "pooler", "_hook_fault", "_compiled")
+            if name not in ("head", "pooler", "_hook_fault", "_reads_positions", "_compiled")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -312,7 +313,9 @@ class Backbone:
         if batch.prefix is not None:
             prefix_length = batch.prefix[0][0].size(-2)
         positions = batch.position_ids
-        if positions is None and self._has_typed_padding(batch):
+        if positions is not None:
+            self.require_positions("this")
+        elif self._has_typed_padding(batch):
             # RoBERTa does not count padding tokens
             is_counted = (batch.ids != self._pad_id).long()
             return (is_counted.cumsum(dim=1) + prefix_length) * is_counted + self._pad_id
@@ -386,6 +389,28 @@ class Backbone:
                 f" {self.provenance.family!r} of backbone {self.name!r} does not open{reason};"
                 f" families that do: {others}"
             )
+
+    def require_positions(self, feature: str) -> None:
+        """Raise UsageError, which names the feature, unless the states depend on position ids."""
+        if not self._reads_positions:
+            raise UsageError(
+                f"{feature} moves tokens to other positions, and backbone {self.name!r} of family"
+                f" {self.provenance.family!r} ignores position ids; give another backbone, e.g."
+                " mini-bert"
+            )
+
+    @functools.cached_property
+    def _reads_positions(self) -> bool:
+        """Whether the states of two tokens change if the tokens exchange their positions."""
+        model = without_dropout(self.model)
+        ids = torch.tensor([[0, 1]], device=self.device)
+        positions = ids + self._first_position
+        with torch.inference_mode():
+            before, after = (
+                model(input_ids=ids, attention_mask=None, position_ids=order).last_hidden_state
+                for order in (positions, positions.flip(1))
+            )
+        return not torch.equal(before, after)
 
     @functools.cached_property
     def _hook_fault(self) -> str | None:

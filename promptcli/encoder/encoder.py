@@ -172,6 +172,7 @@ class TorchEncoder(Encoder):
                 f"denoise {place!r} subtracts the vector of the template without a sentence, whose"
                 f" tokens the weights {self.pooling.weights.spec!r} leave out; give none"
             )
+        self.backbone.require_positions(f"denoise {place!r}")
         # refuses a template without words, which has no bias
         bias_batch(template, [0], self.backbone, raw_positions=False)
 

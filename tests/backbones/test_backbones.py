@@ -113,6 +113,17 @@ def test_families_without_the_hook_keep_the_rest(family, tiny_backbone):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_positions_change_the_states_or_moving_them_is_refused(family, tiny_backbone):
+    recipe = MASKED.replace(denoise="hidden")
+    if family == "deberta-v2":  # its attention reads distances alone
+        with refusal(r"denoise 'hidden' moves tokens.*'deberta-v2' ignores position ids"):
+            build_encoder(recipe, backbone=tiny_backbone(family))
+        return
+    short, long = build_encoder(recipe, backbone=tiny_backbone(family)).biases(np.array([1, 8]))
+    assert not torch.allclose(short, long, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("text", TEMPLATES)
 def test_spliced_ids_equal_the_filled_string(family, text, tiny_backbone, plain_backbone):
     reference = plain_backbone(family)
