@@ -114,7 +114,8 @@ def hub_file(name: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    file, hint = FILE_OF_SET[name], f"give the file itself: data {FILE_OF_SET[name]}"
+    file = FILE_OF_SET[name]
+    hint = f"give the file itself: data {file}"
     try:
         return Path(
             hf_hub_download(TRAINING_FILES, file, repo_type="dataset", local_files_only=True)

@@ -168,26 +168,28 @@ def _demo(split: str, pairs: int) -> TaskRow:
 
 
 #: The tasks of graded pairs, in the column order of the papers' tables.
-_TASKS = {
-    "STS12": _year("STS12", 3108),
-    "STS13": _year("STS13", 1500),
-    "STS14": _year("STS14", 3750),
-    "STS15": _year("STS15", 3000),
-    "STS16": _year("STS16", 1186),
-    "STS-B": _benchmark("test", 1379),
-    "SICK-R": _sick(4927, _SICK_SET, ["test"]),
-    "STS-B:dev": _benchmark("dev", 1500, hub_split="validation"),
-    "STS-B:train": _benchmark("train", 5749),
-    "demo": _demo("test", 1355),
-    "demo:dev": _demo("dev", 1390),
-    "STS-B:all": _benchmark("all", 8628, hub_split=_EVERY_SPLIT),
-    "SICK-R:all": _sick(9927, replace(_SICK_SET, split=_EVERY_SPLIT), fit_only=True),
-}
+TASKS = Table[TaskRow](
+    "tasks",
+    {
+        "STS12": _year("STS12", 3108),
+        "STS13": _year("STS13", 1500),
+        "STS14": _year("STS14", 3750),
+        "STS15": _year("STS15", 3000),
+        "STS16": _year("STS16", 1186),
+        "STS-B": _benchmark("test", 1379),
+        "SICK-R": _sick(4927, _SICK_SET, ["test"]),
+        "STS-B:dev": _benchmark("dev", 1500, hub_split="validation"),
+        "STS-B:train": _benchmark("train", 5749),
+        "demo": _demo("test", 1355),
+        "demo:dev": _demo("dev", 1390),
+        "STS-B:all": _benchmark("all", 8628, hub_split=_EVERY_SPLIT),
+        "SICK-R:all": _sick(9927, replace(_SICK_SET, split=_EVERY_SPLIT), fit_only=True),
+    },
+)
 #: The STS test splits of the papers' tables.
 TEST_TASKS = tuple(
     TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 )
-TASKS: Table[TaskRow] = Table("tasks", _TASKS)
 #: Name of a group -> its tasks.
 GROUPS: Table[tuple[str, ...]] = Table("task_groups", {"sts": tuple(map(str, TEST_TASKS))})
 
@@ -235,13 +237,15 @@ TRANSLATIONS = {
 #: Word before a colon -> the task of the argument after it: ``STS-B:LANGUAGE``; ``retrieval:FILE``
 #: (or ``FILE:query,document,grade``, or a folder of BEIR or MS MARCO), ranked by vectors;
 #: ``lexical:...``, ranked by words; ``hybrid:...``, ranked by both.
-_FAMILIES: dict[str, Callable[[str], TaskRow]] = {
-    "retrieval": _retrieval,
-    "lexical": _retrieval,
-    "hybrid": _retrieval,
-    TRANSLATED: TRANSLATIONS.__getitem__,
-}
-FAMILIES: Table[Callable[[str], TaskRow]] = Table("task_families", _FAMILIES)
+FAMILIES = Table[Callable[[str], TaskRow]](
+    "task_families",
+    {
+        "retrieval": _retrieval,
+        "lexical": _retrieval,
+        "hybrid": _retrieval,
+        TRANSLATED: TRANSLATIONS.__getitem__,
+    },
+)
 
 
 @dataclass(frozen=True)
