@@ -295,5 +295,5 @@ def test_tf32_is_float32_with_products_of_rounded_operands(cuda, bert_folder):
     assert cosines(plain.encode(SENTENCES), rounded.encode(SENTENCES)).min() > 0.9999
     assert (plain.provenance["dtype"], rounded.provenance["dtype"]) == ("float32", "tf32")
     assert torch.get_float32_matmul_precision() == "highest"
-    with refusal("dtype tf32 is a GPU's way to multiply, and the device is cpu; give float32"):
+    with refusal("dtype tf32 needs a GPU; on cpu give float32"):
         build_encoder(recipe, device="cpu", dtype="tf32")

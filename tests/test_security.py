@@ -134,7 +134,7 @@ def test_a_bomb_of_short_lines_is_refused(name, line, tmp_path):
     ) as file:
         for _ in range(10):
             file.write(line * 10_000)
-    said = "unpacks to more than 1,000 times its size; if that is right, unpack it"
+    said = "unpacks to more than 1,000 times its size; if it should, unpack it"
     with little_memory(), refusal(said):
         texts(tmp_path / name)
 

@@ -116,7 +116,7 @@ class Backbone:
 
     @property
     def runs_in_threads(self) -> bool:
-        """Whether several threads may run it at once, and gain speed: our own BERT on a CPU."""
+        """Whether several threads at once gain speed; they do with our own BERT on a CPU."""
         return self._is_own_bert and self.device.type == "cpu"
 
     @property
@@ -156,8 +156,8 @@ class Backbone:
         shapes = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
         if any(shapes.get(name) != tensor.shape for name, tensor in tensors.items()):
             raise UsageError(
-                f"the tuned weights do not fit backbone {self.name!r}; give the backbone that they"
-                " were trained on"
+                f"the tuned weights do not fit backbone {self.name!r}; give the backbone on which"
+                " they were trained"
             )
         self.model.load_state_dict(dict(tensors), strict=False)
 
@@ -325,8 +325,8 @@ class Backbone:
         return positions + prefix_length + offset
 
     def _has_typed_padding(self, batch: Batch) -> bool:
-        """Return whether a text may contain a padding token, typed by a user, in a family whose
-        positions depend on padding tokens.
+        """Return whether users' texts may contain the padding token, in a family that does not
+        count it in positions.
         """
         if not self._first_position or batch.soft is not None:
             return False
@@ -369,7 +369,7 @@ class Backbone:
         layer: nn.Module | None = getattr(self.model, "embeddings", None)
         if layer is None:
             raise UsageError(
-                f"family {self.provenance.family!r} has no complete embedding layer; take e.g."
+                f"family {self.provenance.family!r} has no complete embedding layer; use e.g."
                 " mini-bert"
             )
         return layer
@@ -441,7 +441,7 @@ class Backbone:
         """Return a copy of the pre-trained MLM transform T, float32, to be trained."""
         if self.causal:
             raise UsageError(
-                f"backbone {self.name!r} is causal and has no masked-LM transform; take"
+                f"backbone {self.name!r} is causal and has no masked-LM transform; use"
                 " projection:tanh"
             )
         return copy.deepcopy(self.head.transform).float()
@@ -452,7 +452,7 @@ class Backbone:
         pooler = getattr(self.model, "pooler", None)
         if pooler is None:
             raise UsageError(
-                f"backbone {self.name!r} has no pooler weights for `cls-pooler`; take `last/cls`"
+                f"backbone {self.name!r} has no pooler weights for `cls-pooler`; use `last/cls`"
             )
         return nn.Sequential(getattr(pooler, "dense", pooler), nn.Tanh())
 

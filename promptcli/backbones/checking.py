@@ -46,8 +46,8 @@ _LARGEST_SIZES: dict[str, int] = {
 }
 #: Field of a configuration that is refused if it is set -> the reason.
 _REFUSED_FIELDS = {
-    "quantization_config": "has quantised weights (quantization_config); take the checkpoint they"
-    " were made from",
+    "quantization_config": "has quantised weights (quantization_config); use the checkpoint from"
+    " which they were made",
     "is_decoder": "is a decoder (is_decoder in config.json); its tokens do not see the whole"
     " sentence",
 }
@@ -141,7 +141,8 @@ def _check_settings(folder: ModelFolder) -> None:
     for file in (CONFIG, TOKENIZER_CONFIG):
         if json_field(folder.path / file, "auto_map"):
             raise folder.error(
-                f"comes with its own code (auto_map in {file}), which is never run; try without it"
+                f"comes with its own code (auto_map in {file}), which is never run; remove the"
+                " field to try without it"
             )
     for field, reason in _REFUSED_FIELDS.items():
         if config.get(field):
@@ -188,7 +189,7 @@ def check_tokenizer(folder: Path) -> None:
             if unknown := token.keys() - _TOKEN_FIELDS - {extra_field}:
                 raise UsageError(
                     f"a token of {folder.name} has the field {short_repr(min(unknown))}, which its"
-                    " library does not know; take it out"
+                    " library does not know; remove it"
                 )
 
 
@@ -243,8 +244,8 @@ def check_growth(owner: str, definition: dict[str, Any]) -> None:
     fault = _insertion_fault([step for _, step in steps]) or _growth_fault(steps)
     if fault:
         raise UsageError(
-            f"the tokenizer of {owner} makes too much of a text ({fault}); take one whose"
-            " replacements are short"
+            f"the tokenizer of {owner} expands a text too far ({fault}); it is refused, because it"
+            " could fill the memory"
         )
 
 
@@ -375,8 +376,8 @@ def check_vocabulary(owner: object, folder: Path, tokenizer: PieceTokenizer, row
         raise UsageError(f"the vocabulary of {owner} has {short_repr(repeated[0])} twice")
     if 2 * size <= rows:
         raise UsageError(
-            f"{owner} has {rows} rows of embeddings, only {size} tokens in its vocabulary: it is"
-            " cut short"
+            f"{owner} has {rows} rows of embeddings, but only {size} tokens; its vocabulary file"
+            " seems cut off, so download it again"
         )
     if invented := _invented_tokens(folder, tokenizer):
         raise UsageError(

@@ -42,9 +42,7 @@ def weights_dtype(name: str, device: str) -> torch.dtype | None:
     """
     if name == TF32:
         if not device.startswith("cuda"):
-            raise UsageError(
-                f"dtype {TF32} is a GPU's way to multiply, and the device is {device}; give float32"
-            )
+            raise UsageError(f"dtype {TF32} needs a GPU; on {device} give float32")
         return torch.float32
     if name == "stored":
         return None

@@ -76,7 +76,8 @@ def load_masked_lm(
 
 def _missing_head_error(name: str, head: str) -> UsageError:
     return UsageError(
-        f"backbone {name!r} has no {head}, which predicts tokens; take a checkpoint saved with it"
+        f"backbone {name!r} has no {head}, which predicts tokens; use a checkpoint that was"
+        " saved with it"
     )
 
 

@@ -85,7 +85,7 @@ class OneDnnLinear(nn.Linear):
 
 
 def install_fast_products(model: nn.Module) -> None:
-    """Let the linear layers of a model use oneDNN if MKL is slow on this CPU."""
+    """Let the linear layers of a model use oneDNN if it is faster than MKL on this CPU."""
     if prefers_onednn():
         for module in model.modules():
             if type(module) is nn.Linear:

@@ -82,8 +82,8 @@ def merge_lora(owner: object, model: Any, tensors: Mapping[str, Tensor]) -> None
     misfits = sorted(expected ^ set(tensors)) or sorted(adapted - modules.keys())
     if misfits:
         raise UsageError(
-            f"{owner} has a tensor {misfits[0]}, and the backbone does not; give the one it was"
-            " trained on"
+            f"{owner} changes {misfits[0]}, which this backbone lacks; give the backbone on which"
+            " it was trained"
         )
     with torch.no_grad():
         for name in sorted(adapted):
@@ -98,9 +98,10 @@ def merge_lora(owner: object, model: Any, tensors: Mapping[str, Tensor]) -> None
             if is_transposed(modules[name]):
                 change = change.T
             if change.shape != weight.shape:
-                shapes = f"{tuple(change.shape)}, the backbone has {tuple(weight.shape)}"
+                shapes = f"{tuple(change.shape)}, this backbone has {tuple(weight.shape)}"
                 raise UsageError(
-                    f"{owner} changes {name} of shape {shapes}; give the one it was trained on"
+                    f"{owner} changes {name} of shape {shapes}; give the backbone on which it was"
+                    " trained"
                 )
             weight.copy_(weight.float() + change.to(weight.device))
 

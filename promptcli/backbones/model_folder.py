@@ -378,7 +378,7 @@ def _check_hub_may_have(name: str) -> None:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if is_offline() or HF_HUB_OFFLINE:
-        by = "offline" if is_offline() else "HF_HUB_OFFLINE"
+        by = "offline=True" if is_offline() else "HF_HUB_OFFLINE"
         raise NotFoundError(f"no local model {name!r}, and {by} forbids the network")
 
 

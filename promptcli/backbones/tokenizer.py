@@ -95,8 +95,8 @@ class PieceTokenizer:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
             raise UsageError(
-                f"the tokenizer of {owner} is not a fast one; a tokenizer.json or vocab.txt is"
-                " needed"
+                f"the tokenizer of {owner} is not a fast one; it needs a tokenizer.json or a"
+                " vocab.txt"
             )
         self.causal = causal
         if causal:
@@ -167,7 +167,7 @@ class PieceTokenizer:
         try:
             encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
         except TypeError:  # a text has half of a surrogate pair
-            raise UsageError("a text is not text: not all of it is UTF-8") from None
+            raise UsageError("a text is not valid UTF-8") from None
         except BaseException as error:
             # the library panics, e.g. at a pattern that never ends; a panic is not an Exception
             if type(error).__name__ != "PanicException":
@@ -296,7 +296,7 @@ def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int
     if not start or not end:
         missing = "cls_token" if tokenizer.cls_token_id is None else "sep_token"
         raise UsageError(
-            f"the tokenizer of {owner} has no {missing}; give one in tokenizer_config.json"
+            f"the tokenizer of {owner} has no {missing}; name it in tokenizer_config.json"
         )
     return start, end
 

@@ -35,8 +35,9 @@ from promptcli.notes import note as note
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 
-#: A switch as the library's messages name it, ``force=True``; the user types ``--force``.
-_SWITCH = re.compile(r"\b(force|resume|skip_bad)=True\b")
+#: An option as the library's messages name it: ``force=True``, ``data_dir=FOLDER``. The user types
+#: ``--force``, ``--data-dir FOLDER``.
+_OPTION = re.compile(r"\b(force|offline|resume|skip_bad)=True\b|\bdata_dir=FOLDER\b")
 
 
 def say(message: str) -> None:
@@ -44,10 +45,15 @@ def say(message: str) -> None:
 
     A terminal wraps the line between words.
     """
-    message = _SWITCH.sub(lambda switch: f"--{switch[1].replace('_', '-')}", message)
+    message = _OPTION.sub(_typed_option, message)
     err.print(
         escape_controls(shorten_message(message)), markup=False, soft_wrap=not err.is_terminal
     )
+
+
+def _typed_option(option: re.Match[str]) -> str:
+    """Return an option of a message as the user types it."""
+    return f"--{option[0]}".replace("_", "-").removesuffix("=True").replace("=", " ")
 
 
 def confirm(question: str) -> bool:

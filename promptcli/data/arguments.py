@@ -27,8 +27,8 @@ def check_texts(sentences: str | Sequence[str]) -> list[str]:
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(
-                f"sentence {index} is {type(text).__name__} ({text!r:.40}), not text; give strings"
-                " only"
+                f"sentence {index} is {type(text).__name__} ({text!r:.40}), not text; all must be"
+                " strings"
             )
         if not is_unicode(text):
             raise UsageError(
@@ -41,7 +41,7 @@ def check_query(query: Any) -> None:
     """Refuse a query that is not one sentence."""
     if not isinstance(query, str):
         raise UsageError(
-            f"is {type(query).__name__} ({query!r:.40}), not text; give one sentence",
+            f"must be text, got {type(query).__name__} ({query!r:.40})",
             parameter="query",
         )
     if not query.strip():
@@ -51,7 +51,7 @@ def check_query(query: Any) -> None:
 def check_folder(folder: Any) -> Path:
     """Return the name of a folder as a path."""
     if not isinstance(folder, str | Path):
-        raise UsageError(f"a folder is text or a Path, got {folder!r:.40}; give its name")
+        raise UsageError(f"a folder must be a string or a Path, got {folder!r:.40}")
     return Path(folder)
 
 

@@ -15,7 +15,7 @@ SENTENCES_FILE = _FOLDER / "sentences.txt"
 #: A table of words and their meanings.
 DEFINITIONS_FILE = _FOLDER / "definitions.tsv"
 #: The description of the demo pairs' text beside scores.
-TEXT = "our own demo pairs, no benchmark"
+TEXT = "the package's demo pairs, not a benchmark"
 
 
 def read_demo(split: str) -> GoldRows:
@@ -55,14 +55,15 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UsageError(
-            f"{str(folder)!r} is a file; give a folder, or none for this one"
+            f"{str(folder)!r} is a file; give a folder, or leave it out for the current one"
         ) from None
     texts = {name: (_FOLDER.parent / "examples" / name).read_bytes() for name in _EXAMPLES}
     for name, text in texts.items():
         path = folder / name
         if path.is_file() and path.read_bytes() != text and not force:
             raise UsageError(
-                f"needed to replace {path}, which differs; or name a new folder", parameter="force"
+                f"is needed to replace {path}, which differs; or name a new folder",
+                parameter="force",
             )
         check_output(path, force=True, parameter="folder")
     with if_stopped("some of the files are written"):

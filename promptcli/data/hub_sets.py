@@ -48,7 +48,7 @@ def _load_table(source: HubSet) -> Any:
     import datasets
     from datasets.packaged_modules.cache.cache import Cache
 
-    hint = "give the tasks' own files: data_dir FOLDER with STS/ and SICK/"
+    hint = "or give the tasks' own files: data_dir=FOLDER, with STS/ and SICK/ in it"
     with _quiet():
         if not Path(source.path).is_dir():
             with contextlib.suppress(ValueError, OSError):  # not in the cache
@@ -115,7 +115,7 @@ def hub_file(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     file = FILE_OF_SET[name]
-    hint = f"give the file itself: data {file}"
+    hint = "or give the path of the file in place of its name"
     try:
         return Path(
             hf_hub_download(TRAINING_FILES, file, repo_type="dataset", local_files_only=True)

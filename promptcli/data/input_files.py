@@ -183,7 +183,9 @@ def split_text_column(words: Sequence[str], text_field: str | None) -> tuple[lis
         files.append(file)
         text_fields.add(columns or text_field)
     if len(text_fields) > 1:
-        raise UsageError("all files have one column of sentences", parameter="text_field")
+        raise UsageError(
+            "the files name different columns; give one for all", parameter="text_field"
+        )
     return files, next(iter(text_fields), text_field)
 
 
@@ -212,7 +214,7 @@ def find_inputs(names: Sequence[str]) -> list[str]:
     """
     url = next((name for name in names if is_remote(name) and not name.startswith(_LOCAL)), "")
     if url and is_offline():
-        raise UsageError(f"{url} is on another machine, which offline forbids; copy it here")
+        raise UsageError(f"offline=True forbids to read {url} from another machine; copy it here")
     if url:
         note(f"reading {url} over the network")
     files = list[str]()
@@ -229,7 +231,9 @@ def _find_local(name: str) -> list[str]:
     if not name.strip():
         raise UsageError("the name of an input is empty; give a file")
     if path == STANDARD:
-        raise UsageError("parts are made from files, which can be read again, not standard input")
+        raise UsageError(
+            "parts are made from files, not from standard input, which can be read only once"
+        )
     pattern = name
     if path.is_dir():
         pattern = f"{glob.escape(str(path))}/**/*.parquet"
@@ -413,7 +417,7 @@ class OpenText:
             first_bytes = stream.peek(64)
             for start, kind in _BINARY_KINDS.items():
                 if first_bytes.startswith(start):
-                    cure = "save it as text or CSV, or name it by its format"
+                    cure = "save it as text or CSV, or give it the extension of its format"
                     raise UsageError(f"{self.name} is {kind}, not text; {cure}")
             text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
             while line := text.readline(LONGEST_LINE + 1):
@@ -421,14 +425,14 @@ class OpenText:
                     self._check_ends(line, number)
                 if ending in COMPRESSED:
                     unpacked += len(line) + _LINE_BYTES
-                    check_unpacked(self.name, unpacked, raw.size, "unpack it before")
+                    check_unpacked(self.name, unpacked, raw.size, "unpack it first")
                 if line.endswith("\r\r\n"):  # a line end that was converted twice
                     line = line.rstrip("\r\n") + "\n"
                 reason = ""
                 if not line.isascii() and not is_unicode(line):
                     reason = f"is not {encoding or 'UTF-8'}; give encoding=cp1252, utf-16, ..."
                 elif "\0" in line:
-                    reason = "a NUL byte; it is not UTF-8 text"
+                    reason = "holds a NUL byte; it is not UTF-8 text"
                 if reason:
                     bad.add(self.name, "line", number, reason, parameter="csv")
                     line = "\n"
@@ -498,5 +502,5 @@ def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
     """
     if unpacked > UNPACKED and unpacked > RATIO * packed:
         raise UsageError(
-            f"{name} unpacks to more than {RATIO:,} times its size; if that is right, {remedy}"
+            f"{name} unpacks to more than {RATIO:,} times its size; if it should, {remedy}"
         )

@@ -15,8 +15,8 @@ CHARACTERS = 1 << 20
 _ROWS_AT_ONCE = 64
 #: Advice for a foreign file that unpacks to too many bytes.
 _UNPACK = "write it again, uncompressed and without a dictionary"
-#: Least bytes of a Parquet value of any type, null included: its levels, its slot in Arrow's column
-#: and its slot in Python's list.
+#: Fewest bytes that a value of any type takes in memory, null included: its levels, its place in
+#: Arrow's column and its place in Python's list.
 _VALUE_BYTES = 16
 
 #: pyarrow has no types: this is its ``RecordBatch``.

@@ -32,7 +32,8 @@ def read_retrieval_folder(path: Path) -> GoldRows:
     if path.is_dir():
         qrels, *others = _find_files(folder, _QRELS, "judgements")
         if others:
-            note(f"{folder}: judged by {qrels.relative_to(folder)}; another: retrieval:{others[0]}")
+            judgements = qrels.relative_to(folder)
+            note(f"{folder}: judgements of {judgements}; for others: retrieval:{others[0]}")
     else:
         folder = path.parent.parent if path.parent.name == "qrels" else path.parent
     split = qrels.name.removeprefix("qrels")
@@ -63,7 +64,7 @@ def read_retrieval_folder(path: Path) -> GoldRows:
         note(f"{qrels}: {with_count(without_query, 'judgement')} of missing queries left out")
     if rows["own"]:
         own = f"{len(rows['own']):,} queries are documents with the same id"
-        note(f"{folder}: {own}, which are not their own answers")
+        note(f"{folder}: {own}, which do not count as their answers")
     return rows
 
 

@@ -144,7 +144,8 @@ class CsvTable(RowTable):
         if figures and not options.header:
             raise UsageError(
                 f"{text.name}: {figures[0]!r} in line {first} is not the name of a column; write a"
-                " line of names above it, or give csv header=false, or header=true if it is one"
+                " line of names above it, or give header=false, or header=true if it is one",
+                parameter="csv",
             )
 
     def _read_lines(self) -> Iterator[str]:

@@ -57,8 +57,8 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
     scores = {score for _, _, score in rows}
     if len(scores) < 2:
         raise UsageError(
-            f"{path}: every score is {scores.pop():g} ({with_count(len(rows), 'pair')}); give two"
-            " different ones, to rank"
+            f"{path}: every score is {scores.pop():g} ({with_count(len(rows), 'pair')}); a"
+            " correlation needs at least two different scores"
         )
     return rows
 
@@ -202,7 +202,7 @@ def _retrieval(file: str) -> TaskRow:
             return read_retrieval_folder(folder)
         return {"all": read_rows(file, RETRIEVAL)}
 
-    return TaskRow("ndcg@10", read, text="own documents, unchanged")
+    return TaskRow("ndcg@10", read, text="your documents, as they are in the files")
 
 
 #: The task that has translations: ``STS-B:de``, ``STS-B:de:dev``.
@@ -272,5 +272,7 @@ def task_row(name: TaskName, protocol: str = "senteval") -> TaskRow:
     if name.task in FAMILIES and name.split != "test":
         return FAMILIES[name.task](name.split)
     return TaskRow(
-        "spearman", lambda _: {"all": read_graded_pairs(str(name))}, text="own pairs, unchanged"
+        "spearman",
+        lambda _: {"all": read_graded_pairs(str(name))},
+        text="your pairs, as they are in the file",
     )

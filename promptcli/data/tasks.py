@@ -193,7 +193,7 @@ class CustomMetricTask:
 
 @dataclass(frozen=True)
 class PluginTask:
-    """A task of another kind, made and scored by a plug-in."""
+    """A task that a plug-in makes and scores."""
 
     name: str
 
@@ -214,7 +214,7 @@ class PluginTask:
         """Refuse data that cannot be scored, before anything is encoded."""
 
     def score_key(self, settings: Any) -> dict[str, Any]:
-        """Return what determines a score apart from data and vectors, as JSON values."""
+        """Return the settings that determine a score, as JSON values by name."""
         return {}
 
     def scores(self, embedded: Sequence[Any], settings: Any) -> list[Any]:
@@ -231,10 +231,10 @@ Task = TypeVar("Task", STSTask, AnyTask)
 
 @dataclass(frozen=True)
 class LoadedTasks(Generic[Task]):
-    """The tasks that have data, and for each other task, by its label, why it has none."""
+    """The tasks whose data were found."""
 
     tasks: list[Task]
-    missing: dict[str, str]
+    missing: dict[str, str]  #: label of each other task -> why it has no data
 
 
 def task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
@@ -396,7 +396,7 @@ def _read_from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[GoldR
     """Return the pairs of a data set of the hub under a protocol, and a description of the text."""
     if row.hub is None:
         raise NotFoundError(
-            f"{name} is read from a folder; give data_dir FOLDER with a folder {row.folder}"
+            f"{name} is read from files; give data_dir=FOLDER, with {row.folder}/ in it"
         )
     rows = read_hub_set(row.hub)
     if not rules.moses:

@@ -136,7 +136,7 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
             f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items()
         )
         raise UsageError(
-            "data of one run have the same columns, or are pairs and triplets;"
+            "all data of one run must have the same columns (pairs and triplets may be mixed);"
             f" {'; '.join(columns)}"
         )
     rows = itertools.chain(*(zip(*source.columns, strict=True) for source in sources))
@@ -195,7 +195,7 @@ def examples_of(
     else:
         items = check_list(data, "examples")
         if not items:
-            raise UsageError("the list has no sentence to train on")
+            raise UsageError("the data are empty: there is no sentence to train on")
         if isinstance(items[0], dict):
             # an item that lacks a key has no text there
             keys = dict.fromkeys(key for item in items for key in item)
@@ -257,11 +257,11 @@ def _check_examples(
     for role, texts in zip(layout, columns, strict=False):
         numbers = [finite_number(text) for text in texts if text]
         if role not in NUMERIC and numbers and None not in numbers:
-            raise UsageError(f"{name}: column {read[role]!r} holds numbers, and {role} is text")
+            raise UsageError(f"{name}: column {read[role]!r} holds numbers; {role} must be text")
     if layout in _JUDGED and len(set(columns[-1])) == 1:
         raise UsageError(
-            f"{name}: all {len(columns[-1]):,} {layout[-1]}s are {columns[-1][0]!r}; give two"
-            " different ones"
+            f"{name}: all {len(columns[-1]):,} {layout[-1]}s are {columns[-1][0]!r}; at"
+            " least two different ones are needed"
         )
 
 
@@ -272,13 +272,13 @@ def _read_judgement(layout: tuple[str, ...], cell: str, where: str) -> str | Non
     if layout == LABELLED_PAIRS:
         if cell.lower() in _LABELS:
             return _LABELS[cell.lower()]
-        advice = "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
+        advice = "use entailment, neutral or contradiction (or 0, 1, 2), or - for no label"
     else:
         score = finite_number(cell)
         if score is not None:
             return repr(score)
-        advice = "a score is a number, such as 3.8; csv decimal_separator=, reads 3,8"
-    raise UsageError(f"{where} has the {layout[-1]} {cell!r}; {advice}")
+        advice = "a score is a number, such as 3.8; for 3,8 give decimal_separator=,"
+    raise UsageError(f"{where} has the {layout[-1]} {cell!r}; {advice}", parameter="csv")
 
 
 def stream_sentences(path: Path) -> Iterator[str]:
@@ -302,7 +302,7 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
         try:
             name = fitting_task_name(on)
         except UsageError as error:
-            raise NotFoundError(f"no file {on!r} with sentences, and {error}; or `demo`") from None
+            raise NotFoundError(f"no file {on!r}, and {error}") from None
         pairs = _load_task(name).pairs()
         return [*pairs.first, *pairs.second]
     if text_field:
@@ -317,9 +317,12 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
 def sentences_with_column(
     path: str, column: str, *, text_field: str | None = None
 ) -> tuple[list[str], list[str]]:
-    """Return the sentences of a table and the cells of another of its columns, "" where empty."""
+    """Return the sentences of a table and the cells of another column; an empty cell is ""."""
     if not _is_file(path):
-        raise UsageError(f"is a column of a file, and {path!r} is no file", parameter="color")
+        raise UsageError(
+            f"names a column, so the input must be a table; {path!r} is not a file",
+            parameter="color",
+        )
     fields = ColumnChoice(text=text_field, id=ROW_NUMBERS, cells=True)
     sentences, cells = list[str](), list[str]()
     with open_rows(path, fields) as rows:
@@ -327,7 +330,7 @@ def sentences_with_column(
         if key not in rows.types:
             names = [ID if name == f"{ID}.1" else name for name in rows.types]
             raise UsageError(
-                f"{path} has no column {column!r} apart from its sentences; it has"
+                f"{path} has no column {column!r} apart from its sentences; other columns:"
                 f" {', '.join(names) or 'none'}{did_you_mean(column, names)}",
                 parameter="color",
             )
@@ -368,7 +371,8 @@ def training_examples(
             return read_examples(demo.DEFINITIONS_FILE, layouts)
         columns = " or ".join(", ".join(layout) for layout in layouts)
         raise UsageError(
-            f"demo has no such examples; give a file with the columns {columns}", parameter="data"
+            f"the demo data have no such examples; give a file with the columns {columns}",
+            parameter="data",
         )
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
         pairs = development_task(str(data)).pairs()
@@ -379,8 +383,8 @@ def training_examples(
 
 
 def is_list_of_sources(data: Any) -> bool:
-    """Return whether data are a list of sources: of paths, of data sets, or of names that include
-    at least one file.
+    """Return whether data are a list of sources: paths, data sets, or names of which at least one
+    is a file.
     """
     if not isinstance(data, list | tuple) or not data:
         return False
@@ -390,7 +394,7 @@ def is_list_of_sources(data: Any) -> bool:
 
 
 def is_published_set(data: Any) -> bool:
-    """Return whether any of the training data is a name of the papers' files."""
+    """Return whether the training data name one of the papers' files."""
     if is_list_of_sources(data):
         return any(map(is_published_set, data))
     return isinstance(data, str) and data in FILE_OF_SET and not Path(data).exists()

@@ -98,15 +98,15 @@ class BatchSplitter:
                 if len(batch) == 1:
                     remedy = "a smaller max_length, the dtype bfloat16 or another device"
                     raise OutOfMemoryError(
-                        f"out of memory even with one sentence, of {tokens} tokens; give {remedy}"
+                        f"out of memory with a single sentence of {tokens:,} tokens; give {remedy}"
                     ) from None
             # outside of the handler, whose traceback keeps the tensors that filled the memory
             if self._device.type == "cuda":
                 torch.cuda.empty_cache()
             self._tokens = min(self._tokens or tokens, tokens) // 2
             note(
-                f"out of memory on {self._device}: batches of {self._tokens} tokens from here;"
-                " vectors stay the same"
+                f"memory ran out on {self._device}; going on with batches of {self._tokens:,}"
+                " tokens (same vectors)"
             )
         first, second = np.array_split(batch, 2)
         return [*self.run(compute, first), *self.run(compute, second)]

@@ -172,7 +172,7 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
         ({"base_model_name_or_path": "."}, None, "a folder outside the adapter's"),
         ({"base_model_name_or_path": "linked"}, None, "a folder outside the adapter's"),
         ({"base_model_name_or_path": "adapter"}, None, "an adapter itself"),
-        ({"base_model_name_or_path": "gpt2"}, None, "and the backbone does not"),
+        ({"base_model_name_or_path": "gpt2"}, None, "which this backbone lacks"),
         ({}, b"{}", "is damaged"),
         ({}, b"", "pickles are not read"),
     ],
@@ -205,7 +205,7 @@ def test_an_adapter_of_other_shapes():
         "one.lora_A.default.weight": torch.zeros(2, 4),
         "one.lora_B.default.weight": torch.zeros(3, 2),
     }
-    with refusal(r"changes one of shape \(3, 4\), the backbone has \(3, 3\)"):
+    with refusal(r"changes one of shape \(3, 4\), this backbone has \(3, 3\)"):
         merge_lora("the adapter", model, {**tensors, ALPHA: torch.tensor(1.0)})
 
 

@@ -83,7 +83,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("kind", BOMBS)
 def test_what_makes_too_much_of_a_text_is_refused(kind):
-    with refusal("makes too much of a text"):
+    with refusal("expands a text too far"):
         check_growth("x", BOMBS[kind])
 
 
@@ -123,7 +123,7 @@ def test_such_a_folder_is_refused_before_its_library_reads_it(folder, tmp_path):
     definition = json.loads((path / "tokenizer.json").read_text())
     definition |= BOMBS["doubled"]
     (path / "tokenizer.json").write_text(json.dumps(definition))
-    with refusal("makes too much of a text"):
+    with refusal("expands a text too far"):
         pc.load(pc.Recipe(str(path), pooling="static/avg")).encode(["a" * 9])
 
 

@@ -198,10 +198,16 @@ def test_a_message_is_one_line_of_at_most_400_characters(text):
     assert len(line.rstrip("\n")) <= LONGEST_MESSAGE and line.count("\n") == 1
 
 
+def test_an_option_within_a_message_is_spelled_as_it_is_typed():
+    with console.err.capture() as captured:
+        console.say("force=True replaces it; or give data_dir=FOLDER without offline=True")
+    assert captured.get() == "--force replaces it; or give --data-dir FOLDER without --offline\n"
+
+
 @pytest.mark.parametrize("offline", [[], ["--offline"]])
 def test_a_download_is_said_only_if_it_is_tried(offline, run, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    by = "offline" if offline else "HF_HUB_OFFLINE"
+    by = "--offline" if offline else "HF_HUB_OFFLINE"
     error = refused(run("similarity", "a", "b", "-m", "nosuch", *offline), 3)
     assert f"no local model 'nosuch', and {by} forbids the network" in error
     assert "mini, mini-static" in error and "promptcli models list" in error

@@ -95,7 +95,7 @@ def test_missing_files_and_folders_are_refused(tmp_path):
         ("a.png", b"\x89PNG\r\n", ["an image"]),
         ("a.data", b"PAR1\0", ["Parquet", ".parquet"]),
         ("a.txt", "café\n".encode("utf-16-le"), ["line 1: is not UTF-8", "utf-16"]),
-        ("a.txt", "one\ntwo\0\n", ["a.txt: line 2: a NUL byte"]),
+        ("a.txt", "one\ntwo\0\n", ["a.txt: line 2: holds a NUL byte"]),
         ("a.jsonl", '{"text": "a\\u0000"}', ["line 1", "NUL"]),
         *(
             (name, "", [name, "empty"])

@@ -113,7 +113,7 @@ def test_labelled_pairs_of_every_format_and_spelling(suffix, numbers, names, tmp
     [
         (
             "premise\thypothesis\tlabel\na\tb\tmaybe\n",
-            "row 1 has the label 'maybe'; give entailment",
+            "row 1 has the label 'maybe'; use entailment",
         ),
         (
             "premise\thypothesis\tlabel\na\tb\t0\nc\td\tentailment\n",
@@ -356,7 +356,7 @@ SURVEY = (
 
 def test_a_column_of_numbers_is_no_text(tmp_path):
     path = write(tmp_path, "a.tsv", "a\tb\tscore\nOne.\tTwo.\t4.6\nSix.\tTen.\t0.3\n")
-    with refusal("column 'score' holds numbers, and hard_neg is text"):
+    with refusal("column 'score' holds numbers; hard_neg must be text"):
         training_examples(f"{path}:a,b,score")
     assert training_examples(f"{path}:a,b,score", layouts=[GRADED_PAIRS]).layout == GRADED_PAIRS
 
@@ -382,7 +382,7 @@ def test_a_file_with_its_column_is_no_sentence(here):
     assert split_text_column(["a.csv:day,comment"], None) == (["a.csv"], "day,comment")
     for words, field, said in (
         (["a.csv:comment"], "id", "leave one out"),
-        (["a.csv:comment", "a.csv:rating"], None, "one column of sentences"),
+        (["a.csv:comment", "a.csv:rating"], None, "different columns; give one for all"),
     ):
         with refusal(said):
             split_text_column(words, field)

@@ -367,7 +367,7 @@ def test_a_factory_that_is_refused_leaves_no_index(tmp_path, monkeypatch):
 
 
 def test_wrong_arguments_are_refused():
-    with refusal("a folder is text or a Path, got None"):
+    with refusal("a folder must be a string or a Path, got None"):
         pc.SentenceIndex.open(None)
     index = built()
     for wrong in ({"k": 0}, {"k": "3"}, {"by": "luck"}, {"where": "year >"}):

@@ -57,7 +57,7 @@ def test_the_command_makes_a_model(run, tmp_path):
     ) == pytest.approx(1, abs=1e-3)
     refused(run(*words, "--on", few, "-q"), 2, "force")
     for on, message in (
-        ("nowhere.txt", "no file 'nowhere.txt' with sentences"),
+        ("nowhere.txt", "no file 'nowhere.txt', and unknown task"),
         ("STS12", "task STS12 is missing"),
     ):
         refused(run(*words, "--data-dir", tmp_path, "--force", "--on", on, "-q"), 3, message)
