@@ -128,12 +128,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     return "can't allocate memory" in message or "backend out of memory" in message
 
 
-def unknown(kind: str, name: str, valid: Iterable[str]) -> UsageError:
+def unknown_name_error(kind: str, name: str, valid: Iterable[str]) -> UsageError:
     """Return the error for a name that is not in a table; it lists the valid names and suggests
     the most similar one.
 
     Example:
-        >>> print(unknown("method", "dcpse", ["simcse", "dcpcse"]))
+        >>> print(unknown_name_error("method", "dcpse", ["simcse", "dcpcse"]))
         unknown method 'dcpse'; valid: simcse, dcpcse; did you mean dcpcse?
     """
     names = list(valid)
@@ -143,9 +143,9 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> UsageError:
 
 
 def look_up(kind: str, name: str, table: Mapping[str, Row]) -> Row:
-    """Return the row of a table with a name, or raise the error ``unknown``."""
+    """Return the row of a table with a name, or raise an ``unknown_name_error``."""
     if name not in table:
-        raise unknown(kind, name, table)
+        raise unknown_name_error(kind, name, table)
     return table[name]
 
 
@@ -154,7 +154,7 @@ def missing_libraries(*names: str) -> list[str]:
     return [name for name in names if importlib.util.find_spec(name) is None]
 
 
-def require(*names: str, extra: str) -> None:
+def require_libraries(*names: str, extra: str) -> None:
     """Refuse to run without libraries, which ``extra`` installs."""
     if missing := missing_libraries(*names):
         raise UsageError(

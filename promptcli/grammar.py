@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, unknown_name_error
 from promptcli.named_templates import MASK, SLOT, named_templates
 
 
@@ -335,7 +335,7 @@ def parse_denoise(text: str) -> Spec:
     """
     texts = [*PLACES, *(f"{place}:code" for place in PLACES)]
     if text not in texts:
-        raise unknown("denoise", text, texts)
+        raise unknown_name_error("denoise", text, texts)
     return Spec(text, *split_name(text))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from promptcli.errors import unknown
+from promptcli.errors import unknown_name_error
 from promptcli.storage.typed_documents import read_document
 
 SLOT = "[X]"  #: the sentence slot of a template; alone it is the empty template
@@ -51,7 +51,7 @@ def template_text(prompt: str, backbone: str = "") -> str:
         return prompt
     templates = named_templates()
     if prompt not in templates:
-        raise unknown("template", prompt, [*templates, f"or a text with {SLOT}"])
+        raise unknown_name_error("template", prompt, [*templates, f"or a text with {SLOT}"])
     return templates[prompt].models.get(last_part(backbone), templates[prompt].text)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, unknown_name_error
 from promptcli.grammar import (
     Parts,
     has_mask,
@@ -132,7 +132,7 @@ class Recipe:
         names = [item.name for item in dataclasses.fields(cls) if item.init]
         for name in values:
             if name not in names:
-                raise UsageError(f"the recipe: {unknown('key', name, names)}")
+                raise UsageError(f"the recipe: {unknown_name_error('key', name, names)}")
         try:
             return convert(values, cls)
         except ValueError as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from promptcli.errors import UsageError, short_repr, unknown
+from promptcli.errors import UsageError, short_repr, unknown_name_error
 from promptcli.storage.files import write_text
 from promptcli.storage.typed_documents import read_document
 
@@ -97,7 +97,9 @@ def check_bounds(settings: Any) -> None:
     for item in fields(settings):
         value = getattr(settings, item.name)
         if "choices" in item.metadata and value not in item.metadata["choices"]:
-            raise unknown(item.name.replace("_", "-"), str(value), item.metadata["choices"])
+            raise unknown_name_error(
+                item.name.replace("_", "-"), str(value), item.metadata["choices"]
+            )
         bounds = {
             bound: item.metadata[name] for name, bound in _BOUNDS.items() if name in item.metadata
         }
@@ -179,7 +181,7 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveDefault]:
 def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> None:
     """Set a default in the user's file, or remove it (None)."""
     if name not in USER_DEFAULTS:
-        raise unknown("setting", name, USER_DEFAULTS)
+        raise unknown_name_error("setting", name, USER_DEFAULTS)
     if value is not None and not (value.strip() and value.isprintable()):
         raise UsageError(
             f"{value!r} is not a value for {name}; give one line, or `promptcli config {name}"
@@ -203,5 +205,5 @@ def _read_file(path: Path) -> dict[str, str]:
     stored = read_document(path, dict[str, str], hint=hint, error=UsageError)
     for name in stored:
         if name not in USER_DEFAULTS:
-            raise UsageError(f"{path}: {unknown('key', name, USER_DEFAULTS)}; {hint}")
+            raise UsageError(f"{path}: {unknown_name_error('key', name, USER_DEFAULTS)}; {hint}")
     return stored

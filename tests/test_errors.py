@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.errors import if_stopped, install_command, state_after, unknown
+from promptcli.errors import if_stopped, install_command, state_after, unknown_name_error
 from promptcli.recipe import RECIPES
 from promptcli.training.methods import METHODS
 
@@ -23,7 +23,7 @@ from promptcli.training.methods import METHODS
     ],
 )
 def test_the_nearest_name_is_suggested(given, valid, nearest):
-    message = str(unknown("name", given, valid))
+    message = str(unknown_name_error("name", given, valid))
     assert message.startswith(f"unknown name {given!r}; valid: {', '.join(valid)}")
     assert (
         message.endswith(f"; did you mean {nearest}?") if nearest else "did you mean" not in message
@@ -33,7 +33,7 @@ def test_the_nearest_name_is_suggested(given, valid, nearest):
 @settings(deadline=None)
 @given(given=st.text(), valid=st.lists(st.text()))
 def test_any_name_and_any_table(given, valid):
-    message = str(unknown("name", given, valid))
+    message = str(unknown_name_error("name", given, valid))
     assert repr(given) in message and all(name in message for name in valid)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones import kernels
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, unknown_name_error
 
 #: Float32 with matrix products that, on a GPU, round their operands to 10 bits of mantissa.
 TF32 = "tf32"
@@ -32,7 +32,7 @@ def choose_device(name: str) -> str:
     if name == "auto":
         return usable[0]
     if name not in usable:
-        raise unknown("device", name, ["auto", *usable])
+        raise unknown_name_error("device", name, ["auto", *usable])
     return name
 
 
@@ -67,7 +67,7 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if computes(torch.bfloat16, device) else torch.float32
     if name not in DTYPES:
-        raise unknown("dtype", name, ["auto", *DTYPES])
+        raise unknown_name_error("dtype", name, ["auto", *DTYPES])
     return DTYPES[name]
 
 

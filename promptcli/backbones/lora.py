@@ -17,7 +17,7 @@ from promptcli.backbones.model_folder import (
     check_kind,
     read_adapter_config,
 )
-from promptcli.errors import UsageError, require, short_repr
+from promptcli.errors import UsageError, require_libraries, short_repr
 
 ALPHA = "lora_alpha"
 _HINT = "save it again (peft: save_pretrained)"
@@ -40,7 +40,7 @@ def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, 
     A is drawn by ``seed`` and B is 0, so the adapter changes nothing at first. Messages name the
     ``family``.
     """
-    require("peft", extra="peft")
+    require_libraries("peft", extra="peft")
     from peft import LoraConfig, inject_adapter_in_model
 
     transposed = any(map(is_transposed, model.modules()))

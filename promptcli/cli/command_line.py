@@ -109,7 +109,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         self.load()
-        _name_variables(self.params, ctx.command_path)
+        _set_environment_variables_of(self.params, ctx.command_path)
         return super().parse_args(ctx, [*self.leading_words, *args])
 
     def invoke(self, ctx: Any) -> Any:
@@ -141,7 +141,7 @@ def _program_options() -> list[Any]:
     return [option for option in program.params if option.rich_help_panel == _PROGRAM_PANEL]
 
 
-def _name_variables(parameters: list[Any], path: str) -> None:
+def _set_environment_variables_of(parameters: list[Any], path: str) -> None:
     """Let the environment set options: ``PROMPTCLI_INDEX_BUILD_ROWS`` is ``--rows`` of
     ``index build``.
 
@@ -295,7 +295,7 @@ _PROGRAM_PANEL = "Options of every command"
 _program_option = functools.partial(typer.Option, rich_help_panel=_PROGRAM_PANEL)
 
 
-def _program(
+def _declare_program_options(
     version: Annotated[
         bool,
         typer.Option(
@@ -340,10 +340,10 @@ def command() -> Commands:
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode="rich",
     )
-    app.callback()(_program)
+    app.callback()(_declare_program_options)
     program = typer.main.get_command(app)
     assert isinstance(program, Commands)
-    _name_variables(program.params, "promptcli")
+    _set_environment_variables_of(program.params, "promptcli")
     for panel, members in _PANELS:
         for member in members:
             member.rich_help_panel = panel
@@ -376,26 +376,26 @@ def _run(words: list[str], ends_process: bool) -> NoReturn:
                 if isinstance(error, KeyboardInterrupt):
                     interrupts[-1].__notes__ = getattr(error, "__notes__", [])
                 error = interrupts[-1]
-            code = _end_with(error)
+            code = _report_error(error)
     # a worker thread may still run native code for a dropped request; only os._exit stops it
     if computing():
         os._exit(code)
     sys.exit(code)
 
 
-def _end_with(error: BaseException) -> int:
+def _report_error(error: BaseException) -> int:
     """Print an error in one line and return its exit code; a bug in the program is raised again."""
     code_and_message = _code_and_message(error)
     if code_and_message is None:
         raise error
     if isinstance(error, OSError):
-        _drop(sys.stdout)
+        _discard_buffer(sys.stdout)
     code, message = code_and_message
     try:
         if message:
             say(f"promptcli: {message}")
     except OSError:  # stderr is full or closed: only the exit code reports the error
-        _drop(sys.stderr)
+        _discard_buffer(sys.stderr)
     return code
 
 
@@ -429,7 +429,7 @@ def _code_and_message(error: Any) -> tuple[int, str] | None:
     return None
 
 
-def _drop(stream: TextIO) -> None:
+def _discard_buffer(stream: TextIO) -> None:
     """Discard a stream's buffer; otherwise Python writes it again at exit, and fails again."""
     with contextlib.suppress(OSError, ValueError):  # the stdout of a test has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -11,7 +11,7 @@ import typer
 from promptcli.cli import console
 from promptcli.cli.options import Json, format_name
 from promptcli.data.layouts import name_key
-from promptcli.errors import CheckFailedError, UsageError, unknown, with_count
+from promptcli.errors import CheckFailedError, UsageError, unknown_name_error, with_count
 
 if TYPE_CHECKING:
     from promptcli.retrieval.pairs import Leak, Leaks
@@ -76,7 +76,7 @@ class HitPrinter:
     def check_columns(self, columns: Iterable[str]) -> None:
         """Refuse chosen columns that are not among ``columns``."""
         for name in self.missing_columns(columns):
-            raise unknown("column", name, columns)
+            raise unknown_name_error("column", name, columns)
 
     def print_file_hit(
         self, hit: "Hit", place: tuple[int, int], lines: Sequence[str], context: int

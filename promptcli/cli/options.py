@@ -12,7 +12,7 @@ from typing import Annotated, Any, BinaryIO, get_args, get_type_hints
 
 import typer
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, unknown_name_error
 from promptcli.recipe import ModelChoice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings
 
@@ -189,7 +189,7 @@ def chosen_model(
 
 
 #: Field of a recipe -> the option that sets it.
-_OPTIONS = {
+_OPTION_OF_FIELD = {
     "backbone": "--backbone",
     "prompt": "--prompt",
     "pooling": "--pooling",
@@ -205,10 +205,10 @@ def parse_recipe_fields(pairs: Sequence[str], further: Mapping[str, Any] = {}) -
         further: Name -> type.
     """
     for name in map(field_of, pairs):
-        if name in _OPTIONS:
-            raise UsageError(f"--set does not change {name}; use {_OPTIONS[name]}")
+        if name in _OPTION_OF_FIELD:
+            raise UsageError(f"--set does not change {name}; use {_OPTION_OF_FIELD[name]}")
     types = field_types(Recipe)
-    for name in _OPTIONS:
+    for name in _OPTION_OF_FIELD:
         del types[name]
     return parse_pairs({**further, **types}, pairs)
 
@@ -299,7 +299,7 @@ def parse_pairs(
                 f" {pair!r}"
             )
         if field not in types:
-            raise unknown("setting", typed_field, map(spell_name, types))
+            raise unknown_name_error("setting", typed_field, map(spell_name, types))
         members = get_args(types[field]) or (types[field],)
         parse, allowed = next(
             (_PARSERS[member] for member in members if member in _PARSERS), _PARSERS[str]
@@ -346,13 +346,15 @@ def choice_of(
     )
 
 
-def with_argument(choice: ModelChoice, named: str | None) -> ModelChoice:
+def with_argument(choice: ModelChoice, model_argument: str | None) -> ModelChoice:
     """Return a choice with the model that an argument names instead of ``--model``, if any."""
-    if named is None:
+    if model_argument is None:
         return choice
     if choice.model is not None:
-        raise UsageError(f"{named!r} and --model {choice.model} both name an encoder; give one")
-    return dataclasses.replace(choice, model=named)
+        raise UsageError(
+            f"{model_argument!r} and --model {choice.model} both name an encoder; give one"
+        )
+    return dataclasses.replace(choice, model=model_argument)
 
 
 def default_backbone(*, paper: bool = False) -> str:

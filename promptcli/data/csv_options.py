@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, unknown_name_error
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CsvOptions:
         names = [item.name for item in fields(cls)]
         for name in values:
             if name not in names:
-                raise unknown("csv option", name, names)
+                raise unknown_name_error("csv option", name, names)
         patterns = {
             "delim": r"[^\w\s\"]|\t|\\t|tab",
             "quote": r"['\"]?",

@@ -23,7 +23,14 @@ from promptcli.data import workbook
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import LONGEST_LINE, BadRows, OpenText, extension_of
 from promptcli.data.layouts import SENTENCES, ColumnChoice
-from promptcli.errors import UsageError, did_you_mean, join_lines, require, short_repr, with_count
+from promptcli.errors import (
+    UsageError,
+    did_you_mean,
+    join_lines,
+    require_libraries,
+    short_repr,
+    with_count,
+)
 from promptcli.notes import note
 
 #: Number of rows that determine the delimiter of a CSV and the fields of JSON.
@@ -400,7 +407,7 @@ class WorkbookTable(RowTable):
 
     def __init__(self, path: str, options: CsvOptions, sheet: str) -> None:
         """Read a sheet, or the only one with rows if ``sheet`` is "" ."""
-        require("python_calamine", extra="xlsx")
+        require_libraries("python_calamine", extra="xlsx")
         self._lines = tempfile.NamedTemporaryFile("r", encoding="utf-8")
         choice = sheet or ("*" if options.sheets else "")
         contents = self._convert(path, choice, options.skip)

@@ -30,7 +30,7 @@ from promptcli.data.task_table import (
     is_pair_file,
     task_row,
 )
-from promptcli.errors import NotFoundError, UsageError, look_up, unknown
+from promptcli.errors import NotFoundError, UsageError, look_up, unknown_name_error
 from promptcli.notes import note, without_network
 from promptcli.settings import BUILT_IN
 
@@ -265,7 +265,7 @@ def _parse_task_name(label: str) -> TaskName:
     if is_pair_file(label):
         return TaskName(label)
     families = [f"{family}:..." for family in FAMILIES if family not in TASKS]
-    raise unknown("task", label, [*scored_tasks, *GROUPS, f"{TRANSLATED}:de", *families])
+    raise unknown_name_error("task", label, [*scored_tasks, *GROUPS, f"{TRANSLATED}:de", *families])
 
 
 def graded_task_names(words: Sequence[str]) -> list[TaskName]:
@@ -273,7 +273,7 @@ def graded_task_names(words: Sequence[str]) -> list[TaskName]:
     names = task_names(list(words))
     for name in names:
         if task_row(name).metric != "spearman":
-            raise unknown("task", str(name), _graded_tasks())
+            raise unknown_name_error("task", str(name), _graded_tasks())
     return names or list(TEST_TASKS)
 
 
@@ -284,7 +284,7 @@ def _graded_tasks() -> list[str]:
 def fitting_task_name(word: str) -> TaskName:
     """Return the task to fit on: an STS task, or all its splits (``STS-B:all``)."""
     if word not in _graded_tasks():
-        raise unknown("task", word, _graded_tasks())
+        raise unknown_name_error("task", word, _graded_tasks())
     return TaskName(*word.split(":"))
 
 

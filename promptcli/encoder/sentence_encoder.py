@@ -27,7 +27,7 @@ from promptcli.data.arguments import check_texts
 from promptcli.data.vectors.precision import check_finite, unit
 from promptcli.encoder.embeddings import Embeddings, VectorsLike
 from promptcli.encoder.template import ModelInputs, Template, lower, text_rule
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, unknown_name_error
 from promptcli.extensions import Extension
 from promptcli.notes import Advance, no_progress, note
 from promptcli.recipe import MASK, ROLES, SLOT, LeadingTexts, Recipe
@@ -383,7 +383,7 @@ class Encoder(abc.ABC):
         if prompt is None and prompt_name is not None:
             if prompt_name not in self.prompts:
                 valid = self.prompts or ["none: this model has no prompts"]
-                raise unknown("prompt_name", str(prompt_name), valid)
+                raise unknown_name_error("prompt_name", str(prompt_name), valid)
             prompt = self.prompts[prompt_name]
         if prompt is not None:
             encoder = encoder.with_leading_text(prompt)

@@ -33,7 +33,7 @@ class Candidate:
     label: Label  #: of its scores
     encoder: TorchEncoder
     transfer: Recipe | None  #: recipe of transfer tasks, if it differs
-    is_named: bool  #: opened by name; an encoder in memory may have changed weights
+    keeps_scores: bool  #: False for an encoder in memory, whose weights may have changed
 
     @functools.cached_property
     def for_transfer(self) -> "Candidate":
@@ -97,10 +97,10 @@ def _name_of(model: Model, saved: Collection[str]) -> str | None:
 
 def _label(model: Model, name: str | None, entry: Entry, *, is_saved: bool) -> Label:
     """Return a model's label in results: its name, or for a recipe the name of its backbone."""
-    is_named = is_saved or (name is not None and bool(entry.provenance))
+    has_own_name = is_saved or (name is not None and bool(entry.provenance))
     is_changed = isinstance(model, ModelChoice) and bool(model.changes)
     return Label(
-        str(name) if is_named else entry.recipe.backbone,
+        str(name) if has_own_name else entry.recipe.backbone,
         recipe_name(entry.recipe),
         entry=is_saved and not is_changed,
     )
@@ -111,11 +111,11 @@ def _open(
 ) -> Candidate:
     # an encoder in bfloat16 is opened again, because scores are computed in float32
     if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
-        return Candidate(label, loading.open_model(model), entry.transfer, is_named=False)
+        return Candidate(label, loading.open_model(model), entry.transfer, keeps_scores=False)
     choice = model if isinstance(model, ModelChoice) else ModelChoice()
     chosen = replace(choice, model=entry, changes={}, dim=None)
     encoder = loading.open_model(chosen, dtype="stored", backbone_donors=backbone_donors)
-    return Candidate(label, encoder, entry.transfer, is_named=True)
+    return Candidate(label, encoder, entry.transfer, keeps_scores=True)
 
 
 def score_models(
@@ -139,7 +139,7 @@ def score_models(
     for label, candidate in opened.items():
         for number, task in enumerate(tasks):
             reader = candidate.for_transfer if is_for_transfer(task) else candidate
-            score = kept.get(reader.encoder, reader.label, task) if reader.is_named else None
+            score = kept.get(reader.encoder, reader.label, task) if reader.keeps_scores else None
             if score is not None:
                 scores[label][number] = score
             else:
@@ -159,7 +159,7 @@ def score_models(
                     refused.setdefault(label, outcome)
                     continue
                 scores[label][number] = outcome
-                if reader.is_named:
+                if reader.keeps_scores:
                     kept.put(reader.encoder, task, outcome)
                 if len(missing) > 1:  # else the table follows at once
                     _note_score(outcome)

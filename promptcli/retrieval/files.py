@@ -26,7 +26,7 @@ from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
 from promptcli.embedding.splitting import check_whole
-from promptcli.errors import UsageError, unknown, with_count
+from promptcli.errors import UsageError, unknown_name_error, with_count
 from promptcli.retrieval.new_rows import NewRows, unit_rows
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         if self.rows not in WAYS:
-            raise unknown("rows", self.rows, WAYS)
+            raise unknown_name_error("rows", self.rows, WAYS)
 
 
 @dataclass

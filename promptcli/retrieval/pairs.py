@@ -30,7 +30,7 @@ from promptcli.data.layouts import (
 )
 from promptcli.data.rows import open_rows, sentences_of
 from promptcli.data.vectors.precision import Floats
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, unknown_name_error
 from promptcli.models import loading
 from promptcli.notes import stage
 from promptcli.retrieval.new_rows import unit_rows
@@ -98,9 +98,9 @@ def find_dups(
     """
     _check_threshold(threshold)
     if links not in ("complete", "chain"):
-        raise unknown("links", links, ("complete", "chain"))
+        raise unknown_name_error("links", links, ("complete", "chain"))
     if differ not in (None, "numbers"):
-        raise unknown("differ", differ, ("numbers",))
+        raise unknown_name_error("differ", differ, ("numbers",))
     rows = _Rows.of_index(index)
     # copies are grouped first, without comparing vectors; adding 0 turns -0.0 into 0.0
     contents: Sequence[Any] = [unit.tobytes() for unit in rows.units + np.float32(0)]
@@ -257,7 +257,7 @@ def check_keep(keep: str, names: Collection[str]) -> str | None:
         return None
     by_key = {name_key(name): name for name in names}
     if name_key(keep) not in by_key:
-        raise unknown("column", keep, ("first", "last", *names))
+        raise unknown_name_error("column", keep, ("first", "last", *names))
     return by_key[name_key(keep)]
 
 

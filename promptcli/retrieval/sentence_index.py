@@ -13,7 +13,7 @@ from promptcli.data.csv_options import stored_options
 from promptcli.data.layouts import ColumnChoice
 from promptcli.embedding.passages import AUTO
 from promptcli.embedding.splitting import check_whole
-from promptcli.errors import PromptcliError, UsageError, unknown, with_count
+from promptcli.errors import PromptcliError, UsageError, unknown_name_error, with_count
 from promptcli.models import loading
 from promptcli.models.entries import utc_now
 from promptcli.recipe import is_chosen
@@ -572,7 +572,7 @@ class SentenceIndex:
         if by is None:
             return "both" if has_words else "meaning"
         if by not in RANKINGS:
-            raise unknown("by", by, RANKINGS)
+            raise unknown_name_error("by", by, RANKINGS)
         if not has_words:
             raise UsageError(
                 "the index has no words: `promptcli index compact DIR --lexical` counts them",

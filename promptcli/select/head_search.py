@@ -28,7 +28,7 @@ from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.pooling import build_states, read_states
 from promptcli.encoder.pooling.attention import ALPHA, kept_or_all, slot_of, tokens_above
-from promptcli.errors import UsageError, look_up, unknown
+from promptcli.errors import UsageError, look_up, unknown_name_error
 from promptcli.grammar import parse_states
 from promptcli.models.loading import Model
 from promptcli.notes import stage
@@ -155,7 +155,7 @@ def search_heads(
     head_weights = look_up("weights", weights, HEAD_WEIGHTS)
     for kind in states:
         if kind not in SEARCHED_STATES:
-            raise unknown("states", kind, SEARCHED_STATES)
+            raise unknown_name_error("states", kind, SEARCHED_STATES)
     states = [kind for kind in SEARCHED_STATES if kind in states]
     task, encoder = open_search(model, on, name, force=force, data_dir=data_dir)
     if isinstance(corpus, str | Path):

@@ -30,7 +30,7 @@ def fit(
         ),
     ],
     name: NewName,
-    named: ModelArgument = None,
+    model_argument: ModelArgument = None,
     select: Annotated[
         str | None,
         typer.Option(
@@ -50,7 +50,7 @@ def fit(
     from promptcli.models.loading import open_registry
 
     encoder = training.fit(
-        with_argument(choice, named),
+        with_argument(choice, model_argument),
         on,
         select=select,
         name=name,

@@ -174,7 +174,7 @@ def export(
             " `merged`: a tuned backbone as a plain checkpoint.",
         ),
     ],
-    named: ModelArgument = None,
+    model_argument: ModelArgument = None,
     base: Annotated[
         str | None,
         typer.Option(
@@ -194,7 +194,7 @@ def export(
     """
     from promptcli.models.exporting import export
 
-    choice = with_argument(choice, named)
+    choice = with_argument(choice, model_argument)
     exported = export(choice, output, to, base=base, int8=int8, force=force)
     if json:
         console.print_json({**vars(exported), "folder": str(exported.folder)})

@@ -35,7 +35,7 @@ from promptcli.cli.options import (
 )
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.data.csv_options import csv_options
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, unknown_name_error
 from promptcli.settings import BUILT_IN, spell_value
 from promptcli.storage.typed_documents import convert, parse_toml
 from promptcli.training.methods import METHODS, find_method, setting_types
@@ -308,7 +308,7 @@ def _read(path: Path | None) -> dict[str, Any]:
     for key, value in document.items():
         field = _FIELD_NAMES.get(key, key.replace("-", "_"))
         if field not in kinds:
-            raise unknown(f"key of {path}", key, map(spell_name, sorted(kinds)))
+            raise unknown_name_error(f"key of {path}", key, map(spell_name, sorted(kinds)))
         kind, *_ = get_args(kinds[field]) or [kinds[field]]  # without the None of an option
         if kind == list[str] and isinstance(value, str):
             value = [value]

@@ -9,7 +9,7 @@ from torch.nn import functional
 from promptcli.backbones.bert import ACTIVATIONS
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.components import BuildContext, Weights, seeded_by, shapes_of
-from promptcli.errors import unknown
+from promptcli.errors import unknown_name_error
 
 KERNELS = (1, 3, 5)  #: kernel sizes
 CHANNELS = 256  #: of each kernel size: 3 x 256 = 768 features a token
@@ -28,7 +28,7 @@ class Convolution(Weights):
     def __init__(self, context: BuildContext) -> None:
         name = context.argument or "relu"
         if name not in _ACTIVATIONS:
-            raise unknown("activation of weights 'cnn':", name, _ACTIVATIONS)
+            raise unknown_name_error("activation of weights 'cnn':", name, _ACTIVATIONS)
         self.spec = f"cnn:{name}"
         self._activation = ACTIVATIONS[name]
         with torch.device("meta"):

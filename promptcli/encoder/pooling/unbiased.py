@@ -17,7 +17,7 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.components import BuildContext
 from promptcli.encoder.pooling.weights import Mean
-from promptcli.errors import unknown
+from promptcli.errors import unknown_name_error
 
 #: The rows of table 3: each row adds a switch to the row before.
 SWITCHES = ("freq", "sub", "case", "pun")
@@ -77,7 +77,7 @@ class Unbiased(Mean):
     def __init__(self, context: BuildContext) -> None:
         last_switch = context.argument or SWITCHES[-1]
         if last_switch not in SWITCHES:
-            raise unknown("switch of 'unbiased'", last_switch, SWITCHES)
+            raise unknown_name_error("switch of 'unbiased'", last_switch, SWITCHES)
         tokens = context.backbone.tokenizer
         active = SWITCHES[: SWITCHES.index(last_switch) + 1]
         self._lowers = "case" in active

@@ -155,7 +155,7 @@ def analyze(
     analysis = errors.look_up("analysis", name, ANALYSES)
     for setting, value in settings.items():
         if setting not in analysis.settings:
-            raise errors.unknown(f"setting of {name}", setting, analysis.settings)
+            raise errors.unknown_name_error(f"setting of {name}", setting, analysis.settings)
         if isinstance(value, int) and not 0 <= value <= _MAX_INTEGER:
             raise UsageError(f"must be 0 to {_MAX_INTEGER}, got {value}", parameter=setting)
     if color is not None and not analysis.is_map:

@@ -49,7 +49,7 @@ def mask_tokens(
     for encoder in encoders:
         backbone, recipe = encoder.backbone, encoder.recipe
         if recipe.parts.denoise.name not in PLACES:
-            raise errors.unknown("denoise", recipe.denoise, PLACES)
+            raise errors.unknown_name_error("denoise", recipe.denoise, PLACES)
         size = len(backbone.word_embeddings)
         if not 1 <= top <= size:
             raise UsageError(f"{top} tokens are not allowed; the vocabulary gives 1 to {size}")

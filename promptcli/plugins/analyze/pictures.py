@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from promptcli.errors import UsageError, require
+from promptcli.errors import UsageError, require_libraries
 from promptcli.storage.files import atomic_path, check_output
 
 BLUE = "#0072B2"
@@ -32,9 +32,9 @@ def check_picture(path: Path, *, force: bool, page: bool = False) -> None:
         )
     check_output(path, force=force, parameter="plot")
     if path.suffix == ".html":
-        require("plotly", extra="map")
+        require_libraries("plotly", extra="map")
     else:
-        require("matplotlib", extra="plot")
+        require_libraries("matplotlib", extra="plot")
 
 
 @contextlib.contextmanager

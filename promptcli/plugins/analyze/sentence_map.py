@@ -59,7 +59,7 @@ def map_sentences(
     ``values`` has the value of a column for each sentence.
     """
     layout = errors.look_up("method", method, METHODS)
-    errors.require(*layout.libraries, extra="map")
+    errors.require_libraries(*layout.libraries, extra="map")
     places = [place for place, sentence in enumerate(sentences) if sentence.strip()][:first]
     if len(places) < 3:
         raise UsageError(f"a map needs at least 3 sentences, but there are {len(places)}")

@@ -115,7 +115,7 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
     ``corpus`` are the sentences in which the occurrences of the tokens are counted.
     """
     if states not in STATES:
-        raise errors.unknown("states", states, STATES)
+        raise errors.unknown_name_error("states", states, STATES)
     matrix = backbone.word_embeddings if states == "static" else backbone.head.output_embeddings
     specials = set(backbone.tokenizer.specials)
     texts = {}

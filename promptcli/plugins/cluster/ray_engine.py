@@ -82,7 +82,7 @@ class RayEngine:
         """Raise UsageError if no cluster answers at an address: Ray would retry for minutes, and
         then end this process. Ray's own check therefore runs in a child process.
         """
-        errors.require("ray", extra="ray")
+        errors.require_libraries("ray", extra="ray")
         if address is None:
             return
         if load_ray(address).is_initialized():

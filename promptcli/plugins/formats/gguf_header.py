@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader, GGUFValueType
 
-from promptcli.errors import UsageError, short_repr, unknown
+from promptcli.errors import UsageError, short_repr, unknown_name_error
 
 #: In all arrays. A large vocabulary has 1.3 million items, each of which takes 100 bytes in memory.
 _MAX_ARRAY_ITEMS = 1 << 22
@@ -49,7 +49,9 @@ class Header:
             self.weight_counts[tensor.tensor_type.name] += int(tensor.n_elements)
         self.architecture = str(values.get("general.architecture"))
         if self.architecture not in ARCHITECTURES:
-            raise unknown(f"architecture of {file.name}", self.architecture, ARCHITECTURES)
+            raise unknown_name_error(
+                f"architecture of {file.name}", self.architecture, ARCHITECTURES
+            )
         self.tokens: list[str] = values.get("tokenizer.ggml.tokens", [])
         if not self.tokens:
             raise self.error("has no tokenizer.ggml.tokens, its vocabulary")

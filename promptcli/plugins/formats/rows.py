@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def open_gguf(name: str) -> Path:
     """Return the folder of a converted GGUF file."""
-    errors.require("gguf", extra="gguf")
+    errors.require_libraries("gguf", extra="gguf")
     from promptcli.plugins.formats.gguf_files import folder_of
 
     return folder_of(name)

@@ -81,7 +81,7 @@ class GraphBackend:
         vectors are close enough to those in float32; ``int8`` takes 8 bits, however much is lost.
         ``openvino-int8`` measures its ranges on the sentences of ``calibration``.
         """
-        errors.require(*self.libraries, extra=self.name.partition("-")[0])
+        errors.require_libraries(*self.libraries, extra=self.name.partition("-")[0])
         if device not in ("auto", "cpu"):
             raise UsageError(
                 f"backend {self.name} runs on the CPU, not on {device!r}", parameter="device"

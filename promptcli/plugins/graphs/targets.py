@@ -17,7 +17,7 @@ def export_onnx(
     """Write ``model.onnx`` and the tokenizer to a folder; with ``int8`` also a quantised model,
     whose loss is among the notes.
     """
-    errors.require("onnx", "onnxscript", "onnxruntime", extra="onnx")
+    errors.require_libraries("onnx", "onnxscript", "onnxruntime", extra="onnx")
     notes = graph_files.write_graph(encoder, folder)
     run = graph_files.load_onnx(folder)
     cosine = graph_files.compare(encoder, folder, run, "onnxruntime")
@@ -29,7 +29,7 @@ def export_onnx(
 
 def export_openvino(entry: Entry | None, encoder: TorchEncoder, folder: Path) -> Exported:
     """Write OpenVINO's float32 model of the ONNX graph, and the tokenizer, to a folder."""
-    errors.require("onnx", "onnxscript", "openvino", extra="openvino")
+    errors.require_libraries("onnx", "onnxscript", "openvino", extra="openvino")
     notes = graph_files.write_openvino(encoder, folder)
     with opening("the exported graph"):
         run = graph_files.load_openvino(folder)

@@ -13,7 +13,7 @@ import numpy as np
 
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import open_rows
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, unknown_name_error
 from promptcli.evaluation import statistics
 from promptcli.evaluation.statistics import Doubles, mean_interval
 from promptcli.models import loading
@@ -154,7 +154,7 @@ def open_judging(
         raise UsageError("the index has no texts to judge; build it from texts")
     for way in ways:
         if way not in RANKINGS:
-            raise unknown("way", way, RANKINGS)
+            raise unknown_name_error("way", way, RANKINGS)
         index.resolve_by(way)
     names = [*models, *ways]
     if len({*names}) < max(2, len(names)):

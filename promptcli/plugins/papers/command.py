@@ -114,7 +114,7 @@ def reproduce(
     choice = options.choice_of(backbone)
     if tables == ["list"]:
         if chosen_format not in ("table", "json"):
-            raise errors.unknown("format", chosen_format, ("table", "json"))
+            raise errors.unknown_name_error("format", chosen_format, ("table", "json"))
         name = backbone or options.default_backbone(paper=paper)
         overviews = library.overviews(
             dataclasses.replace(choice, model=name), texts=texts, data_dir=folder

@@ -18,7 +18,13 @@ from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import PluginTask, STSTask, load_graded_tasks
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.sentence_encoder import Encoder
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, join_lines, require
+from promptcli.errors import (
+    NotFoundError,
+    PromptcliError,
+    UsageError,
+    join_lines,
+    require_libraries,
+)
 from promptcli.evaluation.evaluator import EvalSettings, TaskVectors
 from promptcli.evaluation.scores import Label, Score
 from promptcli.evaluation.statistics import cosine
@@ -67,7 +73,7 @@ class MtebTask(PluginTask):
                 f"{self.name} takes a model, and {encoded.label.recipe} holds vectors only;"
                 " leave one of them out"
             )
-        require("mteb", extra="mteb")
+        require_libraries("mteb", extra="mteb")
         import mteb
 
         encoder = MtebEncoder(encoded.encoder, encoded.fingerprint, encoded.label)

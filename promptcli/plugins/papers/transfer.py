@@ -81,7 +81,7 @@ class TransferTask(PluginTask):
         """Refuse labels on which no classifier can be trained, and note empty sentences."""
         from promptcli.plugins.papers.classifier import check_labels
 
-        errors.require("sklearn", extra="transfer")
+        errors.require_libraries("sklearn", extra="transfer")
         empty = sum(not sentence for sentence in self.sentences())
         if empty:
             note(f"{self.name}: {empty} empty sentences are also classified, as in SentEval")

@@ -204,7 +204,9 @@ class _Server(MCPServer):
         parameters = self._parameters.get(name, values)
         for argument in values:
             if argument not in parameters:
-                raise ToolError(str(errors.unknown("argument", argument[:80], parameters)))
+                raise ToolError(
+                    str(errors.unknown_name_error("argument", argument[:80], parameters))
+                )
         try:
             return await super().call_tool(name, values, context)
         except ToolError as error:

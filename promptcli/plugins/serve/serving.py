@@ -60,7 +60,7 @@ def serve(
         NotFoundError: A model or an index does not exist.
         PromptcliError: The address is not available, or a second signal ended the server.
     """
-    errors.require("starlette", "uvicorn", "prometheus_client", extra="serve")
+    errors.require_libraries("starlette", "uvicorn", "prometheus_client", extra="serve")
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError("the API key must be ASCII characters without spaces")
     folders = _folders_by_name(indexes)
@@ -112,7 +112,7 @@ def serve_agents(
         NotFoundError: A model or an index does not exist.
         CheckFailedError: An index is damaged, or its model has changed.
     """
-    errors.require("mcp", extra="mcp")
+    errors.require_libraries("mcp", extra="mcp")
     folders = _folders_by_name(indexes)
     from promptcli.plugins.serve.agents import make_server
 

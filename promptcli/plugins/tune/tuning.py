@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptcli.data.csv_options import stored_options
-from promptcli.errors import UsageError, require
+from promptcli.errors import UsageError, require_libraries
 from promptcli.notes import current_command, without_network
 from promptcli.settings import list_of_names
 
@@ -62,7 +62,7 @@ def tune(
         >>> found = pc.tune("simcse", seeds=2, name="mine")  # doctest: +SKIP
         >>> found.best.development_score, found.trials[0].changes  # doctest: +SKIP
     """
-    require("optuna", extra="trials")
+    require_libraries("optuna", extra="trials")
     from promptcli.plugins.tune.runs import train_all
     from promptcli.training.config import TrainConfig
 
