@@ -11,7 +11,7 @@ from promptcli.cli.result_files import TablesAndLines, best_cells
 from promptcli.data.task_table import TaskName, task_row
 from promptcli.data.tasks import STSTask, task_names
 from promptcli.errors import with_count
-from promptcli.evaluation.evaluator import average
+from promptcli.evaluation.evaluator import mean_of_rounded
 from promptcli.evaluation.scores import (
     Comparison,
     Evaluation,
@@ -194,7 +194,7 @@ class _EvaluationTables:
                 values.append("-")
                 halves.append("")
                 if all(name in row for name in averaged):
-                    values[-1] = f"{average([row[name] for name in averaged]):.2f}"
+                    values[-1] = f"{mean_of_rounded([row[name] for name in averaged]):.2f}"
             cells.append([self.names[label], *values])
             if any(halves):
                 cells.append(["", *halves])

@@ -352,7 +352,7 @@ def load_graded_tasks(
 
 
 def load_named_tasks(
-    tasks: str | Path | Sequence[str | Path] = (),
+    tasks: str | Path | Sequence[str | Path] | None = None,
     *,
     protocol: str = "senteval",
     skip_missing: bool = False,
@@ -362,9 +362,11 @@ def load_named_tasks(
     Missing tasks are refused; with ``skip_missing`` they are noted, unless all are missing.
     """
     folder = senteval_folder()
-    names = task_names(tasks) or task_names(
-        BUILT_IN.corpus if folder is None else list(map(str, TEST_TASKS))
-    )
+    if tasks is None:
+        tasks = BUILT_IN.corpus if folder is None else list(map(str, TEST_TASKS))
+    names = task_names(tasks)
+    if not names:
+        raise UsageError("no task is named; leave tasks out for the default", parameter="tasks")
     loaded = load_tasks(folder, names, protocol)
     reasons = [f"{label} is missing: {why}" for label, why in loaded.missing.items()]
     if reasons and not (skip_missing and loaded.tasks):

@@ -20,7 +20,7 @@ _TASK_WORDS = {"meaning": "retrieval", "both": "hybrid", "words": "lexical"}
 
 def evaluate(
     models: "Model | Sequence[Model]" = (),
-    tasks: Tasks = (),
+    tasks: Tasks | None = None,
     *,
     by: Literal["both", "meaning", "words"] = "meaning",
     data_dir: str | Path | None = None,
@@ -45,7 +45,7 @@ def evaluate(
             ``STS-B:de`` and the like (stsb-multi-mt), ``demo``, ``demo:dev``; files of graded
             pairs, ``FILE`` or ``FILE:first,second,gold``; ``retrieval:FILE`` (columns query,
             document, grade) or a folder of BEIR; tasks of plug-ins: ``MR`` (``transfer``: all),
-            ``mteb:NAME``. Default: the seven STS tasks with a ``data_dir``, else ``demo``.
+            ``mteb:NAME``. None: the seven STS tasks with a ``data_dir``, else ``demo``.
         by: How the documents of ``retrieval:FILE`` are ranked: by the model's cosines
             (``meaning``), by words, or by both.
         data_dir: SentEval's ``downstream`` folder; without it STS tasks come from the hub.
@@ -67,7 +67,7 @@ def evaluate(
         ``refused`` give the reason for each omitted task and model.
 
     Raises:
-        UsageError: An unknown task, or a task that a model cannot be scored on.
+        UsageError: No task, an unknown task, or a task that a model cannot be scored on.
         NotFoundError: A task's data are missing.
 
     Example:
@@ -105,6 +105,11 @@ def evaluate(
             rows[embedded.label] = score_vectors([embedded], loaded.tasks, settings)
         labels, opened, refused = open_candidates(compared_models)
         baseline = None if compare is None else labels[-1]
+        if baseline is not None and {*labels, *rows} == {baseline}:
+            raise UsageError(
+                f"{baseline} cannot be compared with itself; score another model, too",
+                parameter="compare",
+            )
         if refused and not skip_missing:
             raise next(iter(refused.values()))
         kept = KeptScores(settings, fresh=force)
@@ -120,7 +125,8 @@ def evaluate(
     comparisons = compare_encoders(rows, baseline)
     if baseline is not None and not comparisons:
         raise UsageError(
-            "takes a second model, and graded pairs, transfer tasks or retrieval",
+            "no two models have scores to compare; add a task of graded pairs, transfer or"
+            " retrieval",
             parameter="compare",
         )
     return Evaluation(
@@ -128,19 +134,22 @@ def evaluate(
     )
 
 
-def _ranked_by(by: str, tasks: Tasks) -> Tasks:
+def _ranked_by(by: str, tasks: Tasks | None) -> Tasks | None:
     """Return the tasks, with the ranking of every retrieval task written into its name."""
-    word = look_up("by", by, _TASK_WORDS)
+    word = look_up("ranking", by, _TASK_WORDS)
     if by == "meaning":
         return tasks
-    names = [str(task) for task in ([tasks] if isinstance(tasks, str | Path) else tasks)]
+    names = list_of_names(tasks or ())
     if not any(name.startswith("retrieval:") for name in names):
-        raise UsageError("only retrieval is ranked; name a task retrieval:FILE", parameter="by")
+        raise UsageError(
+            f"{by!r} applies only to retrieval, and no such task is named; add retrieval:FILE",
+            parameter="by",
+        )
     return [re.sub("^retrieval:", f"{word}:", name) for name in names]
 
 
 def task_sentences(
-    tasks: Tasks = (),
+    tasks: Tasks | None = None,
     *,
     data_dir: str | Path | None = None,
     protocol: str = "senteval",

@@ -361,7 +361,7 @@ def _measure(encoded: TaskVectors, task: CustomMetricTask) -> Score:
     )
 
 
-def average(scores: Iterable[Score]) -> float:
+def mean_of_rounded(scores: Iterable[Score]) -> float:
     """Return the mean of the scores, each rounded to 2 decimals first, as in the papers' tables."""
     return float(np.mean([round(score.value, 2) for score in scores]))
 
@@ -378,14 +378,19 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
 
     The interval and the p-value come from a paired bootstrap.
     """
-    for scores in (first, second):
-        if isinstance(scores, Score):
-            raise UsageError("takes two lists of scores; put a single score in a list")
+    if isinstance(first, Score) or isinstance(second, Score):
+        raise UsageError("compare takes two lists of scores; write compare([a], [b])")
+    if not first or len(first) != len(second):
+        raise UsageError(
+            "compare takes two lists with equally many scores, at least 1; got"
+            f" {len(first)} and {len(second)}"
+        )
     pairs = list(zip(first, second, strict=True))
     for a, b in cast(list[tuple[DataScore, DataScore]], pairs):
         if (a.column, a.data_sha256) != (b.column, b.data_sha256):
             raise UsageError(
-                f"{a.column} and {b.column} do not have the same data; compare one task"
+                f"{a.column} and {b.column} were scored on different data; compare scores of the"
+                " same task"
             )
     if isinstance(first[0], SpearmanScore):
         correlations = cast(list[tuple[SpearmanScore, SpearmanScore]], pairs)
@@ -394,12 +399,12 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
         draws = averages[0] - averages[1]
         pair_count = sum(a.pairs for a, _ in correlations)
     else:
-        means = cast(list[tuple[ExampleScore, ExampleScore]], pairs)
-        differences = [a.by_example - b.by_example for a, b in means]
+        example_scores = cast(list[tuple[ExampleScore, ExampleScore]], pairs)
+        differences = [a.by_example - b.by_example for a, b in example_scores]
         draws = statistics.resampled_mean_of_means(differences)
         pair_count = sum(map(len, differences))
-    low, high = statistics.interval(draws)
-    p_value = statistics.two_sided(draws)
+    low, high = statistics.percentile_interval(draws)
+    p_value = statistics.two_sided_p_value(draws)
     return Comparison(
         first=first[0].label,
         second=second[0].label,

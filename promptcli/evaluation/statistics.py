@@ -84,7 +84,7 @@ def average_intervals(
     scores: Sequence[Floats], gold: Sequence[Floats]
 ) -> list[tuple[float, float]]:
     """Return the 95% interval of the mean of each system's Spearman correlations on t tasks."""
-    return [interval(row) for row in resampled_averages(scores, gold)]
+    return [percentile_interval(row) for row in resampled_averages(scores, gold)]
 
 
 def resampled_averages(scores: Sequence[Floats], gold: Sequence[Floats]) -> Doubles:
@@ -115,7 +115,7 @@ def resampled_mean(values: Doubles, seed: int = BOOTSTRAP_SEED) -> Doubles:
 
 def mean_interval(values: Doubles) -> tuple[float, float]:
     """Return the 95% bootstrap interval of the mean of n values."""
-    return interval(resampled_mean(values))
+    return percentile_interval(resampled_mean(values))
 
 
 def resampled_mean_of_means(tasks: Sequence[Doubles]) -> Doubles:
@@ -128,13 +128,13 @@ def resampled_mean_of_means(tasks: Sequence[Doubles]) -> Doubles:
     return means
 
 
-def two_sided(differences: Doubles) -> float:
+def two_sided_p_value(differences: Doubles) -> float:
     """Return the two-sided p-value of a difference from its resamples.
 
     Both systems have the same draws in a resample. The p-value is twice the share of resamples
-    whose difference lies on the other side of 0 (or on it), counting one resample more than was
-    drawn. If none lies there, a normal distribution with their mean and deviation gives the
-    p-value.
+    whose difference lies on the other side of 0 or on it; 1 is added to both counts, so that the
+    share is never 0. If no resample lies there, a normal distribution with the resamples' mean and
+    deviation gives the p-value.
     """
     not_above = int((differences <= 0).sum())
     not_below = int((differences >= 0).sum())
@@ -231,7 +231,7 @@ def resampled_spearman(
     return result
 
 
-def interval(values: Doubles) -> tuple[float, float]:
+def percentile_interval(values: Doubles) -> tuple[float, float]:
     """Return the 95% percentile interval of resampled scores."""
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)

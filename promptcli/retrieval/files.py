@@ -52,7 +52,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         if self.rows not in WAYS:
-            raise unknown_name_error("rows", self.rows, WAYS)
+            raise unknown_name_error("unit of rows", self.rows, WAYS)
 
 
 @dataclass

@@ -76,32 +76,43 @@ def _in_blocks(units: Floats) -> Iterator[tuple[int, Floats]]:
 
 
 def find_dups(
-    index: SentenceIndex,
+    index: Any,
     threshold: float = NEAR_COSINE,
     *,
     links: Links = "complete",
     differ: str | None = None,
+    model: "Model | None" = None,
+    csv: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
 ) -> list[DuplicateGroup]:
     """Return the groups of near-duplicates (two or more rows), largest first.
 
     Args:
-        index: Rows to compare.
+        index: Rows to compare: an index or its folder; or, as for ``find_leaks``, a file of
+            sentences, pairs or triplets, or a stream.
         threshold: Cosine from which two rows are near-duplicates, above 0 and at most 1; cosines
             are compared to six decimals. 1: rows are duplicates if their texts are equal.
         links: ``complete``: every two rows of a group are near-duplicates; the nearest are joined
             first. ``chain``: each row is a near-duplicate of some row in its group; two rows may be
             far apart.
         differ: ``numbers``: rows whose texts have different numbers are not duplicates.
+        model: See ``find_leaks``.
+        csv: See ``find_leaks``.
+        skip_bad: See ``find_leaks``.
 
     Raises:
+        NotFoundError: No such file.
         UsageError: An invalid threshold, or too many pairs reach it.
     """
     _check_threshold(threshold)
     if links not in ("complete", "chain"):
-        raise unknown_name_error("links", links, ("complete", "chain"))
+        raise unknown_name_error("kind of links", links, ("complete", "chain"))
     if differ not in (None, "numbers"):
-        raise unknown_name_error("differ", differ, ("numbers",))
-    rows = _Rows.of_index(index)
+        raise unknown_name_error("kind of difference", differ, ("numbers",))
+    rows = _Rows.read(index, None, model, csv=csv, skip_bad=skip_bad)
+    _encode([rows], None, model)
+    if not rows.ids:
+        return []
     # copies are grouped first, without comparing vectors; adding 0 turns -0.0 into 0.0
     contents: Sequence[Any] = [unit.tobytes() for unit in rows.units + np.float32(0)]
     if threshold == 1 and rows.has_texts():
@@ -145,7 +156,7 @@ def _find_near_pairs(units: Floats, lowest: float) -> list[tuple[int, int]]:
                 count += len(first)
                 if count > _MAX_PAIRS:
                     raise UsageError(
-                        f"more than {_MAX_PAIRS:,} pairs reach {lowest:.3g}; give a higher one",
+                        f"more than {_MAX_PAIRS:,} pairs reach {lowest:.3g}; raise the threshold",
                         parameter="threshold",
                     )
                 firsts.append(start + first)

@@ -328,7 +328,7 @@ class SentenceIndex:
         csv: Mapping[str, Any] | None = None,
         skip_bad: bool = False,
     ) -> int:
-        """Add sentences, or vectors of the same encoder; return the number of replaced rows.
+        """Add sentences, or vectors of the same encoder.
 
         Row numbers used as ids continue from the last one.
 
@@ -343,6 +343,10 @@ class SentenceIndex:
             id_field: Column of the id, or ``-``; None: the index's.
             csv: See ``build``.
             skip_bad: See ``build``.
+
+        Returns:
+            The number of rows of the index that were replaced, 0 without ``replace``; ``len`` of
+            the index is the number of all its rows.
 
         Raises:
             UsageError: Vectors of another encoder, an existing id, replacement rows without ids, or
@@ -476,8 +480,8 @@ class SentenceIndex:
             if missing_ids:
                 examples = ", ".join(repr(row_id[:40]) for row_id in missing_ids[:5])
                 raise UsageError(
-                    f"{len(missing_ids):,} of {len(unique_ids):,} ids are not in the index:"
-                    f" {examples}; nothing was deleted"
+                    f"the index lacks {with_count(len(missing_ids), 'id')}: {examples}; nothing was"
+                    " deleted"
                 )
             self.store.remove(itertools.chain(*keys.values()))
         self.derived_files.update()
@@ -572,7 +576,7 @@ class SentenceIndex:
         if by is None:
             return "both" if has_words else "meaning"
         if by not in RANKINGS:
-            raise unknown_name_error("by", by, RANKINGS)
+            raise unknown_name_error("ranking", by, RANKINGS)
         if not has_words:
             raise UsageError(
                 "the index has no words: `promptcli index compact DIR --lexical` counts them",

@@ -51,6 +51,7 @@ _EXTRA_CANDIDATES = 16  # beyond k, because FAISS rounds their scores
 _EFFORTS = [32 << step for step in range(9)]
 _MIN_GAIN_SHARE = 0.1  # the effort grows while it adds this share of the missing recall
 _ROWS_PER_BLOCK = 8192
+_PLACE_IN_FAISS = re.compile(r"Error in .*:\d+: (Error: )?")  # begins the message of an error
 
 
 def set_search_threads(count: int) -> None:
@@ -216,7 +217,7 @@ def make_index(factory: str, width: int) -> Any:
             if index.metric_type == faiss.METRIC_INNER_PRODUCT:
                 return index
         except RuntimeError as error:
-            reason = join_lines(error)
+            reason = "FAISS says: " + _PLACE_IN_FAISS.sub("", join_lines(error))
     raise UsageError(
         f"{factory!r} is not allowed for {width}-wide vectors: {reason}; e.g. Flat, HNSW32, SQ8,"
         " IVF256,Flat",

@@ -9,10 +9,10 @@ from scipy.stats import spearmanr
 
 from promptcli.data.tasks import Pairs, RetrievalTask, STSTask
 from promptcli.evaluation.evaluator import (
-    average,
     compare,
     compare_encoders,
     distinct_sentences,
+    mean_of_rounded,
     score_encoders,
     scores_of_average,
 )
@@ -124,8 +124,8 @@ def test_average_rounds_each_figure_first(calls):
         [LetterEncoder()], [task("STS12", x=pairs(30, 1)), task("STS13", x=pairs(30, 2))]
     )
     exact = [score.value for score in scores]
-    assert average(scores) == np.mean([round(value, 2) for value in exact])
-    assert average(scores) != np.mean(exact)
+    assert mean_of_rounded(scores) == np.mean([round(value, 2) for value in exact])
+    assert mean_of_rounded(scores) != np.mean(exact)
 
 
 def test_compare_is_paired_and_antisymmetric(calls):
@@ -144,10 +144,13 @@ def test_compare_is_paired_and_antisymmetric(calls):
     assert comparison.p_value < 0.05 and comparison.p_holm == comparison.p_value
     with refusal("two lists"):
         compare(good, bad)
+    for lists in (([], []), ([good], [])):
+        with refusal("equally many"):
+            compare(*lists)
     reverse = compare([bad], [good])
     assert reverse.difference == pytest.approx(-comparison.difference)
     (other,) = score_encoders([truth], [task(x=pairs(30, 2))])
-    with refusal("same data"):
+    with refusal("different data"):
         compare([good], [other])
     document = json.loads(json.dumps(comparison.to_dict()))
     assert (document["recipe"], document["against"]["recipe"], document["task"]) == (
@@ -177,7 +180,7 @@ def accuracy(right, label, task="TREC", data="0" * 64):
 
 
 def test_accuracies_on_other_data_are_not_compared():
-    with refusal("the same data"):
+    with refusal("different data"):
         compare([accuracy([1, 0], "a")], [accuracy([1, 0], "b", data="1" * 64)])
 
 

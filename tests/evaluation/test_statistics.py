@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from promptcli.evaluation import statistics
-from promptcli.evaluation.statistics import cosine, holm, interval, spearman, two_sided
+from promptcli.evaluation.statistics import (
+    cosine,
+    holm,
+    percentile_interval,
+    spearman,
+    two_sided_p_value,
+)
 
 
 def resamples_of(size, number, seed):
@@ -87,10 +93,13 @@ def test_paired_bootstrap_sees_a_real_difference_and_no_other():
     draws = statistics.resampled_averages([np.stack([good, noisy, twin])], [gold])
     real, chance = draws[0] - draws[1], draws[0] - draws[2]
     # no floor of 2 in 1,001
-    assert interval(real)[0] > 0 and two_sided(real) == two_sided(-real) < 1e-5
-    low, high = interval(chance)
+    assert (
+        percentile_interval(real)[0] > 0
+        and two_sided_p_value(real) == two_sided_p_value(-real) < 1e-5
+    )
+    low, high = percentile_interval(chance)
     assert low < 0 < high
-    assert two_sided(chance) > 0.05 and two_sided(np.zeros(9)) == 1
+    assert two_sided_p_value(chance) > 0.05 and two_sided_p_value(np.zeros(9)) == 1
 
 
 def test_p_values_are_corrected_by_holms_steps():

@@ -5,6 +5,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.evaluation import statistics
+from tests.comparing import refusal
 
 
 def test_the_highest_correlation_is_that_of_a_perfect_order():
@@ -48,5 +49,8 @@ def test_recall_says_what_it_can_reach(run, tmp_path):
     file.write_text("\n".join(["query\tdocument\tgrade", *rows, "dogs\tA dog barks.\t1"]))
     ran = run("eval", "mini-static", "--task", f"retrieval:{file}")
     assert "recall@10 (at most 55.56)" in ran.out and "recall@100 (" not in ran.out
+    for function in (pc.task_sentences, lambda tasks: pc.evaluate("mini-static", tasks)):
+        with refusal("no task is named"):
+            function([])
     [score] = pc.evaluate("mini-static", f"retrieval:{file}")
     assert score.highest_recall_at_10 == pytest.approx(50 * (1 + 10 / 90))

@@ -115,6 +115,16 @@ def test_what_is_kept_has_the_columns_of_the_file(tmp_path, encoder, column, hea
     assert lines[0] == header and len(lines) == 2 and lines[1].startswith("a1,Rain")
 
 
+def test_a_file_and_the_folder_of_an_index_have_the_groups_of_an_index(tmp_path, encoder):
+    texts = ["A cat sleeps.", "Rain falls.", "A cat sleeps.", "The cat sleeps."]
+    file, folder = tmp_path / "texts.txt", tmp_path / "index"
+    file.write_text("".join(f"{text}\n" for text in texts))
+    index = pc.SentenceIndex.build(texts, encoder, output=folder)
+    for rows in (file, folder, index):
+        groups = pc.find_dups(rows, 0.7, model=encoder)
+        assert [[hit.id for hit in group] for group in groups] == [[0, 2, 3]]
+
+
 def test_leaks_by_text_and_by_cosine(tmp_path, encoder):
     (tmp_path / "train.txt").write_text("A cat sleeps.\nDogs run.\n\nCafé closed\nA cat sleeps.\n")
     (tmp_path / "test.tsv").write_text(

@@ -98,8 +98,9 @@ def build(
     """Index sentences, or vectors that `embed` wrote, for search by meaning and by words.
 
     A text with paragraphs is split into passages, with their headings and the ids FILE:LINES; any
-    other text is split into its numbered lines. Rows without text are left out. Other columns of a
-    table, the places of passages and their front matter are kept for conditions.
+    other text is split into its lines, whose ids are their numbers from 0. Rows without text are
+    left out. Other columns of a table, the places of passages and their front matter are kept for
+    conditions.
     """
     from promptcli.retrieval.sentence_index import SentenceIndex
 
@@ -143,7 +144,7 @@ def add(
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index.
 
-    Row numbers that serve as ids continue after the last row of the index.
+    Row numbers that serve as ids begin at 0 and continue after the last row of the index.
     """
     index = _open(folder, model)
     replaced = index.add(

@@ -85,7 +85,7 @@ def _with_average(column: str, scores: Sequence[Score], interval: tuple[float, f
     for score in scores:
         cells[score.column] = cell(round(score.value, 4), [score.column], score.ci95)
     low, high = interval
-    average = round(evaluator.average(scores), 4)
+    average = round(evaluator.mean_of_rounded(scores), 4)
     cells[column] = cell(average, list(cells), (100 * low, 100 * high))
     return cells
 
@@ -152,7 +152,7 @@ def measure_transfer(
             encoder = TorchEncoder(system.transfer, encoder.backbone, encoder.tensors())
         scores = evaluator.score_encoders([encoder], data.content)
         means = statistics.resampled_mean_of_means([score.by_example for score in scores])
-        yield _with_average("transfer", scores, statistics.interval(means))
+        yield _with_average("transfer", scores, statistics.percentile_interval(means))
 
 
 _CORPUS = ["corpus"]  #: names the data of cells

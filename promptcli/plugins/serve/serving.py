@@ -15,6 +15,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.recipe import ModelChoice
+from promptcli.settings import list_of_names
 from promptcli.storage import files
 from promptcli.threads import Worker
 
@@ -28,8 +29,8 @@ _END_TIMEOUT_S = 3.0
 
 
 def serve(
-    models: "Sequence[Model]" = (),
-    indexes: Sequence[str | Path] = (),
+    models: "Model | Sequence[Model]" = (),
+    indexes: str | Path | Sequence[str | Path] = (),
     *,
     settings: ServeSettings | None = None,
     normalize: bool = True,
@@ -44,9 +45,9 @@ def serve(
     ends at once.
 
     Args:
-        models: Names of models and recipes, recipe files, folders or hub ids; requests use these
-            names. Default: mini-multi.
-        indexes: Folders of indexes to search; an index is named after its folder.
+        models: One or several names of models and recipes, recipe files, folders or hub ids;
+            requests use these names. Default: mini-multi.
+        indexes: One or several folders of indexes to search; an index is named after its folder.
         settings: Address and limits.
         normalize: Whether to scale every embedding to length 1, as OpenAI does, so that a dot
             product is the cosine.
@@ -64,13 +65,14 @@ def serve(
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError("the API key must be ASCII characters without spaces")
     folders = _folders_by_name(indexes)
+    from promptcli.models.loading import as_list
     from promptcli.plugins.serve.app import make_app
     from promptcli.plugins.serve.connections import DRAIN_TIMEOUT_S, make_server
     from promptcli.plugins.serve.service import Service
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
-        encoders = _open_models(models or [ModelChoice("mini-multi", device=device)])
+        encoders = _open_models(as_list(models) or [ModelChoice("mini-multi", device=device)])
         opened_indexes = _open_indexes(folders, encoders, device)
         if key is None and not settings.loopback_names():
             note(
@@ -95,7 +97,10 @@ def serve(
 
 
 def serve_agents(
-    indexes: Sequence[str | Path] = (), *, model: "Model | None" = None, device: str = "auto"
+    indexes: str | Path | Sequence[str | Path] = (),
+    *,
+    model: "Model | None" = None,
+    device: str = "auto",
 ) -> None:
     """Serve indexes to agents over stdin and stdout, by the Model Context Protocol.
 
@@ -103,7 +108,7 @@ def serve_agents(
     read. The server ends with its stdin.
 
     Args:
-        indexes: Folders of indexes to search; an index is named after its folder.
+        indexes: One or several folders of indexes to search; an index is named after its folder.
         model: The encoder of ``similar``. Default: the first index's encoder, else ``mini-multi``.
         device: Device of the index encoders.
 
@@ -153,10 +158,10 @@ def _until_client_leaves(running: Future[None], stdin: int) -> None:
         pass
 
 
-def _folders_by_name(folders: Sequence[str | Path]) -> dict[str, Path]:
+def _folders_by_name(folders: str | Path | Sequence[str | Path]) -> dict[str, Path]:
     """Return the folders of indexes by the names of the indexes; refuse a repeated name."""
     by_name = dict[str, Path]()
-    for folder in map(Path, folders):
+    for folder in map(Path, list_of_names(folders)):
         name = files.real_path(folder).name
         if name in by_name:
             raise UsageError(f"two indexes are called {name!r}; rename the folder of one")

@@ -18,7 +18,7 @@ from promptcli.data.demo import SENTENCES_FILE
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import average, score_encoders
+from promptcli.evaluation.evaluator import mean_of_rounded, score_encoders
 from promptcli.models.entries import Entry
 from promptcli.plugins.papers import measures, report, systems
 from promptcli.plugins.papers.contexts import FiguresCache, MeasurementContext, head_of
@@ -181,9 +181,9 @@ def test_a_gain_is_the_paired_difference_to_the_plain_mean(context):
         for one, other in zip(of_recipe["values-avg"], of_recipe["last-avg"], strict=True)
     ]
     draws = statistics.resampled_averages(pairs, [task.pairs().gold for task in tasks])
-    low, high = statistics.interval(draws[0] - draws[1])
+    low, high = statistics.percentile_interval(draws[0] - draws[1])
     cell = rows["values-avg"]["figures"]["gain"]
-    expected = average(of_recipe["values-avg"]) - average(of_recipe["last-avg"])
+    expected = mean_of_rounded(of_recipe["values-avg"]) - mean_of_rounded(of_recipe["last-avg"])
     assert cell["value"] == pytest.approx(expected, abs=0.011)  # averages have two decimals
     assert cell["ci95"] == pytest.approx([100 * low, 100 * high], abs=1e-3)
     assert column_headers(document)[-1] == "- last-avg (5 of 7)"
@@ -219,7 +219,7 @@ def test_figures_are_those_of_eval(context, senteval, tiny_backbone):
         round(score.value, 4) for score in scores
     ]
     assert figures["STS12"]["ci95"] == [round(bound, 4) for bound in scores[0].ci95]
-    assert figures["Avg"]["value"] == pytest.approx(average(scores), abs=1e-4)
+    assert figures["Avg"]["value"] == pytest.approx(mean_of_rounded(scores), abs=1e-4)
     low, high = figures["Avg"]["ci95"]
     assert low < figures["Avg"]["value"] < high
     assert figures["Avg"]["on"] == THERE and document["missing"] == ["STS15", "STS16"]
@@ -487,7 +487,7 @@ def test_trained_rows_are_those_of_training(context, examples, bert_folder, sent
     # the numbers that are kept were learned
     assert max(found.curve, key=lambda score: score.value).step > 0
     scores = pc.evaluate(found.encoder, THERE, data_dir=senteval)
-    assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
+    assert measured["figures"]["Avg"]["value"] == pytest.approx(mean_of_rounded(scores), abs=0.01)
 
 
 def settings_of(context, name="promptbert", **options):
@@ -597,7 +597,7 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(
         recipe, [*columns["sent0"], *columns["sent1"]], backbone=context().backbone
     ).encoder
     assert whitened == pytest.approx(
-        average(pc.evaluate(fitted, THERE, data_dir=senteval)), abs=0.01
+        mean_of_rounded(pc.evaluate(fitted, THERE, data_dir=senteval)), abs=0.01
     )
     assert whitened != other and corpus["triplets"] is None
     assert any("triplets triplets.tsv, 130 examples" in line for line in caption(document))

@@ -13,9 +13,10 @@ import pytest
 
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 
+import promptcli as pc
 from promptcli.plugins.serve.serving import _listen
 from promptcli.plugins.serve.settings import ServeSettings
-from tests.comparing import refused
+from tests.comparing import refusal, refused
 from tests.processes import Program
 from tests.tiny import SENTENCES
 
@@ -26,6 +27,13 @@ def test_without_the_extra_one_line_names_it(run, monkeypatch):
         importlib.util, "find_spec", lambda name: None if name == "uvicorn" else real(name)
     )
     assert refused(run("serve"), 2, "uvicorn", ".[serve]")
+
+
+def test_a_name_alone_is_one_model_or_one_index():
+    with refusal("no model 'minni'", pc.NotFoundError):
+        pc.serve("minni", settings=ServeSettings(port=0))
+    with refusal("no index in none;", pc.NotFoundError):
+        pc.serve("mini-static", "none", settings=ServeSettings(port=0))
 
 
 @pytest.mark.parametrize(
