@@ -53,11 +53,11 @@ def report(folder: Path, steps: int, tokens: int, seed: int) -> None:
         [documents], min_queries=MIN_QUERIES, max_passages=MAX_PASSAGES, seed=seed
     )
     split = CollectionSplit.of(collection, seed)
-    start = loading.entry_of("mini")
+    start = loading.resolve_entry("mini")
     trainings = Trainings("adapted", start, ModelChoice("mini"), split, seed, ATTEMPTS)
     schedule = Schedule(dict.fromkeys(ATTEMPTS, steps), dict.fromkeys(ATTEMPTS, 0.0), tokens)
     tasks: list[RetrievalTask | STSTask] = [split.test_task, real, *tasks_elsewhere()]
-    opened = loading.open_model(start, dtype="float32")
+    opened = loading.open_torch_encoder(start, dtype="float32")
     before = score_model(opened, start.name, tasks)
     print(
         f"{folder.name}, seed {seed}, {tokens:,} tokens of pre-training; queries to learn from, to"

@@ -24,7 +24,7 @@ import re
 from pathlib import Path
 
 import promptcli as pc
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 
 QUERIES, ROWS = 2_000, 20_000
 PAIRS = {
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with pairs/ and corpus/")
     parser.add_argument("--model", default="mini")
     options = parser.parse_args()
-    encoder = open_model(options.model, dtype="auto")
+    encoder = open_torch_encoder(options.model, dtype="auto")
     print(
         f"| {options.model} | queries | rows | vectors | words | both |\n|---|---|---|---|---|---|"
     )

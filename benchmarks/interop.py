@@ -24,7 +24,7 @@ from promptcli.encoder.sentence_encoder import TUNED
 from promptcli.models.entries import Entry
 from promptcli.models.exporting import export
 from promptcli.models.importing import import_model
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 from promptcli.models.parity import PROBES, lowest_cosine
 from tests.random_encoders import random_numbers
 
@@ -183,7 +183,7 @@ def made(name: str) -> Entry:
 def imported(folder: Path) -> np.ndarray:
     """Return the vectors of a folder that was imported."""
     entry = import_model(folder, "again", force=True)
-    return open_model(entry, device="cpu", dtype="stored").encode(list(PROBES))
+    return open_torch_encoder(entry, device="cpu", dtype="stored").encode(list(PROBES))
 
 
 def main() -> None:
@@ -201,7 +201,7 @@ def main() -> None:
             )
             for number, (recipe, entry) in enumerate(entries.items()):
                 theirs = np.load(f"{work}/{number}.npy")
-                encoder = open_model(entry, device="cpu", dtype="stored")
+                encoder = open_torch_encoder(entry, device="cpu", dtype="stored")
                 ours = encoder.encode(list(PROBES))
                 there = theirs.any(axis=1)  # that a vector is zero is said by the command
                 cosine = lowest_cosine(ours[there], theirs[there])

@@ -28,12 +28,12 @@ def fake_encoder(monkeypatch, tmp_path):
     """
     opened = []
 
-    def open_model(model, *, dtype="stored", **_):
+    def open_torch_encoder(model, *, dtype="stored", **_):
         opened.append((model, dtype))
         return FakeEncoder()
 
-    monkeypatch.setattr(encoders, "open_model", open_model)
-    monkeypatch.setattr(encoders, "open_encoder", open_model)
+    monkeypatch.setattr(encoders, "open_torch_encoder", open_torch_encoder)
+    monkeypatch.setattr(encoders, "open_encoder", open_torch_encoder)
     monkeypatch.chdir(tmp_path)
     return opened
 
@@ -50,10 +50,10 @@ def embed(folder, names, shards=4, encoder=None, **options):
     """Call ``embed_parts`` with an encoder that is open."""
     encoder = encoder or FakeEncoder()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "open_model", lambda *_, **__: encoder)
+        patch.setattr(encoders, "open_torch_encoder", lambda *_, **__: encoder)
         patch.setattr(
             encoders,
-            "entry_of",
+            "resolve_entry",
             lambda model: Entry("fake", encoder.recipe, provenance={"end": model}),
         )
         return embed_parts(names, folder, shards, **options)

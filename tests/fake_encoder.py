@@ -85,6 +85,6 @@ def main():
         promptcli.embedding.writing.WINDOW = int(os.environ["FAKE_WINDOW"])
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
     most = int(os.environ["FAKE_MOST"]) if "FAKE_MOST" in os.environ else None
-    encoders.open_model = lambda model, **_: FakeEncoder(pause=pause, most=most)
-    encoders.open_encoder = encoders.open_model
+    encoders.open_torch_encoder = lambda model, **_: FakeEncoder(pause=pause, most=most)
+    encoders.open_encoder = encoders.open_torch_encoder
     cli.main(sys.argv[1:])

@@ -13,7 +13,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.cli.command_line import command
-from promptcli.models.loading import entry_of
+from promptcli.models.loading import resolve_entry
 from promptcli.recipe import ModelChoice
 from tests import network
 from tests.comparing import refusal, refused
@@ -261,7 +261,7 @@ def test_a_cached_model_without_its_owner_is_named(line, cached, online, run, no
 def test_a_mistyped_model_is_not_looked_for_as_a_backbone(name, meant, online, no_network):
     for model in (name, ModelChoice(model=name)):
         with refusal(f"no model '{name}'; did you mean {meant}[?]", pc.NotFoundError):
-            entry_of(model)
+            resolve_entry(model)
     assert not no_network
 
 

@@ -116,7 +116,9 @@ def test_one_transform_is_one_text():
 
 @pytest.mark.parametrize("choice", [Recipe(), '{"pooling": "last/cls"}', "prompt"])
 def test_a_recipe_has_no_revision(choice):
-    with pytest.raises(pc.UsageError, match="revision: only a model on the hub"):
+    with pytest.raises(
+        pc.UsageError, match="can be given only with the name of a model on the hub"
+    ):
         pc.load(choice, revision="x")
 
 

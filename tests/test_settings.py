@@ -8,7 +8,7 @@ import pwd
 
 import pytest
 
-from promptcli.models.loading import entry_of
+from promptcli.models.loading import resolve_entry
 from promptcli.recipe import ModelChoice
 from promptcli.settings import (
     BUILT_IN,
@@ -111,7 +111,7 @@ def test_another_default_backbone_holds_if_none_is_named(home, bert_folder):
     backbone = read_settings(environ)["backbone"].value
 
     def of(**choice):
-        return entry_of(ModelChoice(**choice, backbone=backbone)).recipe.backbone
+        return resolve_entry(ModelChoice(**choice, backbone=backbone)).recipe.backbone
 
     assert of() == of(model="static-avg") == backbone
     assert of(model="mini") == "mini-bert"  # an entry keeps its backbone

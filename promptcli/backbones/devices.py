@@ -46,6 +46,8 @@ def weights_dtype(name: str, device: str) -> torch.dtype | None:
         return torch.float32
     if name == "stored":
         return None
+    if name == "int8":
+        raise UsageError("int8 needs a backend, e.g. openvino-int8", parameter="dtype")
     return choose_dtype(name, device)
 
 

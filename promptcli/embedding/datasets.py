@@ -39,7 +39,7 @@ class VectorColumn:
     def open(self) -> "OpenColumn":
         """Return the column with its encoder."""
         with without_network(self.offline):
-            return OpenColumn(loading.open_model(self.model), self.text, self.name)
+            return OpenColumn(loading.open_torch_encoder(self.model), self.text, self.name)
 
     def for_workers(self, device: str) -> "VectorColumn":
         """Return the column for a process with another current folder and device."""

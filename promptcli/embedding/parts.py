@@ -99,7 +99,7 @@ class PartJob:
 
     def _open(self) -> "TorchEncoder":
         with without_network(self.offline):
-            encoder = loading.open_model(self.model)
+            encoder = loading.open_torch_encoder(self.model)
         if encoder.fingerprint != self.manifest.fingerprint:
             name = self.model.model.recipe.backbone
             raise CheckFailedError(
@@ -120,7 +120,7 @@ def begin_job(
     rows = sum(file.rows for file in inputs)
     batches = read_range(inputs, 0, rows, str(folder), settings.csv)
     texts = (text for batch in batches for text in batch[TEXT])
-    encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
+    encoder = loading.open_torch_encoder(model, dtype="auto", rows=rows, calibration=texts)
     manifest = PartsManifest(
         dim=encoder.width,
         settings=settings,
@@ -145,7 +145,7 @@ def portable_choice(
 
     Its dtype and backend are those in an encoder's ``provenance``, else the user's choice.
     """
-    entry = loading.entry_of(model)
+    entry = loading.resolve_entry(model)
     backbone = portable_name(entry.recipe.backbone)
     entry = replace(entry, recipe=entry.recipe.replace(backbone=backbone))
     choice = model if isinstance(model, ModelChoice) else ModelChoice()

@@ -47,7 +47,7 @@ class BuildContext:
         if not self.backbone.causal:
             name = self.backbone.name
             raise WrongKindError(
-                f"{owner} is for causal models, and {name!r} is a masked one: take the model prompt"
+                f"{owner} is for causal models, and {name!r} is a masked one; use the recipe prompt"
             )
 
     def refuse_argument(self, owner: str) -> None:
@@ -63,12 +63,14 @@ class BuildContext:
             )
         return range(*layers)
 
-    def count(self, name: str, *, default: int | None = None) -> int | None:
+    def count_argument(self, name: str, *, default: int | None = None) -> int | None:
         """Return the argument of the component ``name`` as a whole number above 0."""
         if self.argument is None:
             return default
         if not re.fullmatch(COUNT, self.argument):
-            raise UsageError(f"{str(self.spec)!r} is not allowed; give a whole number: {name}:200")
+            raise UsageError(
+                f"{str(self.spec)!r} is not allowed; give a whole number above 0: {name}:200"
+            )
         return int(self.argument)
 
     def tensors_of(
@@ -107,7 +109,7 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int | None]]:
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 
-def by_fit(choice: str) -> str:
+def fit_command(choice: str) -> str:
     """Return the command that fits a component's tensors; ``choice`` is an option of ``fit``."""
     return f"`promptcli fit --{choice} --on FILE --name NAME`, then the model NAME"
 
@@ -130,7 +132,7 @@ class Prompt:
     #: on nothing learned
     shared: Sequence[int] = ()
     #: why a single-pass graph (ONNX, OpenVINO) cannot express the prompt; None: it can
-    beyond_graphs: str | None = None
+    graph_obstacle: str | None = None
 
     def __init__(self, context: BuildContext) -> None:
         self.template = self.read_template(context)
@@ -146,11 +148,13 @@ class Prompt:
         return Template(text, context.backbone.tokenizer)
 
     @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    def initial_tensors(
+        cls, context: BuildContext, generator: torch.Generator
+    ) -> dict[str, Tensor]:
         """Return the initial values of the learned tensors by name; empty for words."""
         return {}
 
-    def sentences(self, sentences: Sequence[str]) -> list[str]:
+    def rewrite(self, sentences: Sequence[str]) -> list[str]:
         """Return n sentences changed for the prompt; most prompts leave them unchanged."""
         return list(sentences)
 
@@ -181,9 +185,9 @@ class Weights(ABC):
     #: name of the rule that ``token_ids`` applies to tokens; None if it changes nothing
     rewriting: str | None = None
     #: whether only the sentence's own tokens are read, without the template's
-    of_content = False
+    reads_content_only = False
     #: why a single-pass graph (ONNX, OpenVINO) cannot express them; None: it can
-    beyond_graphs: str | None = None
+    graph_obstacle: str | None = None
     #: the tokens of an input that get equal weights; None for any other weights
     averaged: slice | None = None
 
@@ -191,7 +195,9 @@ class Weights(ABC):
         context.refuse_argument(f"weights {self.spec!r}")
 
     @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    def initial_tensors(
+        cls, context: BuildContext, generator: torch.Generator
+    ) -> dict[str, Tensor]:
         """Return the initial values of the learned tensors by name; empty if nothing is learned."""
         return {}
 

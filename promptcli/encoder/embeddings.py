@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from promptcli.encoder.template import ModelInputs
+from promptcli.errors import UsageError
 from promptcli.notes import Advance
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Vectors = TypeVar("Vectors", np.ndarray, "Tensor")
 #: Vectors supplied by the caller: one or several.
 VectorsLike: TypeAlias = "np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]"
 
@@ -49,6 +51,15 @@ class Embeddings:
         if np.array_equal(indices, np.arange(len(self.tokens))):  # no sentence repeats another
             return self
         return Embeddings(self.vectors[indices], self.truncated[indices], self.tokens[indices])
+
+
+def cut_columns(vectors: Vectors, count: int) -> Vectors:
+    """Return the first ``count`` columns of vectors (n, d); refuse a count above d."""
+    if count > vectors.shape[1]:
+        raise UsageError(
+            f"cannot keep {count:,} dimensions; the vectors have only {vectors.shape[1]:,}"
+        )
+    return vectors[:, :count]
 
 
 #: Waits for the embeddings of n inputs, and returns them by encoder.
@@ -157,7 +168,7 @@ def prefetch(
 
 
 def delay_by_one(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield every item after the next one was taken from ``items``."""
+    """Yield items one step late: each only after its successor has been read."""
     previous: list[Item] = []
     for item in items:
         yield from previous

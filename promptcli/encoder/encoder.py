@@ -146,7 +146,7 @@ class TorchEncoder(Encoder):
             causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
             raise WrongKindError(
                 f"weights 'last-token' are for causal models ({causal}), not"
-                f" {self.backbone.name!r}: take the model prompt"
+                f" {self.backbone.name!r}; use the recipe prompt"
             )
         if self.backbone.is_word_table:
             check_words_only(self.recipe, table=self.backbone_provenance.family == TABLE)
@@ -167,7 +167,7 @@ class TorchEncoder(Encoder):
                 f"denoise {place!r} needs a transform with that stage, e.g. topk-tokens:200, and no"
                 " mean of prompts: a mean takes only hidden"
             )
-        if self.pooling.weights.of_content:
+        if self.pooling.weights.reads_content_only:
             raise UsageError(
                 f"denoise {place!r} subtracts the vector of the template without a sentence, whose"
                 f" tokens the weights {self.pooling.weights.spec!r} leave out; give none"
@@ -184,7 +184,8 @@ class TorchEncoder(Encoder):
         """Return the encoder itself; refuse the mean of several prompts."""
         if self._averaged_encoders:
             raise UsageError(
-                f"this works with one template, not with the mean of {len(self._averaged_encoders)}"
+                f"a mean of {len(self._averaged_encoders)} prompts cannot be used here; give a"
+                " recipe with one prompt"
             )
         return self
 
@@ -198,7 +199,7 @@ class TorchEncoder(Encoder):
         return super().inputs(sentences)
 
     def rewrite(self, sentences: Sequence[str]) -> list[str]:
-        return self.prompt.sentences(sentences)
+        return self.prompt.rewrite(sentences)
 
     def token_ids(self, texts: Sequence[str]) -> RaggedIds:
         return self.pooling.weights.token_ids(texts, self.backbone)

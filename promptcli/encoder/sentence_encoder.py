@@ -351,7 +351,7 @@ class Encoder(abc.ABC):
             show_progress_bar: Draw a bar to stderr, or into the notebook.
             precision: ``float32`` only; ``promptcli.quantize`` converts the vectors.
             convert_to_numpy: Return a numpy array; if False, a list of n tensors.
-            convert_to_tensor: Return one tensor on the encoder's device, whatever
+            convert_to_tensor: Return one tensor on the device that encodes, whatever
                 ``convert_to_numpy`` says.
             normalize_embeddings: Scale every vector to length 1; a vector of zeros stays unchanged.
             truncate_dim: Keep the first k dimensions of a vector, before it is scaled.
@@ -376,6 +376,12 @@ class Encoder(abc.ABC):
         for name, value in {"batch_size": batch_size, "truncate_dim": truncate_dim}.items():
             if value is not None and value < 1:
                 raise UsageError(f"must be at least 1, got {value}", parameter=name)
+        truncate_dim = truncate_dim or self.width
+        if truncate_dim > self.width:
+            raise UsageError(
+                f"must be at most the width {self.width}, got {truncate_dim}",
+                parameter="truncate_dim",
+            )
         texts = check_texts(sentences)
         encoder: Encoder = self
         if device is not None:
@@ -399,7 +405,7 @@ class Encoder(abc.ABC):
         if convert_to_tensor or not convert_to_numpy:
             import torch
 
-            vectors = torch.from_numpy(vectors).to(self.device)
+            vectors = torch.from_numpy(vectors).to(encoder.device)
         if not convert_to_tensor and not convert_to_numpy:
             vectors = list(vectors)
         if isinstance(sentences, str):

@@ -10,7 +10,7 @@ from promptcli.backbones.model_folder import TABLE, is_word_file
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.word_tables import TUNED_ROWS, WordTable, open_table
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.embeddings import Embeddings, PendingEmbeddings, encode_stream
+from promptcli.encoder.embeddings import Embeddings, PendingEmbeddings, cut_columns, encode_stream
 from promptcli.encoder.sentence_encoder import TUNED, Encoder
 from promptcli.encoder.template import ModelInputs, Template
 from promptcli.errors import UsageError
@@ -153,9 +153,12 @@ class StaticEncoder(Encoder):
 
     def to(self, device: "str | torch.device") -> Encoder:
         """Return the encoder itself for the CPU, else the encoder on torch."""
-        if str(device) == "cpu":
-            return self
-        return self.on_torch().to(device)
+        if str(device) != "cpu":
+            from promptcli.backbones.devices import choose_device
+
+            if choose_device(str(device)) != "cpu":
+                return self.on_torch().to(device)
+        return self
 
     def with_leading_text(self, text: str) -> Encoder:
         if not self.leading.counted:  # only torch's weights can leave the text out
@@ -185,7 +188,7 @@ class StaticEncoder(Encoder):
         vectors = average_embeddings(inputs.ids, self._word_vectors, len(self._table.rows))
         for transform in self.recipe.parts.transforms:
             if transform.name == "truncate":
-                vectors = vectors[:, : transform["count"]]
+                vectors = cut_columns(vectors, transform["count"])
             else:
                 vectors = unit(vectors)
         progress(len(vectors))

@@ -357,7 +357,7 @@ class Template:
         return ModelInputs(ids, is_cut)
 
     def _cut(self, pieces: RaggedIds, is_cut: np.ndarray, capacity: int) -> RaggedIds:
-        """Return the pieces, those that are to be cut as long as the capacity.
+        """Return the pieces; those marked in ``is_cut`` are shortened to ``capacity`` tokens.
 
         The template's ids on the side that is cut stay: those before [X] if the sentence loses its
         first tokens, else those after it.
@@ -386,7 +386,7 @@ def _check_mask(text: str, tokenizer: PieceTokenizer) -> None:
         problem = f"template {text!r} has a {MASK}, but the backbone"
         if tokenizer.causal:
             raise WrongKindError(
-                f"{problem} is causal and read at its last token: take the model prompteol"
+                f"{problem} is causal and read at its last token; use the recipe prompteol"
             )
         raise UsageError(f"{problem}'s tokenizer has no mask token")
     mask_text = tokenizer.mask_text

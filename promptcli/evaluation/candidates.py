@@ -21,7 +21,7 @@ from promptcli.evaluation.kept_scores import KeptScores
 from promptcli.evaluation.scores import Label, Score, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
-from promptcli.models.loading import Model, entry_of
+from promptcli.models.loading import Model, resolve_entry
 from promptcli.notes import Advance, note, stage
 from promptcli.recipe import ModelChoice, Recipe
 
@@ -63,7 +63,7 @@ def open_candidates(
         label = Label(name or str(model), "")
         identity = name or id(model)
         try:
-            entry = entry_of(model)
+            entry = resolve_entry(model)
             label = _label(model, name, entry, is_saved=name in saved)
             if identities.setdefault(label, identity) != identity:
                 label = replace(label, recipe=f"{label.recipe} ({name or len(labels) + 1})")
@@ -111,10 +111,12 @@ def _open(
 ) -> Candidate:
     # an encoder in bfloat16 is opened again, because scores are computed in float32
     if isinstance(model, Encoder) and model.provenance["dtype"] != "bfloat16":
-        return Candidate(label, loading.open_model(model), entry.transfer, keeps_scores=False)
+        return Candidate(
+            label, loading.open_torch_encoder(model), entry.transfer, keeps_scores=False
+        )
     choice = model if isinstance(model, ModelChoice) else ModelChoice()
     chosen = replace(choice, model=entry, changes={}, dim=None)
-    encoder = loading.open_model(chosen, dtype="stored", backbone_donors=backbone_donors)
+    encoder = loading.open_torch_encoder(chosen, dtype="stored", backbone_donors=backbone_donors)
     return Candidate(label, encoder, entry.transfer, keeps_scores=True)
 
 

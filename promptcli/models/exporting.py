@@ -40,7 +40,7 @@ from promptcli.models.entries import (
     write_manifest,
 )
 from promptcli.models.foreign_formats import read_model
-from promptcli.models.loading import Model, entry_of, open_model
+from promptcli.models.loading import Model, open_torch_encoder, resolve_entry
 from promptcli.models.saving import open_exact, save_encoder, tensors_outside_backbone
 from promptcli.models.sentence_transformers_format import (
     Exported,
@@ -93,7 +93,7 @@ def _encode_with_modules(folder: Path, sentences: list[str]) -> np.ndarray:
 def _encode_with_our_module(folder: Path, sentences: list[str]) -> np.ndarray:
     with without_network():
         entry = read_model(ModelFolder(str(folder), folder))
-        return open_model(entry, device="cpu", dtype="stored").encode(sentences)
+        return open_torch_encoder(entry, device="cpu", dtype="stored").encode(sentences)
 
 
 def _encode_with_model2vec(folder: Path, sentences: list[str]) -> np.ndarray:
@@ -322,7 +322,7 @@ def export(
             )
     path = Path(folder)
     with without_network(offline), atomic_folder(path, marker=MODEL_MANIFEST, force=force) as new:
-        entry = entry_of(encoder)
+        entry = resolve_entry(encoder)
         exact = open_exact(entry)
         exported = target.write(entry, exact, new, **options)
         recipe = exact.recipe

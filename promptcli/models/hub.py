@@ -39,7 +39,7 @@ from promptcli.models.entries import (
     read_manifest,
 )
 from promptcli.models.foreign_formats import MODEL_SETTINGS, MODULE_SETTINGS, read_model
-from promptcli.models.loading import Model, entry_from, entry_of, open_registry
+from promptcli.models.loading import Model, entry_from_encoder, open_registry, resolve_entry
 from promptcli.models.saving import open_exact, save_encoder
 from promptcli.notes import is_offline, note, shows_bars
 from promptcli.storage.files import list_files, temporary_folder
@@ -94,7 +94,7 @@ def push(encoder: Model, repo: str, *, private: bool = False) -> Pushed:
         NotFoundError: The hub cannot be reached.
     """
     api = client()
-    entry = entry_of(encoder)
+    entry = resolve_entry(encoder)
     _check_repo(repo, "push")
     if not api.token:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
@@ -136,7 +136,7 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     backbone = None
     if source.revision:
         backbone = f"{source.backbone.partition('@')[0]}@{source.revision}"
-    provenance = {**entry.provenance, **entry_from(encoder).provenance}
+    provenance = {**entry.provenance, **entry_from_encoder(encoder).provenance}
     provenance["backbone"] = backbone or BACKBONE
     provenance.pop("pulled", None)  # a pulled entry stays the same when it is pushed again
     entry = replace(entry, name=repo.partition("/")[2], provenance=provenance)
@@ -202,12 +202,9 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
 
 def _check_repo(repo: str, action: str) -> None:
     if not _REPO.fullmatch(repo):
-        raise UsageError(
-            f"{repo!r} is not a repository of the hub; give OWNER/NAME, and a branch or commit as"
-            " the revision"
-        )
+        raise UsageError(f"{repo!r} is not a repository of the hub; give OWNER/NAME")
     if is_offline():
-        raise NotFoundError(f"{action} needs the hub, which offline forbids")
+        raise NotFoundError(f"{action} needs the network; leave out --offline")
 
 
 @contextlib.contextmanager

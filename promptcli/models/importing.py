@@ -17,7 +17,7 @@ from promptcli.backbones.transformers_loading import opening
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.foreign_formats import read_model
-from promptcli.models.loading import entry_from, open_model, open_registry
+from promptcli.models.loading import entry_from_encoder, open_registry, open_torch_encoder
 from promptcli.models.parity import PROBES
 from promptcli.models.saving import copy_backbone
 from promptcli.notes import note, without_network
@@ -73,7 +73,7 @@ def import_model(
         kind = str(entry.provenance.get("kind", "promptcli folder"))
         if "backbone" in changes:
             raise UsageError(
-                f"{source} ({kind}) has its own backbone, or names it in adapter_config.json",
+                f"{source} ({kind}) brings its backbone, or names it in adapter_config.json",
                 parameter="backbone",
             )
         if "prompt" in changes:
@@ -84,9 +84,9 @@ def import_model(
             entry = with_backbone(entry, f"{source.partition('@')[0]}@{folder.revision}")
         elif not is_named or Path(source).is_dir():
             entry = _take_backbone(entry, readable, temporary / BACKBONE)
-        encoder = open_model(entry, device="cpu", dtype="float32")
+        encoder = open_torch_encoder(entry, device="cpu", dtype="float32")
         encoder.encode(PROBES[:2])
-        opened = entry_from(encoder)
+        opened = entry_from_encoder(encoder)
         imported = {"source": source, "revision": folder.revision, "kind": kind}
         entry = replace(
             entry,

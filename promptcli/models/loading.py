@@ -1,5 +1,5 @@
 """From a model's name to its encoder: a name, a recipe or a ``ModelChoice`` becomes an entry
-(``entry_of``), and an entry becomes an encoder (``open_encoder``).
+(``resolve_entry``), and an entry becomes an encoder (``open_encoder``).
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
 SEARCH_MODEL = "mini-multi"
 #: Shipped model -> its languages, as messages name them.
 LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", SEARCH_MODEL: "eleven languages"}
-_LISTED_MODELS = 5  #: models that a message lists
+_MAX_LISTED_MODELS = 5  #: models that a message lists
 _OWNER = "sentence-transformers/"  #: may be omitted in a model's name
 #: Fields of a recipe that fitted tensors depend on.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
@@ -92,7 +92,7 @@ def open_registry() -> Registry:
 
 
 def load(
-    choice: str | Path | Recipe | Entry = "mini",
+    model: Model | None = DEFAULT_MODEL,
     *,
     backbone: str | None = None,
     prompt: str | None = None,
@@ -112,11 +112,11 @@ def load(
     """Return an encoder.
 
     Args:
-        choice: A model of the registry, a named recipe, a ``Recipe`` or a recipe file, a folder, or
-            a hub id (``sentence-transformers/`` may be omitted). An encoder of promptcli or
-            sentence-transformers keeps its pooling, layers and prompts. Of a plain language model
-            the first and the last layer are averaged, a causal one is read at its last token; a
-            note says so.
+        model: A model of the registry, a named recipe, a ``Recipe`` or a recipe file, a folder, or
+            a hub id (``sentence-transformers/`` may be omitted); None: the default. An encoder of
+            promptcli or sentence-transformers keeps its pooling, layers and prompts. Of a plain
+            language model the first and the last layer are averaged, a causal one is read at its
+            last token; a note says so.
         backbone: Replaces the recipe's.
         prompt: Replaces the recipe's.
         pooling: Replaces the recipe's.
@@ -130,7 +130,8 @@ def load(
             GPU.
         dtype: ``auto`` (bfloat16 if the hardware is fast in it, else float32), ``stored`` (float32;
             for causal models the dtype of their files if the device supports it), ``float32``,
-            ``bfloat16`` or ``float16``. ``int8`` takes a backend's 8 bits, however much they lose.
+            ``tf32`` (on a GPU), ``bfloat16`` or ``float16``. ``int8`` takes a backend's 8 bits,
+            however much they lose.
         offline: Never use the network.
         backend: Runtime on a CPU: ``torch``, ``openvino``, ``openvino-int8``, ``onnx``,
             ``onnx-int8``, or ``auto``.
@@ -157,12 +158,15 @@ def load(
     }
     changes = {field: value for field, value in arguments.items() if value is not None}
     if revision is not None:
-        if not isinstance(choice, str | Path) or _parse_recipe(str(choice)):
-            raise UsageError("only a model on the hub has one; give its name", parameter="revision")
-        choice = f"{choice}@{revision}"
+        if not isinstance(model, str | Path) or _parse_recipe(str(model)):
+            raise UsageError(
+                "a revision can be given only with the name of a model on the hub",
+                parameter="revision",
+            )
+        model = f"{model}@{revision}"
     with without_network(offline):
         chosen = ModelChoice(
-            entry_of(choice),
+            resolve_entry(DEFAULT_MODEL if model is None else model),
             changes,
             device=f"cuda:{device}" if isinstance(device, int) else str(device or "auto"),
             dtype=str(dtype or "auto").removeprefix("torch."),
@@ -179,12 +183,12 @@ def as_list(models: Model | Sequence[Model]) -> list[Model]:
     return [models]
 
 
-def entry_of(model: Model) -> Entry:
+def resolve_entry(model: Model) -> Entry:
     """Return a model as an entry."""
     if isinstance(model, Entry):
         return model
     if isinstance(model, Encoder):
-        return entry_from(model)
+        return entry_from_encoder(model)
     if isinstance(model, Recipe):
         return Entry("recipe", model)
     if isinstance(model, ModelChoice):
@@ -208,7 +212,7 @@ def _entry_of_choice(choice: ModelChoice) -> Entry:
     if model is None:
         keeps_default = choice.backbone == BUILT_IN.backbone and changes.keys().isdisjoint(_FITTED)
         model = DEFAULT_MODEL if keeps_default else Recipe()
-    entry = entry_of(model)
+    entry = resolve_entry(model)
     if not entry.provenance and entry.recipe.backbone == BUILT_IN.backbone:
         changes = {"backbone": choice.backbone, **changes}
     entry = _with_changes(entry, changes)
@@ -240,8 +244,8 @@ def _with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
     forbidden = [field for field in _FITTED if field in differing]
     if entry.tensors and forbidden:
         raise UsageError(
-            f"model {entry.name!r} holds parameters fitted for its recipe, so its"
-            f" {' and '.join(forbidden)} cannot be changed; see `promptcli fit`"
+            f"model {entry.name!r} was trained or fitted for its recipe; to change its"
+            f" {' or '.join(forbidden)}, start from its backbone, {entry.recipe.backbone!r}"
         )
     shown_changes = [f"{field}={getattr(recipe, field)}" for field in changes if field in differing]
     return dataclasses.replace(
@@ -282,7 +286,7 @@ def _find_entry(name: str) -> Entry:
             except NotFoundError as error:
                 reasons.append(str(error).partition(";")[0])
     reason = f"no model {name!r}{similar} {hub_remedy(name)}" if similar else reasons[0]
-    first_names = ", ".join(known_names[:_LISTED_MODELS])
+    first_names = ", ".join(known_names[:_MAX_LISTED_MODELS])
     commands = "`promptcli models list`, `promptcli models list --recipes`"
     raise NotFoundError(
         f"{reason}; models: {first_names}, ... (all: {commands}); or give a folder, or a hub id"
@@ -341,7 +345,7 @@ def open_encoder(
     if isinstance(model, Encoder):
         return model
     choice = model if isinstance(model, ModelChoice) else ModelChoice(model)
-    entry = entry_of(model)
+    entry = resolve_entry(model)
     recipe = entry.recipe
     device = device if choice.device == "auto" else choice.device
     dtype = choice.dtype or dtype
@@ -374,7 +378,7 @@ def open_encoder(
     return encoder
 
 
-def open_model(model: Model, **options: Any) -> "TorchEncoder":
+def open_torch_encoder(model: Model, **options: Any) -> "TorchEncoder":
     """Return a model's encoder with all its parts, on torch; see ``open_encoder``."""
     encoder = open_encoder(model, **options)
     on_torch: TorchEncoder = encoder.on_torch() if isinstance(encoder, StaticEncoder) else encoder  # type: ignore[assignment]
@@ -414,22 +418,22 @@ def list_models() -> list[Entry]:
     return models
 
 
-def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:
+def register(encoder: Model, name: str, *, force: bool = False, **about: object) -> None:
     """Save an encoder in the registry; ``load(name)`` and ``--model name`` open it from then on.
 
     Args:
-        encoder: Any encoder.
+        encoder: An encoder, or what ``load`` takes.
         name: Up to 100 of ``A-Z a-z 0-9 . _ -``.
         force: Replace a model of that name.
         about: Further provenance of the encoder.
     """
-    entry = entry_from(encoder, name)
+    entry = entry_from_encoder(open_encoder(encoder), name)
     open_registry().save(
         dataclasses.replace(entry, provenance={**entry.provenance, **about}), force=force
     )
 
 
-def entry_from(encoder: Encoder, name: str = "encoder") -> Entry:
+def entry_from_encoder(encoder: Encoder, name: str = "encoder") -> Entry:
     """Return an encoder as an entry of that name."""
     about = {**encoder.provenance, "width": encoder.width}
     return Entry(name, encoder.recipe, encoder.tensors(), about, prompts=encoder.leading)

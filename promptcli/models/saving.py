@@ -22,7 +22,7 @@ from promptcli.backbones.model_folder import (
     weights_digest,
 )
 from promptcli.encoder.encoder import TorchEncoder, tuned_weights
-from promptcli.encoder.sentence_encoder import TUNED, Encoder
+from promptcli.encoder.sentence_encoder import TUNED
 from promptcli.errors import UsageError
 from promptcli.models.card import publishable, write_card
 from promptcli.models.entries import (
@@ -33,17 +33,17 @@ from promptcli.models.entries import (
     with_backbone,
     write_entry,
 )
-from promptcli.models.loading import entry_from, open_model
+from promptcli.models.loading import Model, entry_from_encoder, open_encoder, open_torch_encoder
 from promptcli.models.sentence_transformers_format import InexactError, write_modules
 from promptcli.storage.files import atomic_folder, delete
 
 
-def save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
+def save(encoder: Model, folder: str | Path, *, force: bool = False) -> None:
     """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or
     not at all.
 
     Args:
-        encoder: Any encoder.
+        encoder: An encoder, or what ``load`` takes.
         folder: The folder to make.
         force: Replace an encoder in it.
 
@@ -51,11 +51,12 @@ def save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
         UsageError: The folder exists.
     """
     target = Path(folder)
-    entry = entry_from(encoder, target.name)
+    opened = open_encoder(encoder)
+    entry = entry_from_encoder(opened, target.name)
     with atomic_folder(target, marker=MODEL_MANIFEST, force=force) as temporary:
-        save_encoder(entry, open_model(encoder), temporary)
+        save_encoder(entry, open_torch_encoder(opened), temporary)
         use = f'import promptcli as pc\n\nvectors = pc.load("{target.name}").encode(sentences)'
-        write_card(temporary, entry, encoder.recipe, use=use)
+        write_card(temporary, entry, opened.recipe, use=use)
 
 
 def save_encoder(
@@ -81,7 +82,7 @@ def save_encoder(
         and notes about differences of the modules' vectors.
     """
     if encoder.backbone.dtype != torch.float32:
-        encoder = open_model(entry, device="cpu", dtype="float32")
+        encoder = open_torch_encoder(entry, device="cpu", dtype="float32")
     check_shareable(encoder)
     backbone = encoder.backbone
     source = ModelFolder(backbone.name, backbone.folder)
@@ -158,7 +159,7 @@ def copy_backbone(source: ModelFolder, target: Path, *, weights: bool = True) ->
 
 def open_exact(entry: Entry) -> TorchEncoder:
     """Return an entry's encoder in float32 on the CPU, on its original backbone."""
-    encoder = open_model(entry, device="cpu", dtype="float32")
+    encoder = open_torch_encoder(entry, device="cpu", dtype="float32")
     stored = entry.provenance.get("weights_sha256")
     loaded = encoder.backbone.provenance.weights_sha256
     if entry.tensors and stored and stored != loaded:

@@ -164,7 +164,7 @@ def count_tokens(definition: dict[str, Any]) -> int:
     """
     ids = token_ids(definition)
     if len(ids) != 1 + max(ids):
-        raise InexactError("the numbers of its vocabulary have gaps, which other programs count")
+        raise InexactError("its token ids have gaps, and other programs number tokens without gaps")
     return len(ids)
 
 

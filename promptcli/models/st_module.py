@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.modules import InputModule
 from promptcli.backbones.model_folder import ModelFolder
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.models.foreign_formats import read_model
-from promptcli.models.loading import entry_from, open_model
+from promptcli.models.loading import entry_from_encoder, open_torch_encoder
 from promptcli.models.saving import save_encoder
 
 
@@ -54,7 +54,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
     def save(self, output_path: str, *args: Any, **_: Any) -> None:
         encoder = self.encoder
         path = Path(output_path)
-        save_encoder(entry_from(encoder, path.name), encoder, path)
+        save_encoder(entry_from_encoder(encoder, path.name), encoder, path)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
@@ -62,7 +62,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         hub_options = {name: options[name] for name in names if name in options}
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **hub_options)
         path = Path(folder or model_name_or_path)
-        return cls(open_model(read_model(ModelFolder(str(path), path)), dtype="stored"))
+        return cls(open_torch_encoder(read_model(ModelFolder(str(path), path)), dtype="stored"))
 
 
 def as_sentence_transformer(encoder: TorchEncoder) -> SentenceTransformer:

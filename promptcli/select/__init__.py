@@ -73,12 +73,12 @@ def check_template(
         NotFoundError: The backbone is missing.
     """
     from promptcli.encoder.template import PLAIN_TEXT, Template, check_template
-    from promptcli.models.loading import backbone_model, open_model
+    from promptcli.models.loading import backbone_model, open_torch_encoder
     from promptcli.named_templates import named_templates, template_text
 
     filled = template_text(text)
     check_template(filled, max_slots=2)  # before anything is loaded
-    backbone = open_model(backbone_model(model), dtype="stored").backbone
+    backbone = open_torch_encoder(backbone_model(model), dtype="stored").backbone
     tokens = backbone.tokenizer
     limit = backbone.max_tokens
     if not tokens.causal and MASK not in filled:

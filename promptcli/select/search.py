@@ -17,7 +17,7 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable
 from promptcli.evaluation.scores import Label, SpearmanScore, rounded
 from promptcli.models.entries import Entry
-from promptcli.models.loading import Model, backbone_model, open_model, open_registry
+from promptcli.models.loading import Model, backbone_model, open_registry, open_torch_encoder
 from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.select.tfidf_correlation import Correlation
@@ -185,7 +185,9 @@ def open_search(
             note(f"choosing on {on}; the papers used {PAPER.development} and {PAPER.backbone}")
         task = development_task(on)
     check_rankable(task)
-    return task, open_model(backbone_model(model), dtype="stored")  # keeps the scores' precision
+    return task, open_torch_encoder(
+        backbone_model(model), dtype="stored"
+    )  # keeps the scores' precision
 
 
 def cross_validate(

@@ -228,13 +228,13 @@ def fit(
     from promptcli.data.arguments import check_texts
     from promptcli.data.senteval import tasks_from
     from promptcli.data.training_data import development_task, fitting_sentences
-    from promptcli.models.loading import entry_of, open_registry, register
+    from promptcli.models.loading import open_registry, register, resolve_entry
     from promptcli.notes import note
     from promptcli.recipe import ModelChoice
     from promptcli.training.fitting import fit_recipe
 
     with tasks_from(data_dir):
-        unfitted = entry_of(recipe).recipe
+        unfitted = resolve_entry(recipe).recipe
         choice = recipe if isinstance(recipe, ModelChoice) else ModelChoice()
         pairs = None if select is None else development_task(select)
         source = "a list"

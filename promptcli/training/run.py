@@ -27,7 +27,7 @@ from promptcli.evaluation.evaluator import keep_random_states, score_encoders, v
 from promptcli.evaluation.scores import Label, Score
 from promptcli.extensions import used_extensions
 from promptcli.models.entries import Entry, portable
-from promptcli.models.loading import DEFAULT_MODEL, open_model, open_registry
+from promptcli.models.loading import DEFAULT_MODEL, open_registry, open_torch_encoder
 from promptcli.notes import note, silent, warn, without_network
 from promptcli.settings import BUILT_IN
 from promptcli.storage.cache import library_versions
@@ -71,7 +71,7 @@ class Trained:
     @functools.cached_property
     def encoder(self) -> TorchEncoder:
         with without_network(self.offline):
-            return open_model(self.entry, device=self.device, dtype="stored")
+            return open_torch_encoder(self.entry, device=self.device, dtype="stored")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -428,7 +428,7 @@ class Run:
         entry = open_registry().load(DEFAULT_MODEL)
         if self.config.start == DEFAULT_MODEL and plain.recipe == entry.recipe.resolve():
             return []
-        encoder = open_model(entry, device=str(plain.device), dtype="float32")
+        encoder = open_torch_encoder(entry, device=str(plain.device), dtype="float32")
         return self._score(encoder, DEFAULT_MODEL, [self.inputs.development])
 
     def _compute_model_vectors(self, folder: Path) -> None:

@@ -20,7 +20,7 @@ from promptcli.data.vectors.formats import read_array, read_manifest
 from promptcli.data.vectors.precision import Floats, unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 from promptcli.notes import note, stage
 from promptcli.storage.files import atomic_path, sha256
 from promptcli.training.methods.distill import TeacherSettings
@@ -142,7 +142,7 @@ def open_vectors(
         raise UsageError("give a model, or a .npy file of vectors", parameter="teacher")
     if not name.endswith(".npy"):
         sentences = list(dict.fromkeys(itertools.chain.from_iterable(examples.columns[columns])))
-        encoder = open_model(name, device=device, dtype="auto", rows=len(sentences))
+        encoder = open_torch_encoder(name, device=device, dtype="auto", rows=len(sentences))
         return EncodedVectors(name, encoder, sentences)
     path = Path(name)
     check_file(path, regular=True)

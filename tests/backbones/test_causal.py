@@ -81,7 +81,7 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
     causal, masked = tiny_backbone("gpt2"), tiny_backbone("bert")
     for recipe, backbone, said in [
         (PROMPTEOL, masked, r"'last-token' are for causal models \(gpt2, .*model prompt$"),
-        (RECIPES["prompt"], causal, r"causal and read at its last token: take the model prompteol"),
+        (RECIPES["prompt"], causal, r"causal and read at its last token; use the recipe prompteol"),
         (RECIPES["cls"], causal, r"'cls' read the first token.*take last-token"),
         (Recipe(text_rule="other"), masked, r"text rule 'other'.*prompteol"),
         (

@@ -31,7 +31,7 @@ def fake(monkeypatch):
     """
     seen = {"opened": [], "encoded": count_letters(monkeypatch)}
 
-    def open_model(choice, **_):
+    def open_torch_encoder(choice, **_):
         entry = choice.model
         fitted = "tfidf" in entry.recipe.pooling or {"whitening", "flow"} & set(
             entry.recipe.transforms
@@ -44,7 +44,7 @@ def fake(monkeypatch):
             1 + (list(RECIPES).index(name) if name in RECIPES else 20) / 5, entry.recipe
         )
 
-    monkeypatch.setattr(loading, "open_model", open_model)
+    monkeypatch.setattr(loading, "open_torch_encoder", open_torch_encoder)
     return seen
 
 

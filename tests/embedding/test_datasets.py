@@ -48,7 +48,7 @@ KINDS = {
 def opened(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     encoder = FakeEncoder()
-    monkeypatch.setattr(loading, "open_model", lambda model: encoder)
+    monkeypatch.setattr(loading, "open_torch_encoder", lambda model: encoder)
     return encoder
 
 

@@ -93,7 +93,7 @@ def test_a_process_may_die_at_any_step(tmp_path, texts):
 def test_many_at_once_agree(tmp_path, texts):
     embed(tmp_path / "alone", texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "open_model", lambda *_, **__: FakeEncoder())
+        patch.setattr(loading, "open_torch_encoder", lambda *_, **__: FakeEncoder())
         with ThreadPoolExecutor(2 * SHARDS) as pool:
             for shard in (*range(SHARDS), *range(SHARDS)):
                 pool.submit(embed_parts, texts, tmp_path / "out", SHARDS, shard=shard)

@@ -343,7 +343,7 @@ def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
         [each.encode(SENTENCES) for each in mean.prompt_encoders], axis=0, dtype=np.float32
     )
     assert np.array_equal(mean.encode(SENTENCES), expected)
-    with refusal("one template, not with the mean of 2"):
+    with refusal("a mean of 2 prompts cannot be used here"):
         mean.one_prompt()
     with refusal("takes no text in front"):
         mean.with_leading_text("query: ")

@@ -14,7 +14,7 @@ import promptcli as pc
 from promptcli.backbones import kernels
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.static_encoder import StaticEncoder, as_bfloat16
-from promptcli.models.loading import open_encoder, open_model
+from promptcli.models.loading import open_encoder, open_torch_encoder
 from promptcli.recipe import ModelChoice
 from tests.comparing import gap
 
@@ -98,15 +98,15 @@ def equal(static, whole):
     ids=str,
 )
 def test_a_static_encoder_equals_the_one_on_torch(choice):
-    equal(open_encoder(choice), open_model(choice))
+    equal(open_encoder(choice), open_torch_encoder(choice))
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "mapped"])
 def test_a_table_of_words_equals_the_one_on_torch(kind, tmp_path, table_folder):
     folder = table_folder(tmp_path, kind)
-    equal(open_encoder(str(folder)), open_model(str(folder)))
+    equal(open_encoder(str(folder)), open_torch_encoder(str(folder)))
     short = ModelChoice(str(folder), changes={"max_length": 2})
-    equal(open_encoder(short), open_model(short))
+    equal(open_encoder(short), open_torch_encoder(short))
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def table_folder():
 def test_a_file_of_word_vectors_equals_the_one_on_torch(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("cat 1 2\nsleeps. 3 4.5\na -1 0.25\n")
-    equal(open_encoder(f"glove:{path}"), open_model(f"glove:{path}"))
+    equal(open_encoder(f"glove:{path}"), open_torch_encoder(f"glove:{path}"))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_needs_torch_has_the_same_errors_and_results(options):
     given = {key: value for key, value in options.items() if key in ("device", "dtype")}
     choice = ModelChoice(name, changes=changes)
     try:
-        expected = open_model(choice, **given)
+        expected = open_torch_encoder(choice, **given)
     except pc.UsageError as error:
         with pytest.raises(pc.UsageError) as raised:
             open_encoder(choice, **given)
@@ -193,7 +193,7 @@ def test_what_only_torch_has_comes_from_the_encoder_on_torch(tmp_path):
 def test_a_text_in_front_equals_the_one_on_torch():
     texts = pc.recipe.LeadingTexts({"query": "so: "})
     entry = pc.models.entries.Entry("prompted", pc.RECIPES["static-avg"], prompts=texts)
-    equal(open_encoder(entry).in_role("query"), open_model(entry).in_role("query"))
+    equal(open_encoder(entry).in_role("query"), open_torch_encoder(entry).in_role("query"))
 
 
 @pytest.mark.parametrize("supported", [True, False])
@@ -201,14 +201,14 @@ def test_no_vector_depends_on_whether_the_processor_computes_in_bfloat16(monkeyp
     monkeypatch.setattr(kernels, "cpu_computes_bfloat16", lambda: supported)
     static = open_encoder("mini-static", dtype="auto")
     assert static.provenance["dtype"] == "float32"
-    equal(static, open_model("mini-static", device="cpu", dtype="auto"))
+    equal(static, open_torch_encoder("mini-static", device="cpu", dtype="auto"))
     assert np.array_equal(static.encode(SENTENCES), pc.load("mini-static").encode(SENTENCES))
 
 
 def test_rows_are_rounded_to_bfloat16_on_request():
     static = open_encoder("mini-static", dtype="bfloat16")
     assert static.provenance["dtype"] == "bfloat16"
-    equal(static, open_model("mini-static", device="cpu", dtype="bfloat16"))
+    equal(static, open_torch_encoder("mini-static", device="cpu", dtype="bfloat16"))
 
 
 def test_bfloat16_is_torchs():

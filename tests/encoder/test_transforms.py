@@ -21,7 +21,7 @@ from promptcli.encoder.transforms.principal_axes import (
 from promptcli.evaluation import statistics
 from promptcli.grammar import parse_transform
 from promptcli.models.entries import Entry, Registry
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 from promptcli.notes import showing_stages
 from promptcli.recipe import Recipe
 from promptcli.training.fitting import CANDIDATES, fit_recipe
@@ -132,7 +132,7 @@ def test_a_saved_one_gives_the_same_vectors(spec, bert_folder, home):
     recipe = Recipe(backbone=str(bert_folder), transforms=(spec,))
     encoder = fit_recipe(recipe, MANY, dtype="float32").encoder
     Registry(home).save(Entry("mine", encoder.recipe, encoder.tensors()))
-    again = open_model(Registry(home).load("mine"), dtype="float32")
+    again = open_torch_encoder(Registry(home).load("mine"), dtype="float32")
     assert np.array_equal(again.encode(MANY), encoder.encode(MANY))
     assert again.recipe.transforms == (spec,) and again.fingerprint == encoder.fingerprint
     other = spec.replace("3", "5").replace("2-5", "1-5").replace("6:", "7:")

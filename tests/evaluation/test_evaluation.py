@@ -17,7 +17,7 @@ from promptcli.evaluation.evaluator import (
     scores_of_average,
 )
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 from promptcli.notes import showing_stages
 from promptcli.plugins.papers.transfer import AccuracyScore, TransferTask
 from promptcli.recipe import RECIPES, Recipe
@@ -206,7 +206,7 @@ def test_the_hash_of_a_task_is_of_its_sentences_and_gold(task, others):
 
 
 def test_a_score_of_retrieval_has_the_hash_of_its_data():
-    (score,) = score_encoders([open_model("mini-static")], [ranked(1.0)])
+    (score,) = score_encoders([open_torch_encoder("mini-static")], [ranked(1.0)])
     assert score.to_dict()["data_sha256"] == ranked(1.0).sha256()
 
 

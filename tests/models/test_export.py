@@ -22,7 +22,7 @@ from promptcli.models.card import write_card
 from promptcli.models.entries import Entry, Registry
 from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers
 from promptcli.models.foreign_formats import read_model
-from promptcli.models.loading import open_model, open_registry
+from promptcli.models.loading import open_registry, open_torch_encoder
 from promptcli.models.parity import PROBES, check_parity, lowest_cosine
 from promptcli.models.sentence_transformers_format import TYPED_SPECIAL
 from promptcli.recipe import RECIPES, Recipe
@@ -91,7 +91,9 @@ def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(
     (tmp_path / "out").mkdir()
     entry = Entry("tiny", Recipe(backbone=str(folder), pooling=pooling))
     with refusal(f"{name} is a link that leads out of the folder"):
-        export_sentence_transformers(entry, open_model(entry, device="cpu"), tmp_path / "out")
+        export_sentence_transformers(
+            entry, open_torch_encoder(entry, device="cpu"), tmp_path / "out"
+        )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_the_rest_is_one_module_with_the_whole_encoder(recipe, reason, tiny_back
     assert any("trust_remote_code=True" in note for note in written.notes)
     types = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
     assert types == ["promptcli.models.st_module.PromptcliModule"]
-    again = open_model(
+    again = open_torch_encoder(
         read_model(ModelFolder(str(tmp_path), tmp_path)), device="cpu", dtype="float32"
     )
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
@@ -330,7 +332,7 @@ def equal_to_peft(folder, encoder, body, position):
     config |= {"base_model_name_or_path": "base", "revision": None}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     entry = read_model(ModelFolder(str(folder), folder))
-    read = open_model(
+    read = open_torch_encoder(
         replace(entry, recipe=entry.recipe.replace(pooling=encoder.pooling.spec)), dtype="float32"
     )
     np.testing.assert_allclose(read.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)

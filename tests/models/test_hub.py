@@ -14,7 +14,7 @@ from promptcli.encoder.sentence_encoder import TUNED
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import hub as publishing
 from promptcli.models.entries import SHIPPED_MODELS, Entry, Registry
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 from promptcli.recipe import Recipe
 from tests.comparing import refusal, refused
 from tests.hub_stand_in import READER, WRITER, Hub
@@ -340,7 +340,7 @@ def test_a_folder_called_as_a_repository_goes_first_and_that_is_said(
 
 def test_a_commit_may_be_pulled_and_loaded(hub, api, entry, registry, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", WRITER)
-    encoder = open_model(entry(transforms=["whitening"]), device="cpu", dtype="stored")
+    encoder = open_torch_encoder(entry(transforms=["whitening"]), device="cpu", dtype="stored")
     main = pc.push(encoder, REPO)
     assert main.fingerprint == encoder.fingerprint == encoder.push_to_hub("me/other").fingerprint
     push(api, entry(), REPO)

@@ -19,7 +19,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.models.foreign_formats import read_model
 from promptcli.models.importing import import_model
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 from promptcli.models.saving import save
 from promptcli.notes import without_network
 from promptcli.recipe import Recipe
@@ -302,7 +302,7 @@ def test_no_name_in_a_foreign_folder_leads_out_of_it(name, registry, bert_folder
     change(folder)
     for take in (
         lambda: import_model(str(folder), "new"),
-        lambda: open_model(read_model(locate(str(folder)))),
+        lambda: open_torch_encoder(read_model(locate(str(folder)))),
     ):
         with refusal(message, PromptcliError):
             take()
@@ -320,7 +320,7 @@ def test_an_adapter_s_base_in_its_own_folder_is_imported_with_it(registry, bert_
     name = "base_model.model.encoder.layer.0.attention.self.query.lora_{}.weight"
     halves = {name.format("A"): torch.ones(2, WIDTH), name.format("B"): torch.ones(WIDTH, 2)}
     save_file(halves, folder / "adapter_model.safetensors")
-    wanted = open_model(read_model(locate(str(folder))), dtype="float32").encode(SENTENCES)
+    wanted = open_torch_encoder(read_model(locate(str(folder))), dtype="float32").encode(SENTENCES)
     import_model(str(folder), "new")
     shutil.rmtree(folder)
     assert np.array_equal(vectors(registry, "new"), wanted)

@@ -14,7 +14,7 @@ import torch
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import entries
 from promptcli.models.entries import SHIPPED_MODELS, Entry, Registry
-from promptcli.models.loading import entry_of
+from promptcli.models.loading import resolve_entry
 from promptcli.recipe import RECIPES, ModelChoice, Recipe
 from promptcli.settings import program_folder
 from promptcli.training.methods import METHODS
@@ -203,12 +203,12 @@ def test_changes_start_from_the_model_the_default_entry_or_the_plain_recipe(
     choice, expected, registry
 ):
     registry.save(fitted())
-    assert entry_of(choice).recipe == expected
+    assert resolve_entry(choice).recipe == expected
 
 
 def test_recipes_by_name_as_text_and_as_a_file(registry, tmp_path):
     def of(text):
-        return entry_of(ModelChoice(str(text)))
+        return resolve_entry(ModelChoice(str(text)))
 
     assert all(of(name) == Entry(name, recipe) for name, recipe in RECIPES.items())
     recipe = RECIPES["prompt-denoised"].replace(max_length=64)
@@ -230,7 +230,7 @@ def test_recipes_by_name_as_text_and_as_a_file(registry, tmp_path):
 def test_what_is_not_a_recipe_is_refused(registry, text, here):
     (here / "bad.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError):
-        entry_of(ModelChoice(text))
+        resolve_entry(ModelChoice(text))
 
 
 def test_a_local_backbone_becomes_absolute_and_a_hub_s_name_stays(registry, here):
@@ -246,12 +246,12 @@ def test_a_local_backbone_becomes_absolute_and_a_hub_s_name_stays(registry, here
 
 def test_a_changed_model_is_not_saved_and_has_no_scores(registry):
     registry.save(Entry("plain", RECIPES["last-avg"], {}, {}, [{"task": "x"}]))
-    assert entry_of(ModelChoice("plain")) == registry.load("plain")
-    changed = entry_of(ModelChoice("plain", {"pooling": "last/cls"}))
+    assert resolve_entry(ModelChoice("plain")) == registry.load("plain")
+    changed = resolve_entry(ModelChoice("plain", {"pooling": "last/cls"}))
     assert changed.recipe == Recipe(pooling="last/cls")
     assert changed.scores == [] and changed.name not in registry.names()
     with refusal("no local model 'q'", NotFoundError):
-        entry_of(ModelChoice("q"))
+        resolve_entry(ModelChoice("q"))
 
 
 @pytest.mark.parametrize(
@@ -267,4 +267,4 @@ def test_a_changed_model_is_not_saved_and_has_no_scores(registry):
 def test_fitted_numbers_forbid_another_recipe(registry, changes):
     registry.save(fitted())
     with refusal(next(iter(changes))):
-        entry_of(ModelChoice("white", changes))
+        resolve_entry(ModelChoice("white", changes))

@@ -7,7 +7,7 @@ import torch
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.model_folder import SHIPPED_BACKBONES, SHIPPED_TABLES
 from promptcli.models.entries import Registry
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 from promptcli.recipe import Recipe
 from tests.comparing import gap
 
@@ -28,8 +28,11 @@ def test_the_fast_tier_is_word_embeddings_which_know_no_order(home):
         entry.recipe == Recipe(backbone="mini-bert", period=False, pooling="static/avg").resolve()
     )
     assert [tensor.dtype for tensor in entry.tensors.values()] == [torch.float16]
-    assert entry.provenance["weights_sha256"] == open_model("mini").provenance["weights_sha256"]
-    swapped = open_model(entry, dtype="float32").encode(
+    assert (
+        entry.provenance["weights_sha256"]
+        == open_torch_encoder("mini").provenance["weights_sha256"]
+    )
+    swapped = open_torch_encoder(entry, dtype="float32").encode(
         ["the dog bit the man", "the man bit the dog", "prices fell in may"]
     )
     assert gap(swapped[0], swapped[1]) < 1e-5 < gap(swapped[0], swapped[2])

@@ -10,7 +10,7 @@ class Middle(Weights):
     """The mean over the middle half of a sentence's own tokens, without those of its prompt."""
 
     spec = "middle"
-    of_content = True
+    reads_content_only = True
 
     def __init__(self, context):
         super().__init__(context)

@@ -207,7 +207,7 @@ def _build_weights(context: BuildContext) -> Weights:
     spec = context.spec
     if spec.name == "from":
         weights = _build_weights(replace(context, spec=spec["weights"]))
-        if weights.of_content:  # they never read a token of the prompt
+        if weights.reads_content_only:  # they never read a token of the prompt
             return weights
         return FromToken(spec["first"], weights)
     make = look_up("weights of pooling", spec.name, WEIGHTS)
@@ -222,4 +222,4 @@ def initial_weights(
     kind = WEIGHTS.get(weights.name)
     if not isinstance(kind, type) or not issubclass(kind, Weights):
         return {}
-    return kind.start(BuildContext(weights, backbone, {}), generator)
+    return kind.initial_tensors(BuildContext(weights, backbone, {}), generator)

@@ -19,7 +19,7 @@ class _Content(Weights):
     The input of an empty sentence is read at all its tokens.
     """
 
-    of_content = True
+    reads_content_only = True
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__(context)

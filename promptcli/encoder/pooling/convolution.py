@@ -40,7 +40,9 @@ class Convolution(Weights):
         }
 
     @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    def initial_tensors(
+        cls, context: BuildContext, generator: torch.Generator
+    ) -> dict[str, Tensor]:
         with seeded_by(generator):
             parameters = _new_parameters(context.backbone.width)
         return {

@@ -15,7 +15,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import to_device
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.encoder.components import BuildContext, Weights, by_fit
+from promptcli.encoder.components import BuildContext, Weights, fit_command
 from promptcli.encoder.pooling.weights import weighted_sum
 
 TENSOR = "tfidf.idf"  #: each token's idf, (v,)
@@ -49,7 +49,7 @@ class TfIdf(Weights):
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
-        needed = "weights 'tfidf'", by_fit("model first-last-tfidf")
+        needed = "weights 'tfidf'", fit_command("model first-last-tfidf")
         shape = [len(context.backbone.word_embeddings)]
         self._idf = context.tensors_of("", {TENSOR: shape}, *needed)[TENSOR].to(
             context.backbone.device
@@ -86,10 +86,10 @@ class WordTfIdf(Weights):
     """
 
     spec = "tfidf:word"
-    beyond_graphs = "cut sentences into words"
+    graph_obstacle = "cut sentences into words"
 
     def __init__(self, context: BuildContext) -> None:
-        needed = "weights 'tfidf:word'", by_fit("pooling first-last/tfidf:word")
+        needed = "weights 'tfidf:word'", fit_command("pooling first-last/tfidf:word")
         shapes = {TOKENS: [None], LENGTHS: [None]}
         stored_words = context.tensors_of("", shapes, *needed, dtype=torch.int32)
         lengths = stored_words[LENGTHS].tolist()

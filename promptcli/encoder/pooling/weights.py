@@ -106,7 +106,7 @@ class SideBySide(Weights):
     def __init__(self, members: Sequence[Weights]) -> None:
         self._members = members
         self.spec = "+".join(weights.spec for weights in members)
-        self.of_content = any(weights.of_content for weights in members)
+        self.reads_content_only = any(weights.reads_content_only for weights in members)
         if any(weights.rewriting for weights in members):
             raise ValueError("weights that rewrite sentences cannot be joined")
         needs = functools.reduce(operator.or_, (weights.needs for weights in members))

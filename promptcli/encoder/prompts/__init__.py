@@ -45,7 +45,7 @@ def initial_tensors(
 ) -> dict[str, Tensor]:
     """Return the tensors that a recipe's prompt starts learning from, by name; empty for words."""
     kind, spec = _find_kind(spec)
-    return kind.start(BuildContext(spec, backbone, {}), generator)
+    return kind.initial_tensors(BuildContext(spec, backbone, {}), generator)
 
 
 def _find_kind(spec: Spec) -> tuple[type[Prompt], Spec]:

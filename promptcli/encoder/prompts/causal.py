@@ -50,7 +50,7 @@ class Contrastive(Prompt):
     ``token-prepending``. Nothing is learned.
     """
 
-    beyond_graphs = "runs a second input beside each one"
+    graph_obstacle = "runs a second input beside each one"
 
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
@@ -140,7 +140,7 @@ class KVEmbedding(Prompt):
     even the first token sees the complete sentence. Nothing is learned.
     """
 
-    beyond_graphs = "hands keys and values from layer to layer"
+    graph_obstacle = "hands keys and values from layer to layer"
 
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
@@ -174,7 +174,7 @@ class ReversedWords(Prompt):
         if not context.backbone.causal:
             note("prompt 'reversed' is for causal models; no paper has tried it on others")
 
-    def sentences(self, sentences: Sequence[str]) -> list[str]:
+    def rewrite(self, sentences: Sequence[str]) -> list[str]:
         return [reversed_words(sentence) for sentence in sentences]
 
     def attach(self, batch: Batch) -> Batch:

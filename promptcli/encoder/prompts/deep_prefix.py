@@ -43,7 +43,9 @@ class DeepPrefix(Prompt):
         return Template(SLOT, context.backbone.tokenizer)
 
     @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    def initial_tensors(
+        cls, context: BuildContext, generator: torch.Generator
+    ) -> dict[str, Tensor]:
         keys_values = torch.empty(prefix_shape(context)).normal_(0, _SPREAD, generator=generator)
         return {TENSOR: keys_values.to(context.backbone.device)}
 

@@ -44,7 +44,9 @@ class SoftTemplate(Prompt):
         self._words = torch.tensor(list(words.values()), device=device)
 
     @classmethod
-    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    def initial_tensors(
+        cls, context: BuildContext, generator: torch.Generator
+    ) -> dict[str, Tensor]:
         """Return the word embeddings of the template's own words, (m, d)."""
         backbone = context.backbone
         ids = list(word_ids(cls.read_template(context), backbone).values())

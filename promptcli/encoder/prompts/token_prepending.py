@@ -196,7 +196,7 @@ class TokenPrepending(Prompt):
         if isinstance(self.template, PlaceholderTemplate):
             self.shared = self.template.prefix[: self.template.placeholder]
         else:
-            self.beyond_graphs = "cuts each text into blocks"
+            self.graph_obstacle = "cuts each text into blocks"
         self._layers = context.range_of(layers, 0)
         self._backbone = backbone
 

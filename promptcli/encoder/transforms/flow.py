@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.encoder.components import BuildContext, Transform, by_fit, shapes_of
+from promptcli.encoder.components import BuildContext, Transform, fit_command, shapes_of
 from promptcli.errors import UsageError
 
 LEVELS = 3
@@ -152,7 +152,7 @@ class Flow(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         context.refuse_argument("transform 'flow'")
-        needed = "transform 'flow'", by_fit("model flow")
+        needed = "transform 'flow'", fit_command("model flow")
         first = "levels.0.0.norm.bias"
         self.takes = len(context.tensors_of(_PREFIX, {first: [None]}, *needed)[first])
         self._glow = Glow(self.takes)

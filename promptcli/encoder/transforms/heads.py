@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from promptcli.backbones import bert
 from promptcli.encoder.components import BuildContext, Transform, seeded_by, shapes_of
+from promptcli.encoder.embeddings import cut_columns
 from promptcli.errors import UsageError, look_up
 
 
@@ -72,7 +73,7 @@ class Truncate(Transform):
         if k is None:
             raise UsageError("transform 'truncate' needs the number of columns; e.g. truncate:64")
         self.spec = str(context.spec)
-        self.stages = [("vector", lambda vectors: vectors[:, :k])]
+        self.stages = [("vector", lambda vectors: cut_columns(vectors, k))]
 
 
 _PREFIX = "projection."

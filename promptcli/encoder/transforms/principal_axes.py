@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.components import BuildContext, Transform, by_fit
+from promptcli.encoder.components import BuildContext, Transform, fit_command
 from promptcli.errors import UsageError
 from promptcli.grammar import Pair, Spec, decimal_text
 
@@ -38,7 +38,7 @@ class FittedAxes(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         prefix = f"{self.name}."
-        needed = f"transform {self.name!r}", by_fit(f"transform {self.name}")
+        needed = f"transform {self.name!r}", fit_command(f"transform {self.name}")
         [stored] = context.tensors_of(prefix, {self.stored: [None, None]}, *needed).values()
         self.takes = stored.size(self.side)
         [mean] = context.tensors_of(prefix, {"mean": [self.takes]}, *needed).values()
@@ -53,7 +53,7 @@ class FittedAxes(Transform):
 
     @abstractmethod
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
-        """Return the spec in full, those of the stored axes that it uses, and M."""
+        """Return the complete spec, the stored axes that it uses, and the matrix M."""
 
     @classmethod
     def fit(cls, vectors: NDArray[np.floating]) -> dict[str, Tensor]:

@@ -158,7 +158,7 @@ class Trainings:
         if not step_seconds:
             raise UsageError(next(iter(left_out.values())))
         passages = self.split.collection.passages[:_TIMED_PASSAGES]
-        encoder = loading.open_model(self.start, device=self.choice.device, dtype="float32")
+        encoder = loading.open_torch_encoder(self.start, device=self.choice.device, dtype="float32")
         began = time.perf_counter()
         encoder.encode(passages)
         passage_seconds = (time.perf_counter() - began) / len(passages)
@@ -376,5 +376,5 @@ def add_change(entry: Entry, folder: Path, name: str) -> Entry:
 
 def _weights(backbone: str) -> dict[str, Any]:
     """Return the weights of a backbone by its own names."""
-    encoder = loading.open_model(pc.Recipe(backbone=backbone), dtype="float32")
+    encoder = loading.open_torch_encoder(pc.Recipe(backbone=backbone), dtype="float32")
     return {name: weight.detach() for name, weight in encoder.backbone.model.state_dict().items()}

@@ -265,7 +265,7 @@ def _open_run(
 
 def _entry_of(start: ModelChoice) -> Entry:
     """Return the model to start from; raise UsageError if it cannot be trained further."""
-    entry = loading.entry_of(start)
+    entry = loading.resolve_entry(start)
     if start.model:
         entry = dataclasses.replace(entry, name=start.model)
     is_static = entry.recipe.pooling.startswith("static")
@@ -287,7 +287,7 @@ def _train_and_compare(
     trained = dict(trainings.run_all(schedule))
     tasks: list[RetrievalTask | STSTask] = [trainings.split.test_task, *tasks_elsewhere()]
     start = trainings.start
-    encoder = loading.open_model(start, device=trainings.choice.device, dtype="float32")
+    encoder = loading.open_torch_encoder(start, device=trainings.choice.device, dtype="float32")
     before = score_model(encoder, start.name, tasks)
     rows = compare(trained, before, tasks)
     better = [row for row in rows if row.verdict(margin) == BETTER]

@@ -128,14 +128,14 @@ def choose(
     compared: dict[str, Model | Endpoint] = {}
     for model in [*SHIPPED, *loading.as_list(models)]:  # refuse unreadable models before the work
         if not isinstance(model, str):
-            compared[loading.entry_of(model).name] = model
+            compared[loading.resolve_entry(model).name] = model
         elif model.startswith(PREFIX):
             endpoint = Endpoint(model, key)
             endpoint.check()
             compared[model] = endpoint
         else:
             choice = dataclasses.replace(runtime or ModelChoice(), model=model)
-            loading.entry_of(choice)
+            loading.resolve_entry(choice)
             compared[model] = choice
     names = list_of_names(files)
     if len(names) == 1 and (Path(names[0]) / "qrels").is_dir():
@@ -205,7 +205,7 @@ def _score(task: RetrievalTask, vectors: Array) -> ExampleScore:
 
 def megabytes_of(encoder: Encoder) -> float:
     """Return the size of a model's weights in memory; for a static model, of its word table."""
-    on_torch = loading.open_model(encoder)
+    on_torch = loading.open_torch_encoder(encoder)
     if on_torch.recipe.pooling.startswith("static/avg"):
         weights = [on_torch.backbone.word_embeddings]
     else:

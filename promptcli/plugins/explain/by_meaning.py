@@ -12,7 +12,7 @@ from promptcli.backbones.states import Needs
 from promptcli.data.vectors.precision import Floats, unit
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.errors import UsageError
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 from promptcli.notes import note
 from promptcli.plugins.explain.shares import (
     MAX_TERMS,
@@ -51,8 +51,8 @@ def shares_of_cosine(
         return [None] * len(hits)
     if not index.has_texts():
         raise UsageError("the index has no texts, so no words can be named", parameter="explain")
-    queries = open_model(index.open_encoder().in_role("query"))
-    documents = open_model(index.open_document_encoder())
+    queries = open_torch_encoder(index.open_encoder().in_role("query"))
+    documents = open_torch_encoder(index.open_document_encoder())
     needs = documents.pooling.needs
     if needs.static or needs.output_embeddings:
         query_vector = unit(queries.encode([query]))[0].astype(np.float64)

@@ -70,17 +70,17 @@ class EncoderGraph(nn.Module):
             raise InexactError(
                 "word vectors have their own tokenizer, which tokenizer.json cannot express"
             )
-        reason = weights.beyond_graphs
+        reason = weights.graph_obstacle
         if weights.rewriting is not None:
             reason = "rewrite sentences"
         if encoder.pooling.needs.attention_rows:
             reason = "read a row of the attention"
         if reason is not None:
             raise InexactError(f"weights {weights.spec!r} {reason}, which a graph cannot express")
-        if encoder.prompt.beyond_graphs is not None:
+        if encoder.prompt.graph_obstacle is not None:
             name = encoder.prompt.spec.partition(":")[0]
             raise InexactError(
-                f"prompt {name!r} {encoder.prompt.beyond_graphs}, which a graph cannot express"
+                f"prompt {name!r} {encoder.prompt.graph_obstacle}, which a graph cannot express"
             )
         self.model = encoder.backbone.model  # an attribute, so that the graph includes its weights
         self.encoder = encoder.one_prompt()

@@ -194,7 +194,7 @@ def _open_models(models: "Sequence[Model]") -> "dict[str, Encoder]":
     encoders: dict[str, Encoder] = {}
     for model in models:
         word = model.model if isinstance(model, ModelChoice) else model
-        name = str(word) if isinstance(word, str | Path) else loading.entry_of(model).name
+        name = str(word) if isinstance(word, str | Path) else loading.resolve_entry(model).name
         if name in encoders:
             raise UsageError(f"two models are called {name!r}; name each once")
         encoders[name] = loading.open_encoder(

@@ -198,7 +198,7 @@ def test_a_model_that_is_not_better_is_not_saved(texts, start, quick, run, home)
 def test_a_backbone_is_pretrained_and_its_change_is_added_to_the_start(
     start, home, tmp_path, monkeypatch
 ):
-    entry = loading.entry_of(start)
+    entry = loading.resolve_entry(start)
     texts = [" ".join(WORDS)] * 20
     backbone = entry.recipe.backbone
     split = SimpleNamespace(training_passages=texts)

@@ -14,7 +14,7 @@ from promptcli.backbones.states import Needs
 from promptcli.cli import console
 from promptcli.encoder.encoder import TorchEncoder
 from promptcli.encoder.transforms.principal_axes import AllButTheTop
-from promptcli.models.loading import open_model
+from promptcli.models.loading import open_torch_encoder
 from promptcli.recipe import Recipe
 from promptcli.retrieval.bm25 import EXACT_WORD_BONUS, K1, B
 from promptcli.retrieval.ranking import EXPLAINERS, Explanation
@@ -71,7 +71,7 @@ def test_shares_by_words_sum_to_the_score(index, query, by):
 @pytest.mark.parametrize("model", ["mini-static", "mini-multi"])
 def test_shares_by_meaning_are_those_of_a_plain_loop_and_sum_to_the_cosine(model):
     index = SentenceIndex.build(TEXTS, model)
-    encoder = open_model(model)
+    encoder = open_torch_encoder(model)
     table = encoder.averaged_matrix()
 
     def words_of(text):
@@ -144,7 +144,7 @@ def test_words_of_a_hit_that_has_nothing_to_do_with_the_query_are_not_marked(ind
 @pytest.mark.parametrize("model", ["mini", "last-avg"])
 def test_the_nearest_states_of_a_transformer_are_those_of_a_plain_loop(model):
     index = SentenceIndex.build(TEXTS, model)
-    encoder = open_model(index.open_encoder())
+    encoder = open_torch_encoder(index.open_encoder())
     [hit] = index.search("Fishermen mend nets", k=1, explain=True)
 
     def states(text):
