@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def embed(
     source: list[str] | tuple[str, ...],
     output: None = None,
-    model: "Model | None" = "mini",
+    model: "Model" = "mini",
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -50,7 +50,7 @@ def embed(
 def embed(
     source: str | Path | BinaryIO,
     output: str | Path | BinaryIO | None = None,
-    model: "Model | None" = "mini",
+    model: "Model" = "mini",
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -67,7 +67,7 @@ def embed(
 def embed(
     source: Any,
     output: str | Path | BinaryIO | None = None,
-    model: "Model | None" = "mini",
+    model: "Model" = "mini",
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -94,7 +94,7 @@ def embed(
             stream of text, or of a table if ``text_field`` or ``id_field`` is given.
         output: The vector file of a file: .npy, .parquet or .jsonl; or a stream, which gets JSONL.
             Default: FILE.npy next to the input.
-        model: An encoder, or what ``load`` takes; None: ``mini``.
+        model: An encoder, or what ``load`` takes.
         device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Default: the fastest.
         dtype: Default: bfloat16 if the hardware computes in it, else float32.
         text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``,
@@ -132,7 +132,6 @@ def embed(
     from promptcli.encoder.sentence_encoder import Encoder
     from promptcli.models import loading
 
-    model = ModelChoice() if model is None else model
     if {device, dtype} - {None, "auto"}:
         if isinstance(model, Encoder):
             raise UsageError(
@@ -179,7 +178,7 @@ def embed_parts(
     files: str | Path | Sequence[str | Path],
     folder: str | Path,
     shards: int,
-    model: "Model | None" = "mini",
+    model: "Model" = "mini",
     *,
     shard: int | None = None,
     workers: int | None = None,
@@ -201,7 +200,7 @@ def embed_parts(
         files: Files, globs, folders of Parquet files and URLs (hf://, s3://).
         folder: The folder of the parts.
         shards: The number of parts, at most 99,999.
-        model: An encoder, or what ``load`` takes; None: ``mini``.
+        model: An encoder, or what ``load`` takes.
         shard: Make this part only, from 0.
         workers: Worker processes. Default: one per GPU, without GPUs this process only; with Ray
             as many as its CPUs or GPUs.
@@ -245,9 +244,7 @@ def embed_parts(
     parts.ENGINES[engine].check(address)
     if force and part_folder.is_part_folder(folder):
         part_folder.remove_parts(folder)
-    job = parts.begin_job(
-        folder, names, settings, shards, ModelChoice() if model is None else model
-    )
+    job = parts.begin_job(folder, names, settings, shards, model)
     manifest = job.manifest
     selected = range(shards) if shard is None else [shard]
     missing = [
@@ -270,7 +267,7 @@ def embed_parts(
 
 def embed_dataset(
     dataset: Any,
-    model: "Model | None" = "mini",
+    model: "Model" = "mini",
     *,
     text_field: str | None = None,
     column: str = "embedding",
@@ -284,7 +281,7 @@ def embed_dataset(
             ``pyarrow.Table``, ``RecordBatchReader`` or ``pyarrow.dataset.Dataset``. The result is
             of the same kind, except that a ``pyarrow.dataset.Dataset`` becomes a reader. Ray opens
             an encoder in each actor: one actor per GPU, else one per CPU with one CPU left free.
-        model: An encoder, or what ``load`` takes; None: ``mini``.
+        model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
         column: Name of the new column.
 
@@ -314,9 +311,7 @@ def embed_dataset(
             f"the data set has a column {column!r}; give another name", parameter="column"
         )
     text = ColumnChoice(text_field).choose(names, "the data set")[TEXT]
-    return data_sets.add(
-        dataset, VectorColumn(ModelChoice() if model is None else model, text, column)
-    )
+    return data_sets.add(dataset, VectorColumn(model, text, column))
 
 
 def compare_rows(

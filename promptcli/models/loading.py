@@ -92,7 +92,7 @@ def open_registry() -> Registry:
 
 
 def load(
-    model: Model | None = DEFAULT_MODEL,
+    model: Model = DEFAULT_MODEL,
     *,
     backbone: str | None = None,
     prompt: str | None = None,
@@ -113,10 +113,10 @@ def load(
 
     Args:
         model: A model of the registry, a named recipe, a ``Recipe`` or a recipe file, a folder, or
-            a hub id (``sentence-transformers/`` may be omitted); None: the default. An encoder of
-            promptcli or sentence-transformers keeps its pooling, layers and prompts. Of a plain
-            language model the first and the last layer are averaged, a causal one is read at its
-            last token; a note says so.
+            a hub id (``sentence-transformers/`` may be omitted). An encoder of promptcli or
+            sentence-transformers keeps its pooling, layers and prompts. Of a plain language model
+            the first and the last layer are averaged, a causal one is read at its last token; a
+            note says so.
         backbone: Replaces the recipe's.
         prompt: Replaces the recipe's.
         pooling: Replaces the recipe's.
@@ -166,7 +166,7 @@ def load(
         model = f"{model}@{revision}"
     with without_network(offline):
         chosen = ModelChoice(
-            resolve_entry(DEFAULT_MODEL if model is None else model),
+            resolve_entry(model),
             changes,
             device=f"cuda:{device}" if isinstance(device, int) else str(device or "auto"),
             dtype=str(dtype or "auto").removeprefix("torch."),
