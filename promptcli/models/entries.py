@@ -207,8 +207,7 @@ class Registry:
             )
         if (self._models / name / MODEL_MANIFEST).is_file() and not force:
             raise UsageError(
-                f"model {name!r} exists; choose another name, or force=True replaces it",
-                parameter="name",
+                f"model {name!r} exists; choose another name, or force=True replaces it"
             )
 
     def run_folder(self, name: str) -> Path:

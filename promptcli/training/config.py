@@ -29,14 +29,14 @@ from promptcli.data.training_data import (
     training_examples,
 )
 from promptcli.encoder.encoder import tuned_weights
-from promptcli.errors import UsageError, did_you_mean
+from promptcli.errors import UsageError, did_you_mean, look_up
 from promptcli.evaluation.evaluator import EvalSettings
 from promptcli.extensions import Extension, used_extensions
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.recipe import Recipe, last_part
 from promptcli.settings import BUILT_IN, PAPER, spell_settings
-from promptcli.training.methods import find_method, forms_of
+from promptcli.training.methods import METHODS, find_method, forms_of
 from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.objectives.objective import Objective
@@ -200,6 +200,12 @@ class TrainConfig:
     threads: int = 0  #: CPU threads with which the run began; 0: a new run
     group: str = ""  #: name of the group of runs, if there are several
     command: str = ""  #: the typed command; "" if a Python program calls the library
+
+    def __post_init__(self) -> None:
+        if self.method:
+            look_up("method", self.method, METHODS)
+        elif not self.resume:
+            raise UsageError(f"is missing; methods: {', '.join(METHODS)}", parameter="method")
 
     def document(self) -> dict[str, Any]:
         """Return the arguments as the folder of a run keeps them, JSON-ready."""

@@ -163,14 +163,12 @@ def train(config: TrainConfig) -> Trained:
         if isinstance(resumed, Trained):
             return resumed
         config = resumed
-    if not config.method:
-        raise UsageError("missing; give one, e.g. simcse", parameter="method")
     registry = open_registry()
     name = config.name
-    if name is not None:
-        config.check_settings()  # an unknown setting is reported before a name that is taken
-        registry.check_free(name, force=config.force or config.resume)
+    config.check_settings()  # reported before the data are read
     inputs = read_inputs(config)
+    if name is not None:  # errors in the other arguments are reported first
+        registry.check_free(name, force=config.force or config.resume)
     replaces = config.force or name in registry.names()
     trackers = make_trackers(config.report_to)
     # before the backbone: each process may have its own device
@@ -221,8 +219,8 @@ def _resume(config: TrainConfig) -> TrainConfig | Trained:
         return Trained(finished)
     if not config.method:
         raise UsageError(
-            f"{name!r} has no unfinished run; to start one, leave it out, or give the method and"
-            " its options, too",
+            f"no unfinished run is named {name!r}; to start a run, leave out resume, or add the"
+            " method and its options",
             parameter="resume",
         )
     return config

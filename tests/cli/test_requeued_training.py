@@ -85,7 +85,7 @@ def test_a_name_alone_begins_nothing(run):
     method = next(iter(METHODS))
     refused(run("train", "--resume", method, "--offline", "-q"), 2, "no unfinished run")
     refused(run("train", "--resume", "nobody", "--offline", "-q"), 2, "no unfinished run")
-    refused(run("train", "--resume", "-q"), 2, "give the name of the run")
+    refused(run("train", "--resume", "-q"), 2, "the name of the run is missing")
 
 
 def test_a_run_remembers_its_threads(line, run, monkeypatch):

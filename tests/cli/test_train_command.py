@@ -73,7 +73,7 @@ def test_a_stopped_run_says_how_it_goes_on(run, options, monkeypatch, registry):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "give a method, e.g. `promptcli train simcse`"),
+        ([], "METHOD: is missing; methods: promptbert"),
         (["simcse", "--set", "prefix-length=3"], "unknown setting 'prefix-length'"),
         (["dcpcse", "--set", "prefixlength=3"], "did you mean prefix-length?"),
         (["dcpcse", "--prefix-length", 3], "--prefix-length"),

@@ -126,7 +126,7 @@ def test_a_run_from_mini_starts_as_mini_reads(method, data, registry):
 @pytest.mark.parametrize(
     ("method", "options", "parameter", "said"),
     [
-        ("", {}, "method", "give one"),
+        ("", {}, "method", "is missing; methods: promptbert"),
         ("dcpse", {}, "", "did you mean dcpcse?"),
         ("simcse", {"prefix_length": 3}, "prefix_length", "no such setting"),
         ("simcse", {"tempreature": 3}, "tempreature", "did you mean temperature?"),
@@ -139,7 +139,7 @@ def test_a_run_from_mini_starts_as_mini_reads(method, data, registry):
         ("dcpcse", {"supervised": True}, "supervised", "needs pairs or triplets"),
         ("scpcse", {"supervised": True}, "", "has no supervised form"),
         ("distill", {"paper": True}, "paper", "distill has no published settings"),
-        ("dcpcse", {"name": "m", "resume": True, "method": ""}, "resume", "has no unfinished run"),
+        ("dcpcse", {"name": "m", "resume": True, "method": ""}, "resume", "no unfinished run"),
         ("defsent", {"batch_size": 2, "data": "odd.tsv"}, "", "none of the 2 words, 'zxqv' first"),
         ("simcse", {"dims": "8,x"}, "dims", "'8,x' is not allowed"),
         ("cse-sfp", {}, "", "are for causal models"),
@@ -163,10 +163,12 @@ def test_data_that_are_missing_are_not_found(small):
             pc.train("dcpcse", **{**small, "data": data})
 
 
-def test_a_wrong_setting_is_said_before_a_name_that_is_taken(small, registry):
+def test_a_wrong_argument_is_said_before_a_name_that_is_taken(small, registry):
     registry.save(Entry("mine", RECIPES["cls"]))
     with refusal("no such setting"):
         pc.train("simcse", name="mine", prefix_length=3, **small)
+    with refusal("none.txt", NotFoundError):
+        pc.train("simcse", name="mine", **{**small, "data": "none.txt"})
     with refusal("'mine' exists"):
         pc.train("simcse", name="mine", **small)
     assert pc.train("simcse", name="mine", force=True, seed=3, **small).facts["seed"] == 3

@@ -29,6 +29,7 @@ from promptcli.cli.options import (
     SkipBad,
     data_folder,
     default_backbone,
+    field_option,
     parse_pairs,
     spell_name,
     takes_options,
@@ -39,11 +40,17 @@ from promptcli.errors import UsageError, unknown_name_error
 from promptcli.settings import BUILT_IN, spell_value
 from promptcli.storage.typed_documents import convert, parse_toml
 from promptcli.training.methods import METHODS, find_method, setting_types
+from promptcli.training.methods.method import (
+    InBatchSettings,
+    TemplateSettings,
+    TrainingSettings,
+)
 
 if TYPE_CHECKING:
     from promptcli.training.run import Trained
 
-_setting_option = functools.partial(typer.Option, rich_help_panel="Settings")
+_PANEL = "Settings"
+_setting_option = functools.partial(field_option, TrainingSettings, panel=_PANEL)
 #: Option -> the parameter of ``promptcli.train``, or the setting, that has another name.
 _FIELD_NAMES = {"from": "start", "test": "tests", "prompt": "template"}
 #: Parameters of ``promptcli.train`` that ``training_settings`` lacks.
@@ -60,7 +67,7 @@ class TrainingOptions:
         str | None,
         typer.Argument(
             metavar="METHOD",
-            help=f"One of {', '.join(METHODS)}. A run that is resumed needs none.",
+            help=f"One of {', '.join(METHODS)}; or, with --resume, the name of the run.",
         ),
     ] = None
     data: Annotated[
@@ -132,32 +139,24 @@ class TrainingOptions:
     ] = None
     csv: Csv = None
     skip_bad: SkipBad = False
-    batch_size: Annotated[int | None, _setting_option(help="Examples per step.")] = None
-    learning_rate: Annotated[float | None, _setting_option(help="Peak learning rate.")] = None
-    epochs: Annotated[float | None, _setting_option(help="Passes over the data.")] = None
-    steps: Annotated[
-        int | None, _setting_option(help="Number of steps; 0 computes it from --epochs.")
-    ] = None
-    max_length: Annotated[
-        int | None, _setting_option(help="Maximum tokens of a sentence; longer ones are cut.")
-    ] = None
+    batch_size: Annotated[int | None, _setting_option("batch_size")] = None
+    learning_rate: Annotated[float | None, _setting_option("learning_rate")] = None
+    epochs: Annotated[float | None, _setting_option("epochs")] = None
+    steps: Annotated[int | None, _setting_option("steps")] = None
+    max_length: Annotated[int | None, _setting_option("max_length")] = None
     temperature: Annotated[
-        float | None, _setting_option(help="Temperature of the contrastive loss.")
+        float | None, field_option(InBatchSettings, "temperature", panel=_PANEL)
     ] = None
     template: Annotated[
-        list[str] | None,
-        _setting_option(
-            "--prompt",
-            help="Template with [X] and [MASK], or the name of a template; repeat it for the other"
-            " view.",
-        ),
+        list[str] | None, field_option(TemplateSettings, "template", "--prompt", panel=_PANEL)
     ] = None
-    seed: Annotated[int | None, _setting_option(help="Random seed.")] = None
+    seed: Annotated[int | None, _setting_option("seed")] = None
     set: Annotated[
         list[str] | None,
-        _setting_option(
+        typer.Option(
             "--set",
             metavar="FIELD=VALUE",
+            rich_help_panel=_PANEL,
             help="Another setting; repeatable. `train METHOD --dry-run` lists those of a method.",
         ),
     ] = None
@@ -177,9 +176,10 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Resume the unfinished run NAME, without other arguments; it ends with the weights"
-        " of a run that was never stopped. With a method and its options: start the run if it does"
-        " not exist, resume it if it is unfinished, do nothing if it is finished.",
+        help="Resume an unfinished run: `--resume NAME` without other options, which the run has"
+        " kept. It ends with the weights of a run that was never stopped. With a method and its"
+        " options instead (and --name NAME): start the run if it does not exist, resume it if it"
+        " is unfinished, do nothing if it is finished.",
     ),
 ]
 
@@ -198,7 +198,8 @@ def train(
         ),
     ] = None,
     method_option: Annotated[
-        str | None, typer.Option("--method", help="The same as the argument.")
+        str | None,
+        typer.Option("--method", help="Method, if METHOD is the name of the run to resume."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the settings and stop.")
@@ -211,19 +212,13 @@ def train(
 ) -> None:
     """Train a sentence encoder; the checkpoint that is best on the development pairs is kept."""
     if format is not None and (format != "toml" or not dry_run):
-        raise UsageError("takes toml, with --dry-run", parameter="format")
+        raise UsageError("only toml is allowed, and only with --dry-run", parameter="format")
     if dry_run and resume:
         raise UsageError(
             "a resumed run keeps its settings; leave out --dry-run or --resume", parameter="dry_run"
         )
-    if method_option is not None:
-        if resume:  # train --resume NAME --method METHOD
-            options.name = options.name or options.method
-            options.method = method_option
-        else:
-            options.method = options.method or method_option
-    typed = {**_read(config), **options.typed()}
-    arguments = library_arguments(typed, resume=resume)
+    typed = {**_read_config(config), **options.typed()}
+    arguments = library_arguments(typed, resume=resume, method_option=method_option)
     if dry_run:
         for field in _NOT_SETTINGS:
             arguments.pop(field, None)
@@ -253,23 +248,25 @@ def train(
     note(last_line(trained))
 
 
-def library_arguments(typed: Mapping[str, Any], *, resume: bool) -> dict[str, Any]:
+def library_arguments(
+    typed: Mapping[str, Any], *, resume: bool, method_option: str | None = None
+) -> dict[str, Any]:
     """Return the typed options, the program's device and the user's defaults as arguments of
     ``promptcli.train``.
 
     A resumed run takes all arguments but its name from its folder.
     """
     arguments = dict(typed)
-    method = arguments.pop("method", "")
+    argument = arguments.pop("method", "")
+    method = method_option or argument
     name = arguments.pop("name", None)
-    if resume and name is None and not (arguments and method in METHODS):
-        name, method = method, ""
-    if resume and not name and not method:
-        raise UsageError("give the name of the run to resume", parameter="name")
-    if not method and not resume:
-        raise UsageError(
-            f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
-        )
+    if resume and name is None:
+        if argument and method_option:
+            name = argument
+        elif not (arguments and method in METHODS):
+            name, method = method, ""
+    if resume and not (name or method):
+        raise UsageError("the name of the run is missing; type it after --resume")
     if "data" in arguments:
         sources = arguments["data"]
         arguments["data"] = sources[0] if len(sources) == 1 else list(map(Path, sources))
@@ -294,7 +291,7 @@ def library_arguments(typed: Mapping[str, Any], *, resume: bool) -> dict[str, An
     return {"method": method, "name": name or method, **arguments}
 
 
-def _read(path: Path | None) -> dict[str, Any]:
+def _read_config(path: Path | None) -> dict[str, Any]:
     """Return the parameters and settings in a TOML file of options."""
     if path is None:
         return {}

@@ -96,11 +96,11 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
         for value in getattr(values, "choices", None) or (values.low, values.high):
             changed = dataclasses.replace(config, settings={**config.settings, setting: value})
             changed.check_settings()
-    registry.check_free(name, force=config.force or config.resume)
     processes = start_processes(config.device, config.dtype)
     if processes.world_size > 1:
         raise UsageError("several settings are trained in one process; leave out the launcher")
     inputs = read_inputs(config)
+    registry.check_free(name, force=config.force or config.resume)
     run_folder = RunFolder(registry.run_folder(name))  # also claimed by a training of that name
     with run_folder.claim(f"the training of {name!r}", "give another name"):
         return Trials(inputs, processes, space, count, keep_runs, folder).train()

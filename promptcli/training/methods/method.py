@@ -282,7 +282,7 @@ class TemplateSettings(TrainingSettings):
     most_templates: ClassVar[int] = 2  #: largest number of templates
 
     template: tuple[str, ...] = setting(
-        (), "Template with [X] and [MASK], or a template's name; a second is for the other view."
+        (), "Template with [X] and [MASK], or a template's name; give a second for the other view."
     )
 
     def __post_init__(self) -> None:

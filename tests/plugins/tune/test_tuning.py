@@ -195,6 +195,8 @@ def test_a_sweep_that_cannot_be_is_refused(sweep, trials, parameter, trainings, 
     with refusal(parameter):
         pc.tune(sweep=sweep, trials=trials, **CHEAP)
     assert not trainings and not [*registry.run_folder("mine").parent.glob("*")]
+    with refusal("unknown method 'simce'"):
+        pc.tune("simce", sweep=sweep, trials=trials, name="mine")
 
 
 def test_the_command_prints_the_table_of_trials(run, trainings):
