@@ -30,7 +30,7 @@ from promptcli.backbones.model_folder import (
 )
 from promptcli.backbones.tokenizer import PieceTokenizer, steps_of
 from promptcli.errors import UsageError, join_lines, short_repr
-from promptcli.storage.files import inside
+from promptcli.storage.files import path_inside
 
 #: Fields of a configuration that determine the memory. A size of the first list must be a side of
 #: some tensor; one of the second has a largest allowed value.
@@ -175,7 +175,7 @@ def check_tokenizer(folder: Path) -> None:
     special_tokens = json_or_none(folder / "special_tokens_map.json")
     sections = [(settings, "__type"), (special_tokens, "__type")]
     for name in [TOKENIZER, *(versions if isinstance(versions, list) else ())]:
-        path = inside(folder, str(name))
+        path = path_inside(folder, str(name))
         if path is None:
             raise UsageError(
                 f"{TOKENIZER_CONFIG} of {folder.name} has {short_repr(name)}, which leads out of"

@@ -17,7 +17,7 @@ from promptcli.backbones.families import FAMILIES
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, join_lines, short_repr
 from promptcli.extensions import Table
 from promptcli.notes import is_offline, note, warn
-from promptcli.storage.files import inside, is_below, real_path, sha256
+from promptcli.storage.files import is_below, path_inside, real_path, sha256
 from promptcli.storage.typed_documents import read_document
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class ModelFolder:
         """Return the path of a name that ``file`` contains; refuse a path that leads out of the
         folder.
         """
-        path = inside(self.path, name)
+        path = path_inside(self.path, name)
         if path is None:
             raise self.error(
                 f"has {short_repr(name)} in its {file}, which leads out of the folder or is not a"
@@ -459,7 +459,7 @@ def base_name(folder: ModelFolder, config: AdapterConfig) -> str:
         raise UsageError(
             f"{ADAPTER_CONFIG} of {folder} names no base model; write its base_model_name_or_path"
         )
-    path = inside(folder.path, base)
+    path = path_inside(folder.path, base)
     if path is not None and path.is_dir() and path.resolve() != folder.path.resolve():
         return str(path)
     is_outside = Path(base).is_absolute() or ".." in Path(base).parts

@@ -35,7 +35,7 @@ from promptcli.models.entries import (
 )
 from promptcli.models.loading import Model, entry_from_encoder, open_encoder, open_torch_encoder
 from promptcli.models.sentence_transformers_format import InexactError, write_modules
-from promptcli.storage.files import atomic_folder, delete
+from promptcli.storage.files import atomic_folder, delete_path
 
 
 def save(encoder: Model, folder: str | Path, *, force: bool = False) -> None:
@@ -101,7 +101,7 @@ def save_encoder(
             place = BACKBONE
             reason = str(error)
             for path in folder.iterdir():
-                delete(path)
+                delete_path(path)
             copy_backbone(source, folder / BACKBONE, weights=not backbone.merged)
             if backbone.merged:
                 save_weights(backbone, folder / BACKBONE)

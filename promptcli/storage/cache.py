@@ -13,7 +13,7 @@ from typing import Any
 
 import promptcli
 from promptcli.notes import note
-from promptcli.storage.files import delete
+from promptcli.storage.files import delete_path
 
 _LOCK_TIMEOUT_S = 60.0
 
@@ -66,7 +66,7 @@ class Cache:
             self._is_writable = False
             note(f"{self.folder} cannot be written ({error}): computed values are not kept")
         except sqlite3.DatabaseError:  # the file is damaged
-            delete(self._file)
+            delete_path(self._file)
             self._execute(insert, *row)
 
     def _execute(self, statement: str, *values: str) -> list[Any]:

@@ -44,7 +44,7 @@ def temporary_folder(target: Path | None = None) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         while True:
             path = target.with_name(f".{_shorten(target.name)}.{secrets.token_hex(4)}.tmp")
-            stack.callback(_discard, path)
+            stack.callback(_delete_and_restore, path)
             path.mkdir(mode=0o700)
             # until it is locked, another process may remove it as a leftover
             with contextlib.suppress(FileNotFoundError):
@@ -160,34 +160,34 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
         for path in folder.iterdir():
             match = _TEMPORARY.fullmatch(path.name)
             if match and (name is None or _shorten(name) == match[1]):
-                _remove_leftover(path)
+                _delete_leftover(path)
 
 
-def _remove_leftover(path: Path) -> None:
+def _delete_leftover(path: Path) -> None:
     """Delete a temporary folder unless a process has locked it."""
     with contextlib.suppress(OSError):  # it is gone, or belongs to another user
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if try_lock(descriptor):
-                _discard(path)
+                _delete_and_restore(path)
         finally:
             os.close(descriptor)
 
 
-def _discard(path: Path) -> None:
+def _delete_and_restore(path: Path) -> None:
     """Delete a temporary folder; put replaced data back if their place is still free."""
     for old in (path / _REPLACED).glob("*"):
         place = path.with_name(old.name)
         if not place.exists():
             os.rename(old, place)
-    delete(path)
+    delete_path(path)
 
 
 def _shorten(name: str) -> str:
     return os.fsdecode(os.fsencode(name)[:100])
 
 
-def delete(path: Path) -> None:
+def delete_path(path: Path) -> None:
     """Delete a file, a folder with its content, or a link without its target.
 
     The path may be missing. Ctrl-C is delayed until the end.
@@ -198,7 +198,7 @@ def delete(path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     except KeyboardInterrupt:
-        delete(path)
+        delete_path(path)
         raise
 
 
@@ -340,7 +340,7 @@ def check_files(
     ``hashed`` also the hashes.
     """
     for name, file in files.items():
-        path = inside(folder, name)
+        path = path_inside(folder, name)
         if path is None:
             raise CheckFailedError(
                 f"the manifest of {folder} lists {short_repr(name)}, which leads out of it; {hint}"
@@ -363,7 +363,7 @@ def link_file(file: Path, target: Path) -> None:
         shutil.copyfile(file, target)
 
 
-def inside(folder: Path, name: str) -> Path | None:
+def path_inside(folder: Path, name: str) -> Path | None:
     """Return the path of a name in a folder.
 
     It is None if it leads out of the folder (absolute, by ``..`` or by a link), or if no file can
