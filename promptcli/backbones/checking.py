@@ -136,7 +136,8 @@ def _check_settings(folder: ModelFolder) -> None:
     for field in _ATTENTION_FIELDS:
         if "/" in json.dumps(config.get(field)):
             raise folder.error(
-                f"names foreign code in {CONFIG} ({field} {short_repr(config[field])}), never run"
+                f"names foreign code in {CONFIG} ({field} {short_repr(config[field])}),"
+                " which is never run"
             )
     for file in (CONFIG, TOKENIZER_CONFIG):
         if json_field(folder.path / file, "auto_map"):
@@ -260,7 +261,7 @@ def _insertion_fault(steps: Sequence[dict[str, Any]]) -> str:
             if length > limit:
                 return f"its {name} has {length:,} characters"
         copies *= max(1, str(step.get("single")).count("'Sequence'"))
-    return "its template puts it into many places" if copies > _MAX_COPIES else ""
+    return "its template repeats the text too often" if copies > _MAX_COPIES else ""
 
 
 def _longest_in_charsmap(encoded: str) -> int:
@@ -330,8 +331,8 @@ def check_tensors(
     missing = [name for name in report["missing_keys"] if name.startswith(prefixes)]
     if missing:
         raise UsageError(
-            f"{owner} lacks {len(missing)} of its tensors (e.g. {min(missing)}): not a whole"
-            " checkpoint"
+            f"{owner} lacks {len(missing)} of its tensors (e.g. {min(missing)}); the checkpoint"
+            " is not complete"
         )
 
 
@@ -348,7 +349,7 @@ def check_loaded(owner: object, model: Any, report: Mapping[str, Any]) -> None:
     ]
     if unexpected:
         raise UsageError(
-            f"{owner} has {len(unexpected)} tensors that its config.json has no place for (e.g."
+            f"{owner} has {len(unexpected)} tensors for which its config.json has no place (e.g."
             f" {min(unexpected)})"
         )
     check_finite(owner, model)
@@ -368,7 +369,7 @@ def check_vocabulary(owner: object, folder: Path, tokenizer: PieceTokenizer, row
     size = len(tokenizer.items())
     highest = tokenizer.highest
     if highest >= rows:
-        last = f"{highest} ({short_repr(tokenizer.text(highest))}): they are not of one model"
+        last = f"{highest} ({short_repr(tokenizer.text(highest))}): they belong to different models"
         raise UsageError(
             f"{owner} has {rows} rows of embeddings, and its vocabulary goes to id {last}"
         )
@@ -389,8 +390,8 @@ def check_vocabulary(owner: object, folder: Path, tokenizer: PieceTokenizer, row
         tokenizer.unk,
     }:
         raise UsageError(
-            f"the mask token of {owner} is {short_repr(tokenizer.mask_text)}, which means something"
-            " else"
+            f"the mask token of {owner} is {short_repr(tokenizer.mask_text)}, which is already"
+            " another special token"
         )
 
 

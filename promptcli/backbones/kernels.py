@@ -162,7 +162,8 @@ class SlidingMask:
     @functools.cached_property
     def blocks(self) -> list[tuple[slice, slice, Tensor]]:
         """For each block its queries, the keys in their reach, and the mask between the two, (n or
-        1, 1, queries, keys) bool, True where a query attends. The layers share the blocks.
+        1, 1, queries, keys) bool, True if the query attends to the key. The layers share the
+        blocks.
         """
         blocks = []
         for start in range(0, self.length, _QUERIES_PER_BLOCK):

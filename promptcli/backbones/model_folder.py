@@ -1,4 +1,4 @@
-"""The folder of a model's files, found by the model's name, and what may be read there.
+"""The folder of a model, found by the model's name, and the checked reading of its files.
 
 Anybody may have written the files, so every error in them becomes one line.
 """
@@ -52,7 +52,7 @@ WORD_FILES: Table[Callable[[str], Any]] = Table("word_files", {})
 
 TABLE = "table"  #: family of a table of word vectors in a folder
 
-_ENCODER_TENSORS = "tensors.safetensors"  # of an encoder, beside its backbone
+_ENCODER_TENSORS = "tensors.safetensors"  # of an encoder, next to its backbone
 _SHARDS = "model.safetensors.index.json"  # says which of several files holds a tensor
 #: Every model folder has one of these files: promptcli's, sentence-transformers', an adapter's, a
 #: language model's, or a table of words.
@@ -66,11 +66,11 @@ _REFUSED_WEIGHTS = {
     " --convert`",
     **dict.fromkeys(
         (".pt", ".pth", ".ckpt", ".pkl"),
-        "is a pickle and can run code; take a checkpoint in safetensors",
+        "is a pickle and can run code; use a checkpoint in safetensors",
     ),
     **dict.fromkeys(
         (".h5", ".msgpack", ".ot", ".onnx"),
-        "is of another program; take a checkpoint in safetensors",
+        "is of another program; use a checkpoint in safetensors",
     ),
 }
 #: peft's kinds of adapters that learn input vectors.
@@ -318,8 +318,8 @@ def locate(name: str, *, files: Sequence[str] = FOLDER_FILES) -> ModelFolder:
             raise UsageError(f"{file.name} of {folder} is a pipe or a device; put a file there")
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
         note(
-            f"{name} is a folder here, and folders go first; the hub's model of that name:"
-            f" {name}@main"
+            f"{name} is a folder here, so the hub is not asked; for the hub's model of that name"
+            f" write {name}@main"
         )
     return folder
 
@@ -434,7 +434,9 @@ def check_kind(folder: ModelFolder, config: AdapterConfig) -> None:
     """Refuse an adapter that changes no weights, because it cannot be merged."""
     kind = config.peft_type
     if kind == PREFIX_TUNING:
-        raise folder.error("is prefix tuning of peft, an encoder: give it as model")
+        raise folder.error(
+            "is prefix tuning of peft, an encoder: give it as the model, not as the backbone"
+        )
     if kind in _INPUT_ADAPTERS:
         raise folder.error(
             f"is a {kind} adapter of peft, which is not supported; supported: LORA, {PREFIX_TUNING}"

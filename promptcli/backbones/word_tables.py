@@ -259,8 +259,8 @@ def read_table(folder: ModelFolder) -> WordTable:
         tokenizer = TableTokenizer(path, definition, count, max_length=max_length)
         if not folder.is_shipped and tokenizer.highest >= count:
             raise folder.error(
-                f"has {count} rows, and its vocabulary goes to id {tokenizer.highest}: not of one"
-                " model"
+                f"has {count} rows, and its vocabulary goes to id {tokenizer.highest}: they"
+                " belong to different models"
             )
     digest = sha256(folder.path / WEIGHTS)
     provenance = Provenance(folder.name, TABLE, folder.revision, digest, tokenizer.sha256)

@@ -14,7 +14,7 @@ _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
 SENTENCES_FILE = _FOLDER / "sentences.txt"
 #: A table of words and their meanings.
 DEFINITIONS_FILE = _FOLDER / "definitions.tsv"
-#: The description of the demo pairs' text beside scores.
+#: The description of the demo pairs, printed with every score.
 TEXT = "the package's demo pairs, not a benchmark"
 
 

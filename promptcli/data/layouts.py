@@ -161,7 +161,7 @@ def _sides_of(sides: tuple[str, ...], header: Sequence[str]) -> list[str | None]
         return [find_any(role, header) for role in sides]
     pairs = [sides, *SIDES, *POSITIVES]
     if sides == PAIRS:
-        # the second side of a pair with a score or a label may be no positive of the first
+        # the second side of a pair with a score or a label may not be a positive of the first
         is_graded = find_any("label", header) or find_any("score", header)
         pairs = [PAIRS, *POSITIVES, *(() if is_graded else SIDES)]
     sides_of_pairs = ([find_column(name, header) for name in names] for names in pairs)
@@ -280,7 +280,9 @@ class ColumnChoice:
             hint = f"name the columns, e.g. {' or '.join(examples)}"
             if PAIRS in self.layouts and columns_of_layout(GRADED_PAIRS, header):
                 # without scores and labels, all pairs would count as paraphrases
-                hint = "pairs with scores are for sbert-regression, pairs with labels for sbert"
+                hint = (
+                    "train on pairs with scores by sbert-regression, on pairs with labels by sbert"
+                )
         return UsageError(
             f"{name}: {problem}; {hint}; columns: {', '.join(header)}",
             parameter=self._option,

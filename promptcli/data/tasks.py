@@ -106,7 +106,7 @@ class RetrievalTask:
     #: documents
     grades: list[dict[int, float]]
     ranking: str = "retrieval"  # by vectors; "lexical": by words; "hybrid": by both
-    #: number of a query -> number of the document with the same text, which is no answer
+    #: number of a query -> number of the document with the same text, which does not count
     left_out: dict[int, int] = field(default_factory=dict)
 
     @property

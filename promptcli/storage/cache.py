@@ -35,7 +35,7 @@ class Cache:
         self._visible_names: set[str] = set()
 
     def is_hidden(self, name: str) -> bool:
-        """Return whether a fresh cache hides the value under a name, as it may be of an earlier
+        """Return whether a fresh cache hides the value under a name, which may be of an earlier
         run.
         """
         return self._fresh and name not in self._visible_names
@@ -64,7 +64,7 @@ class Cache:
             self._execute(insert, *row)
         except (OSError, sqlite3.OperationalError) as error:  # read-only, or a full disk
             self._is_writable = False
-            note(f"{self.folder} cannot be written ({error}): computed values are not kept")
+            note(f"{self.folder} cannot be written ({error}): computed values are not stored")
         except sqlite3.DatabaseError:  # the file is damaged
             delete_path(self._file)
             self._execute(insert, *row)

@@ -127,7 +127,7 @@ def check_name(path: Path, *, parameter: str = "output") -> None:
     parent = next((folder for folder in path.parents if os.path.exists(folder)), path.parent)
     if os.path.isfile(parent):
         raise UsageError(
-            f"{path}: {parent} is a file; give a place in a folder", parameter=parameter
+            f"{path}: {parent} is a file; give a path in a folder", parameter=parameter
         )
     real_path(path)
 
@@ -261,7 +261,11 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
     def check() -> None:
         has_marker = (target / marker).is_file()
         if target.exists() and not (force and has_marker):
-            hint = ", or force=True replaces it" if has_marker else f" (it holds no {marker})"
+            hint = (
+                ", or force=True replaces it"
+                if has_marker
+                else f" (it holds no {marker}, so it is never replaced)"
+            )
             raise UsageError(f"{target} exists; choose another name{hint}", parameter="output")
 
     restore(target)
@@ -276,7 +280,8 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
 
 
 def read_folder(folder: Path, read: Callable[[Path], Content]) -> Content:
-    """Return the result of ``read`` on a folder; if it was replaced meanwhile, it is read again.
+    """Return the result of ``read`` on a folder; a folder that is replaced while it is read is read
+    again.
 
     Readers take no lock: anyone who may open a folder could hold its lock for ever.
     """
@@ -317,7 +322,7 @@ def restore(target: Path) -> None:
 
 def folders_with(marker: str, folder: Path) -> set[str]:
     """Return the names of the subfolders with a file ``marker``, also of one being replaced."""
-    # in this order, a folder that moves meanwhile is seen in one of its two places
+    # in this order, a folder that is moved during the search is seen in one of its two places
     places = itertools.chain(folder.iterdir(), folder.glob(f"{_ALL_REPLACED}/*"), folder.iterdir())
     return {path.name for path in places if (path / marker).is_file()}
 

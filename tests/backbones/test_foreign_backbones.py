@@ -174,7 +174,7 @@ DAMAGES = {
     "no layer more": (config(num_hidden_layers=3), "lacks 16 of its tensors"),
     "layers left over": (
         config(num_hidden_layers=1),
-        "16 tensors that its config.json has no place for",
+        "16 tensors for which its config.json has no place",
     ),
     "a billion layers": (config(num_hidden_layers=10**9), "num_hidden_layers 1000000000"),
     "norms that level all": (config(layer_norm_eps=1e30), "the same vector for different texts"),
@@ -234,7 +234,10 @@ DAMAGES = {
         both(vocabulary(lambda items: items[:-2]), NO_MASK),
         "has no <foo>",
     ),
-    "the mask means unknown": (tokenizer_config(mask_token="[UNK]"), "which means something else"),
+    "the mask means unknown": (
+        tokenizer_config(mask_token="[UNK]"),
+        "which is already another special token",
+    ),
     "no start token": (tokenizer_config(cls_token=None), "cls_token"),
     "tokenizer.json without a model": (
         tokenizer_json(lambda content: {"version": "1.0"}),

@@ -194,9 +194,9 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
         ({}, ["--layers", "3"], "--layers: 3 does not go with"),
         ({}, ["--set", "tied=false"], "--set tied: False does not go with"),
         ({"vocab.txt": "[PAD]\n[unused0]\n" * 300}, [], "vocabulary"),
-        ({"model_type": "roberta"}, [], "not a whole checkpoint"),
+        ({"model_type": "roberta"}, [], "the checkpoint is not complete"),
         ({"hidden_size": "wide"}, [], "hidden_size"),
-        ({"num_hidden_layers": 2}, [], "not a whole checkpoint"),
+        ({"num_hidden_layers": 2}, [], "the checkpoint is not complete"),
     ],
 )
 def test_a_model_that_cannot_be_begun_from_is_refused(
