@@ -52,7 +52,7 @@ BASES = (
     "promptcli.encoder.components.Weights",
     "promptcli.encoder.components.Transform",
     "promptcli.training.methods.method.Method",
-    "promptcli.training.objectives.objective.Objective",
+    "promptcli.training.objective.Objective",
     "promptcli.data.task_table.TaskRow",
     "promptcli.data.vectors.formats.VectorFormat",
     "promptcli.backbones.families.Family",

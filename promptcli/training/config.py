@@ -38,8 +38,8 @@ from promptcli.recipe import Recipe, last_part
 from promptcli.settings import BUILT_IN, PAPER, spell_settings
 from promptcli.training.methods import METHODS, find_method, forms_of
 from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
+from promptcli.training.objective import Objective
 from promptcli.training.objectives import find_objective
-from promptcli.training.objectives.objective import Objective
 
 #: The source of a preset that was found here, not published.
 FOUND_ON_MINI = f"found on {BUILT_IN.backbone}"

@@ -31,7 +31,7 @@ from promptcli.errors import (
     join_lines,
 )
 from promptcli.notes import note
-from promptcli.training.objectives.objective import Columns, TokenizedSides
+from promptcli.training.objective import Columns, TokenizedSides
 from promptcli.training.trainable_encoder import TrainableEncoder
 
 #: Factor of a run's seed; runs with different seeds do not draw the same dropout in any step.

@@ -33,7 +33,7 @@ from promptcli.grammar import parse_pooling, parse_prompt, parse_transform
 from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.training.methods.method import ConfiguredMethod
-from promptcli.training.objectives.objective import (
+from promptcli.training.objective import (
     Columns,
     Objective,
     TokenizedSide,

@@ -37,8 +37,8 @@ from promptcli.storage.runs import (
 )
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
+from promptcli.training.objective import TokenizedSide
 from promptcli.training.objectives import find_objective
-from promptcli.training.objectives.objective import TokenizedSide
 from promptcli.training.step import DeferredMetrics, Processes, TrainingStep, start_processes
 from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher

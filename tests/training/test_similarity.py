@@ -7,9 +7,9 @@ import promptcli as pc
 from promptcli.storage.runs import RunProgress, load_state, save_state
 from promptcli.training.methods import METHODS
 from promptcli.training.methods.method import ContrastiveSettings
+from promptcli.training.objective import LearnableScalar
 from promptcli.training.objectives import OBJECTIVES
 from promptcli.training.objectives.contrastive import MIN_TEMPERATURE, InfoNCE, Similarity
-from promptcli.training.objectives.objective import LearnableScalar
 from tests.reference.losses import cosine, infonce
 from tests.tiny import SENTENCES
 from tests.training_steps import (

@@ -8,6 +8,7 @@ from typing import Any
 from promptcli.errors import look_up
 from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
+from promptcli.training.objective import Objective
 from promptcli.training.objectives.consert import JointNTXent, NTXent
 from promptcli.training.objectives.contrastive import (
     InfoNCE,
@@ -19,7 +20,6 @@ from promptcli.training.objectives.contrastive import (
 from promptcli.training.objectives.denoising_decoder import DenoisingDecoder
 from promptcli.training.objectives.distillation import Distillation
 from promptcli.training.objectives.mutual_information import MutualInformation
-from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.pairs import PairClassifier, PairCosine
 from promptcli.training.objectives.word_prediction import WordPrediction
 

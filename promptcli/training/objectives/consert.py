@@ -12,8 +12,8 @@ from torch.nn import functional
 from promptcli.backbones.states import Batch
 from promptcli.data.layouts import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
+from promptcli.training.objective import Columns, SideTexts, TokenizedSides, Views
 from promptcli.training.objectives.contrastive import InfoNCE, Similarity, excluded_negatives
-from promptcli.training.objectives.objective import Columns, SideTexts, TokenizedSides, Views
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.trainable_encoder import TrainableEncoder
 

@@ -33,7 +33,7 @@ from promptcli.training.methods.csesfp import CSESFPSettings
 from promptcli.training.methods.method import ContrastiveSettings, InBatchSettings
 from promptcli.training.methods.rankcse import RankCSESettings
 from promptcli.training.methods.sncse import SNCSESettings
-from promptcli.training.objectives.objective import (
+from promptcli.training.objective import (
     Columns,
     LearnableScalar,
     Objective,

@@ -15,8 +15,8 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.pooling.weights import state_at
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings
+from promptcli.training.objective import Columns, TokenizedSides, Views
 from promptcli.training.objectives.contrastive import InfoNCE
-from promptcli.training.objectives.objective import Columns, TokenizedSides, Views
 from promptcli.training.trainable_encoder import TrainableEncoder
 
 _INITIAL_STD = 0.02  # standard deviation of new weights

@@ -14,18 +14,18 @@ from promptcli.data.training_data import TrainingExamples
 from promptcli.data.vectors.precision import Floats, unit
 from promptcli.errors import UsageError, with_count
 from promptcli.training.methods.distill import DistillSettings
-from promptcli.training.objectives.contrastive import (
-    Similarity,
-    contrastive_loss,
-    false_negative_mask,
-    nearer_than_positive,
-)
-from promptcli.training.objectives.objective import (
+from promptcli.training.objective import (
     Columns,
     Objective,
     SideTexts,
     TokenizedSides,
     Views,
+)
+from promptcli.training.objectives.contrastive import (
+    Similarity,
+    contrastive_loss,
+    false_negative_mask,
+    nearer_than_positive,
 )
 from promptcli.training.teacher import teacher_of
 from promptcli.training.trainable_encoder import TrainableEncoder

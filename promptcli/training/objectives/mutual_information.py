@@ -14,7 +14,7 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.layouts import SENTENCES
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.training.methods.method import TrainingSettings
-from promptcli.training.objectives.objective import Columns, Objective, TokenizedSides, Views
+from promptcli.training.objective import Columns, Objective, TokenizedSides, Views
 from promptcli.training.trainable_encoder import TrainableEncoder
 
 

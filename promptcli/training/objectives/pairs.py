@@ -18,7 +18,7 @@ from promptcli.data.training_data import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.training.methods.sbert import GradedSettings
-from promptcli.training.objectives.objective import (
+from promptcli.training.objective import (
     Columns,
     Objective,
     Settings,

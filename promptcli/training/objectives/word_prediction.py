@@ -16,7 +16,7 @@ from promptcli.data.layouts import DEFINITIONS
 from promptcli.data.training_data import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.training.methods.method import TrainingSettings
-from promptcli.training.objectives.objective import Columns, Objective, Views
+from promptcli.training.objective import Columns, Objective, Views
 from promptcli.training.trainable_encoder import TrainableEncoder
 
 
