@@ -1,9 +1,9 @@
 """The grammar of recipes, e.g. of ``first-last/ditto:1-10``; docs/grammar.md describes it.
 
-``parse_prompt``, ``parse_pooling``, ``parse_transform`` and ``parse_denoise`` parse a text; ``str``
-of their result is the text again. The tables say which argument a name takes. A name that is in no
-table may be an extension's, so its argument is any text. Whether a name exists, and whether a
-number fits the backbone, is checked when the encoder is built.
+``parse_prompt``, ``parse_pooling`` and ``parse_transform`` parse a text; ``str`` of their result is
+the text again. The tables say which argument a name takes. A name that is in no table may be an
+extension's, so its argument is any text. Whether a name exists, and whether a number fits the
+backbone, is checked when the encoder is built.
 """
 
 import re
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from promptcli.errors import UsageError, unknown_name_error
+from promptcli.errors import UsageError
 from promptcli.named_templates import MASK, SLOT, named_templates
 
 
@@ -289,7 +289,7 @@ def parse_weights(text: str) -> Spec:
 # -- transforms
 
 _TRANSFORMS = {
-    name: _Form(f"(?P<count>{COUNT})?", f"a whole number, e.g. {name}:200")
+    name: _Form(f"(?P<count>{COUNT})?", f"a whole number above 0, e.g. {name}:200")
     for name in ("topk-tokens", "all-but-the-top", "truncate")
 }
 _TRANSFORMS |= {
@@ -303,7 +303,7 @@ _TRANSFORMS |= {
     "whitening": _Form(
         rf"(?:(?P<columns>all|{COUNT})"
         r"(?::(?P<exponent>[01]|[01]\.0{1,18}|0?\.[0-9]{1,18}))?)?",
-        "a whole number, e.g. whitening:200, and perhaps an exponent from 0 to 1,"
+        "a whole number above 0, e.g. whitening:200, and perhaps an exponent from 0 to 1,"
         " whitening:all:0.25",
     ),
     # the number distinguishes several dense layers
@@ -324,19 +324,11 @@ def parse_transform(text: str) -> Spec:
 # -- denoising
 
 #: Places at which a template's bias h_hat is subtracted from h.
-PLACES = ("none", "hidden", "head", "logits")
-
-
-def parse_denoise(text: str) -> Spec:
-    """Parse a recipe's denoising, ``PLACE`` or ``PLACE:code``.
-
-    With ``code``, the positions of the bias count from 0 in every family, as in the published code.
-    The paper takes the positions of real inputs, which start at 2 in RoBERTa.
-    """
-    texts = [*PLACES, *(f"{place}:code" for place in PLACES)]
-    if text not in texts:
-        raise unknown_name_error("denoise", text, texts)
-    return Spec(text, *split_name(text))
+PLACES = ("hidden", "head", "logits")
+#: Values of a recipe's ``denoise``. With ``code``, the positions of the bias count from 0 in every
+#: family, as in the published code; the paper uses the positions of real inputs, which start at 2
+#: in RoBERTa.
+DENOISINGS = ("none", *PLACES, *(f"{place}:code" for place in PLACES))
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,21 @@ from typing import Any
 
 from promptcli.errors import UsageError, unknown_name_error
 from promptcli.grammar import (
+    DENOISINGS,
     Parts,
+    Spec,
     has_mask,
     has_words,
-    parse_denoise,
     parse_pooling,
     parse_prompt,
     parse_transform,
+    split_name,
     with_states,
 )
 from promptcli.named_templates import MASK as MASK
 from promptcli.named_templates import SLOT as SLOT
 from promptcli.named_templates import last_part as last_part
-from promptcli.settings import BUILT_IN, list_of_names, setting
+from promptcli.settings import BUILT_IN, check_bounds, list_of_names, setting
 from promptcli.storage.typed_documents import convert, parse_json, parse_toml
 
 
@@ -76,12 +78,15 @@ class Recipe:
         " dense, normalize, `truncate:64`.",
     )
     denoise: str = setting(
-        "none", "Template denoising h - h_hat: none, or its place: hidden, head, logits."
+        "none",
+        "Template denoising h - h_hat: none, or its place: hidden, head, logits.",
+        choices=DENOISINGS,
     )
     max_length: int | None = setting(
         None,
         "Longest input in tokens, special tokens and template included. Default: all positions of"
         " the backbone.",
+        min=1,
     )
     #: shorter widths to which its vectors may be cut (Matryoshka training), largest first
     dims: tuple[int, ...] = ()
@@ -89,11 +94,12 @@ class Recipe:
     pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "transforms", tuple(list_of_names(self.transforms)))
+        check_bounds(self)
         if not self.pooling:
             object.__setattr__(self, "pooling", pooling_for(self.prompt))
             object.__setattr__(self, "pooling_by_prompt", True)
         object.__setattr__(self, "pooling", with_states(self.pooling))
-        object.__setattr__(self, "transforms", tuple(list_of_names(self.transforms)))
         object.__setattr__(self, "dims", tuple(self.dims))
 
     @functools.cached_property
@@ -107,7 +113,7 @@ class Recipe:
             parse_prompt(self.prompt),
             parse_pooling(self.pooling),
             tuple(map(parse_transform, self.transforms)),
-            parse_denoise(self.denoise),
+            Spec(self.denoise, *split_name(self.denoise)),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -155,13 +161,15 @@ class Recipe:
 
     def truncate(self, dim: int) -> "Recipe":
         """Return the recipe cut to ``dim`` dimensions, a width for which the model was trained."""
+        if dim < 1:
+            raise UsageError(f"must be at least 1, got {dim}", parameter="dim")
         if dim not in self.dims:
-            widths = ", ".join(map(str, self.dims))
-            reason = "this model was trained for no shorter width"
-            if widths:
-                reason = f"{dim} is not a width this model was trained for: {widths}"
+            reason = "this model has only its full width"
+            if self.dims:
+                reason = f"this model was trained for the widths {', '.join(map(str, self.dims))}"
             raise UsageError(
-                f"{reason}; `promptcli train METHOD --set dims={dim}` trains one",
+                f"{reason}; train a model of {dim} dimensions by `promptcli train METHOD --set"
+                f" dims={dim}`",
                 parameter="dim",
             )
         return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())

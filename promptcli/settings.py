@@ -5,11 +5,12 @@ Functions get the environment as an argument; only ``home_folder`` reads it itse
 
 import json
 import math
+import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from promptcli.errors import UsageError, short_repr, unknown_name_error
 from promptcli.storage.files import write_text
@@ -84,35 +85,46 @@ class EffectiveDefault(NamedTuple):
     source: str  #: a variable, a file, or ``built in``
 
 
-#: Bound in the metadata of a field -> msgspec's name of it.
-_BOUNDS = {"min": "ge", "above": "gt", "max": "le", "below": "lt"}
+#: Bound in the metadata of a field -> its check, and the words for it in a message.
+_BOUNDS = {
+    "min": (operator.ge, "at least"),
+    "above": (operator.gt, "above"),
+    "max": (operator.le, "at most"),
+    "below": (operator.lt, "below"),
+}
 
 
 def check_bounds(settings: Any) -> None:
     """Refuse values of a dataclass that have another type, are out of bounds or infinite, or are
     not among the choices of the field.
     """
-    import msgspec
-
     for item in fields(settings):
         value = getattr(settings, item.name)
         if "choices" in item.metadata and value not in item.metadata["choices"]:
             raise unknown_name_error(
                 item.name.replace("_", "-"), str(value), item.metadata["choices"]
             )
-        bounds = {
-            bound: item.metadata[name] for name, bound in _BOUNDS.items() if name in item.metadata
-        }
-        try:
-            msgspec.convert(value, item.type)
-            if value is not None and bounds:  # msgspec takes no bounds of ``int | None``
-                msgspec.convert(value, Annotated[type(value), msgspec.Meta(**bounds)])
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError("Expected a finite number")
-        except ValueError as problem:
+        if requirement := _unmet_requirement(value, item):
             raise UsageError(
-                f"{value!r:.40} is not allowed: {problem}", parameter=item.name
-            ) from None
+                f"{value!r:.40} is not allowed; it must be {requirement}", parameter=item.name
+            )
+
+
+def _unmet_requirement(value: Any, item: Field[Any]) -> str | None:
+    """Return what the value of a field must be if it is not, e.g. ``above 0``."""
+    import msgspec
+
+    try:
+        msgspec.convert(value, item.type)
+    except ValueError:
+        return f"of the type {getattr(item.type, '__name__', item.type)}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    for name, (is_met, words) in _BOUNDS.items():
+        limit = item.metadata.get(name)
+        if None not in (value, limit) and not is_met(value, limit):
+            return f"{words} {limit}"
+    return None
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -187,6 +199,8 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> N
             f"{value!r} is not a value for {name}; give one line, or `promptcli config {name}"
             " --unset`"
         )
+    if name == "data_dir" and value is not None and not expand_user(value).is_dir():
+        raise UsageError(f"data_dir must be a folder, and there is no folder {value!r}")
     path = config_file(environ)
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {**_read_file(path), name: value}

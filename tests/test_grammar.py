@@ -12,7 +12,6 @@ from promptcli.encoder.prompts import build_prompt
 from promptcli.errors import UsageError
 from promptcli.grammar import (
     Pair,
-    parse_denoise,
     parse_ditto,
     parse_pooling,
     parse_prompt,
@@ -98,7 +97,7 @@ def test_what_is_read_is_printed_as_the_same(prompt, pooling, transform):
 
 @given(st.text(max_size=30))
 def test_a_text_is_read_or_refused_and_printed_texts_stay(text):
-    for parse in (parse_prompt, parse_pooling, parse_transform, parse_denoise):
+    for parse in (parse_prompt, parse_pooling, parse_transform):
         try:
             printed = str(parse(text))
         except UsageError:
@@ -182,7 +181,6 @@ def test_a_head_of_ditto_is_told_from_other_names(text, head):
         (parse_transform, "truncate:0", "truncate:200"),
         (parse_transform, "whitening:all:2", "exponent"),
         (parse_transform, "spectral:3", "spectral:16-64"),
-        (parse_denoise, "hidden:x", "hidden:code"),
     ],
 )
 def test_what_is_no_part_is_refused_with_what_is(parse, text, word):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.encoder.template import check_template
+from promptcli.grammar import DENOISINGS
 from promptcli.named_templates import named_templates, template_text
 from promptcli.recipe import COMPARED, LISTED, RECIPES, Recipe
 from tests.comparing import refusal
@@ -23,7 +24,7 @@ _text = st.text(max_size=20)
         period=st.none() | st.booleans(),
         pooling=_text,
         transforms=st.lists(_text, max_size=3).map(tuple),
-        denoise=_text,
+        denoise=st.sampled_from(DENOISINGS),
         max_length=st.none() | st.integers(1, 512),
     )
 )
@@ -142,3 +143,21 @@ def test_a_mean_of_two_prompts_and_what_lists_show():
     )
     assert {*LISTED} | {*COMPARED} == {*RECIPES}
     assert {*RECIPES} - {*COMPARED} == {"prompt-topk", "prompt-topk-denoised"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("prompt", 3, "prompt: 3 is not allowed; it must be of the type str"),
+        ("max_length", 0, "max_length: 0 is not allowed; it must be at least 1"),
+        ("denoise", "none:code", "unknown denoise 'none:code'"),
+    ],
+)
+def test_a_recipe_is_checked_when_it_is_made(field, value, words):
+    with refusal(words):
+        Recipe(**{field: value})
+
+
+def test_a_width_must_be_above_0():
+    with refusal("dim: must be at least 1, got 0"):
+        Recipe().truncate(0)

@@ -78,13 +78,16 @@ def test_config_shows_sets_and_unsets(run, home, monkeypatch):
     file = home / "config.toml"
     home.mkdir(exist_ok=True)
     file.write_text("backbone = 'one'\n")
-    ran = run("config", "data_dir", 'a "folder" \\ ü')
+    folder = home / 'a "folder" \\ ü'
+    refused(run("config", "data_dir", folder), 2, "no folder")
+    folder.mkdir()
+    ran = run("config", "data_dir", folder)
     assert (ran.code, ran.out) == (0, "") and "config.toml" in ran.err
     held = read_settings({"PROMPTCLI_HOME": str(home)})
-    assert (held["backbone"].value, held["data_dir"].value) == ("one", 'a "folder" \\ ü')
+    assert (held["backbone"].value, held["data_dir"].value) == ("one", str(folder))
     assert run("config", "backbone", "--unset").code == 0
     assert read_settings({"PROMPTCLI_HOME": str(home)})["backbone"].source == "built in"
-    assert sorted(path.name for path in home.iterdir()) == ["config.toml"]
+    assert sorted(path.name for path in home.iterdir()) == [folder.name, "config.toml"]
 
 
 @pytest.mark.parametrize(

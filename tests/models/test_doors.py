@@ -183,7 +183,7 @@ def test_a_stand_in_has_length_and_tokenizer():
     ).encode([long])
     np.testing.assert_allclose(model.encode([long]), short, atol=1e-6)
     assert model.max_seq_length == 14 and gap(before, short) > 1e-2
-    with refusal("max_length 0 is not allowed"):
+    with refusal("max_length: 0 is not allowed"):
         model.max_seq_length = 0
 
 

@@ -13,6 +13,7 @@ from promptcli import errors
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.encoder import TorchEncoder, encode_together
 from promptcli.errors import UsageError
+from promptcli.grammar import PLACES
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,14 @@ class MaskTokens:
     truncated: bool  #: whether the sentence was cut to the longest input
 
 
-#: Where the bias can be subtracted. PromptBERT does not say it for tokens; the default, ``hidden``,
-#: follows its section 4.3 to the letter.
-PLACES = ("hidden", "head", "logits")
-
-
 def mask_tokens(
     encoders: Sequence[TorchEncoder], sentences: Sequence[str], *, top: int
 ) -> list[list[MaskTokens]]:
     """Return the ``top`` most probable tokens at the mask of each sentence, by encoder.
 
     Only an encoder's backbone and its recipe's prompt, period, max_length and denoise are used.
+    PromptBERT does not say where the bias is subtracted for tokens; the default, ``hidden``,
+    follows its section 4.3 to the letter.
     """
     results = []
     for encoder in encoders:

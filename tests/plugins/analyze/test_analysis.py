@@ -18,6 +18,7 @@ from promptcli.data.preparation import Preparation
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import build_encoder
+from promptcli.grammar import PLACES
 from promptcli.notes import showing_stages
 from promptcli.plugins.analyze import geometry, token_bias
 from promptcli.plugins.analyze import sentence as per_token
@@ -26,7 +27,7 @@ from promptcli.plugins.analyze.geometry import (
     sentence_anisotropy,
     token_anisotropy,
 )
-from promptcli.plugins.analyze.mask_tokens import PLACES, mask_tokens
+from promptcli.plugins.analyze.mask_tokens import mask_tokens
 from promptcli.plugins.analyze.sentence import (
     attention,
     compare_with_tfidf,
