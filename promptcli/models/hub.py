@@ -202,7 +202,8 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
 
 def _check_repo(repo: str, action: str) -> None:
     if not _REPO.fullmatch(repo):
-        raise UsageError(f"{repo!r} is not a repository of the hub; give OWNER/NAME")
+        revision = ", and a branch or commit as the revision" if action == "pull" else ""
+        raise UsageError(f"{repo!r} is not a repository of the hub; give OWNER/NAME{revision}")
     if is_offline():
         raise NotFoundError(f"{action} needs the network; leave out --offline")
 

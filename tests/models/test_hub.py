@@ -312,9 +312,9 @@ def test_push_and_pull_print_what_they_did_and_refuse_in_one_line(
     hub.asked.clear()
     hub.add("me/other", {"config.json": b"{}"})
     for arguments, code, said in [
-        (("push", "mine", REPO, "--offline"), 3, "forbids"),
-        (("pull", REPO, "--name", "x", "--offline"), 3, "forbids"),
-        (("push", "mine", "mine"), 2, "give OWNER/NAME"),
+        (("push", "mine", REPO, "--offline"), 3, "leave out --offline"),
+        (("pull", REPO, "--name", "x", "--offline"), 3, "leave out --offline"),
+        (("push", "mine", "mine"), 2, "give OWNER/NAME\n"),
         (("pull", "me/mine@main", "--name", "x"), 2, "branch or commit"),
         (("pull", "me/other", "--name", "x"), 2, "promptcli models import me/other --name NAME"),
     ]:
