@@ -205,7 +205,7 @@ def _check_repo(repo: str, action: str) -> None:
         revision = ", and a branch or commit as the revision" if action == "pull" else ""
         raise UsageError(f"{repo!r} is not a repository of the hub; give OWNER/NAME{revision}")
     if is_offline():
-        raise NotFoundError(f"{action} needs the network; leave out --offline")
+        raise NotFoundError(f"{action} needs the network; leave out offline=True")
 
 
 @contextlib.contextmanager

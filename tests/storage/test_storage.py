@@ -439,7 +439,7 @@ def test_a_cache_on_a_full_disk_keeps_nothing_and_says_so_once(tmp_path, monkeyp
     for value in (1, 2):
         cache.put({"a": 1}, value)
     [said] = notes
-    assert "database or disk is full" in said and "not kept" in said
+    assert "database or disk is full" in said and "not stored" in said
 
 
 def test_a_sealed_file_that_has_changed_is_refused(tmp_path):

@@ -58,7 +58,7 @@ class Tracker(Watcher):
             )
         if notes.is_offline() and name != _LOCAL:
             raise UsageError(
-                f"{name} uses the network, which offline forbids; without it: {_LOCAL}",
+                f"{name} uses the network, which offline=True forbids; without it: {_LOCAL}",
                 parameter="report_to",
             )
         self._name = name

@@ -164,7 +164,7 @@ def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, wandb, notes):
     [
         ("tensorbord", False, "did you mean tensorboard?"),
         ("mlflow", False, "mlflow is not installed here: pip install mlflow"),
-        ("wandb", True, "uses the network, which offline forbids; without it: tensorboard"),
+        ("wandb", True, "uses the network, which offline=True forbids; without it: tensorboard"),
     ],
 )
 def test_a_tracker_that_cannot_be_is_refused(given, offline, message, wandb):
