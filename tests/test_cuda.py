@@ -35,17 +35,25 @@ MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES
 PROMPT = MASKED_RECIPES["prompt"]
 
 
-def pair(recipe, folder, sentences=MANY, tolerance=CLOSE, **options):
-    """Encode on both devices, and check that the vectors are equal."""
-    recipe = recipe.replace(backbone=str(folder))
-    cpu, gpu = (
-        build_encoder(recipe, device=device, dtype="float32", **options)
-        for device in ("cpu", "cuda")
-    )
-    expected, got = cpu.encode(sentences), gpu.encode(sentences)
-    assert gpu.device.type == "cuda"
-    assert gap(expected, got) < tolerance * np.abs(expected).max()
-    return cpu, gpu
+@pytest.fixture
+def pair(cuda, tiny_backbone, tiny_folder):
+    """Return a function that encodes on both devices, and checks that the vectors are equal."""
+
+    @functools.cache
+    def on_gpu(family):
+        return load_backbone(str(tiny_folder(family)), device="cuda", dtype=torch.float32)
+
+    def encode(recipe, family="bert", sentences=MANY, **options):
+        cpu, gpu = (
+            build_encoder(recipe, backbone=backbone, **options)
+            for backbone in (tiny_backbone(family), on_gpu(family))
+        )
+        expected, got = cpu.encode(sentences), gpu.encode(sentences)
+        assert gpu.device.type == "cuda"
+        assert gap(expected, got) < CLOSE * np.abs(expected).max()
+        return cpu, gpu
+
+    return encode
 
 
 def assert_waits_once_a_batch(encoder, cuda, spare):
@@ -77,7 +85,7 @@ FITTED = ("tfidf", "whitening", "flow", "all-but", "spectral")
 
 
 @pytest.mark.parametrize("name", [*MASKED_RECIPES, *EXTRA])
-def test_every_recipe_gives_the_processors_vectors(name, cuda, bert_folder):
+def test_every_recipe_gives_the_processors_vectors(name, pair, cuda, bert_folder):
     recipe = tiny_recipe({**MASKED_RECIPES, **EXTRA}[name]).replace(backbone=str(bert_folder))
     tensors = None
     if any(part in " ".join([recipe.pooling, *recipe.transforms]) for part in FITTED):
@@ -87,19 +95,19 @@ def test_every_recipe_gives_the_processors_vectors(name, cuda, bert_folder):
         tensors = made[0].encoder.tensors()
         expected, got = (one.encoder.encode(MANY) for one in made)
         assert name == "flow" or gap(np.abs(expected), np.abs(got)) < 0.01 * np.abs(expected).max()
-    _, gpu = pair(recipe, bert_folder, tensors=tensors)
+    _, gpu = pair(recipe, tensors=tensors)
     assert_waits_once_a_batch(gpu, cuda, spare=2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_gives_the_processors_vectors(family, cuda, tiny_folder):
+def test_every_family_gives_the_processors_vectors(family, pair, tiny_folder):
     recipe = Recipe(str(tiny_folder(family)), pooling="first-last/avg")
-    cpu, _ = pair(recipe, tiny_folder(family))
+    cpu, _ = pair(recipe, family)
     halved = build_encoder(recipe, device="cuda", dtype="bfloat16")
     assert cosines(cpu.encode(MANY), halved.encode(MANY)).min() > 0.99
-    pair(MASKED_RECIPES["prompt-denoised"], tiny_folder(family))
+    pair(MASKED_RECIPES["prompt-denoised"], family)
     if cpu.backbone.family.hook:
-        pair(Recipe(pooling="last/ditto:2-3"), tiny_folder(family))
+        pair(Recipe(pooling="last/ditto:2-3"), family)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +119,11 @@ def test_every_family_gives_the_processors_vectors(family, cuda, tiny_folder):
         *(("llama", name) for name in ("aligned-wva", "cp+tp", "cp+knowledge")),
     ],
 )
-def test_causal_recipes_give_the_processors_vectors(family, name, cuda, tiny_folder):
+def test_causal_recipes_give_the_processors_vectors(family, name, pair, cuda):
     recipe = CAUSAL_RECIPES[name]
     if name == "metaeol":  # the mean of two will do
         recipe = recipe.replace(prompt=" || ".join(recipe.prompt.split(" || ")[:2]))
-    _, gpu = pair(recipe, tiny_folder(family), SENTENCES)
+    _, gpu = pair(recipe, family, SENTENCES)
     # what begins every input is computed once
     if name == "prompteol" and family in ("llama", "opt"):
         with torch.inference_mode():

@@ -34,7 +34,7 @@ from tests.tiny_causal import CAUSAL, byte_level, save_tiny_causal
 
 PROMPTEOL = RECIPES["prompteol"]
 TEXTS = [*SENTENCES, 'Is it "so"?', "What?", ""]
-FEWER = TEXTS[::2]
+FEWER = TEXTS[2::4]
 
 
 @pytest.mark.parametrize("family", CAUSAL)
@@ -251,7 +251,7 @@ def test_what_begins_every_input_is_computed_once(family, tiny_backbone, monkeyp
         windowed = getattr(backbone.model.config, "sliding_window", None) is not None
         assert (sum(computed) < 0.7 * whole) == (not windowed) and count > 5
         alone = np.concatenate([encoder.encode([text]) for text in FEWER])
-        assert gap(together[::2], alone) < 1e-5
+        assert gap(together[2::4], alone) < 1e-5
 
 
 def test_a_window_wider_than_the_inputs_changes_nothing(tmp_path, tiny_folder):

@@ -95,8 +95,8 @@ def test_content_pooling_reads_the_tokens_of_the_sentence_alone(
         states = torch.stack(plain.first_last(hidden))[places]
         expected.append(CONTENT[weights](states))
     assert_rows(made, expected)
-    one_by_one = np.concatenate([made.encode([sentence]) for sentence in SENTENCES[::2]])
-    np.testing.assert_allclose(one_by_one, made.encode(SENTENCES)[::2], atol=2e-6)
+    one_by_one = np.concatenate([made.encode([sentence]) for sentence in SENTENCES[::4]])
+    np.testing.assert_allclose(one_by_one, made.encode(SENTENCES)[::4], atol=2e-6)
 
 
 @pytest.mark.parametrize("weights", CONTENT)
