@@ -205,7 +205,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, here, mon
         printed = f"{ran.out}\n{ran.err}"
         if words == ["examples"]:
             shorten("pairs.tsv", pairs)
-            shorten("sentences.txt", 500 if page.name in shown else 130)
+            shorten("sentences.txt", 280 if page.name in shown else 130)
         if target:
             (here / target).write_text(ran.out, encoding="utf-8")
 
