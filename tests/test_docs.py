@@ -173,12 +173,17 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, here, mon
         monkeypatch.setitem(SHIPPED_BACKBONES, "mini-bert", narrow_mini)
         monkeypatch.setattr("promptcli.models.entries.SHIPPED_FOLDER", narrow_mini.parent)
         take_few_steps(monkeypatch)
-    if "--backbone my-llama" in page.read_text(encoding="utf-8"):
+    whole = page.read_text(encoding="utf-8")
+    if "--backbone my-llama" in whole:
         save_tiny_causal("llama", here / "my-llama")
     pairs = 200 if page == README else 33  # the README shows the scores of all
-    if "promptcli examples`" in page.read_text(encoding="utf-8"):
+    sentences = 130 if "--batch-size 64" in whole else 40
+    if page.name in shown or "--vocab-size" in whole:
+        sentences = 280
+    if "promptcli examples`" in whole:
         assert run("examples").code == 0  # the page says in its text that these files are read
         shorten("pairs.tsv", pairs)
+        shorten("sentences.txt", sentences)
     names, printed = {}, ""
     waiting = list(steps(page))
     while waiting:
@@ -205,7 +210,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, here, mon
         printed = f"{ran.out}\n{ran.err}"
         if words == ["examples"]:
             shorten("pairs.tsv", pairs)
-            shorten("sentences.txt", 280 if page.name in shown else 130)
+            shorten("sentences.txt", sentences)
         if target:
             (here / target).write_text(ran.out, encoding="utf-8")
 

@@ -747,10 +747,10 @@ def test_without_analyze_the_tables_that_need_it_say_so_and_the_others_are_measu
 
 @needs_analyze
 def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
-    (tmp_path / "ten.txt").write_text("\n".join(DEMO[:10]) + "\n")
-    document = measure_table(table("ditto/3"), context(corpus=tmp_path / "ten.txt"))
+    (tmp_path / "few.txt").write_text("\n".join(DEMO[:4]) + "\n")
+    document = measure_table(table("ditto/3"), context(corpus=tmp_path / "few.txt"))
     encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
-    found = pc.analyze("impact-tfidf", encoder, DEMO[:10], corpus=DEMO[:10]).correlation
+    found = pc.analyze("impact-tfidf", encoder, DEMO[:4], corpus=DEMO[:4]).correlation
     for name in ("pearson", "spearman"):
         figure = document["rows"][0]["figures"][f"impact-{name}"]
         assert (figure["value"], figure["on"]) == (
