@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli.errors import if_stopped, install_command, state_after, unknown_name_error
@@ -30,7 +30,6 @@ def test_the_nearest_name_is_suggested(given, valid, nearest):
     )
 
 
-@settings(deadline=None)
 @given(given=st.text(), valid=st.lists(st.text()))
 def test_any_name_and_any_table(given, valid):
     message = str(unknown_name_error("name", given, valid))

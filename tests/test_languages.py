@@ -105,7 +105,7 @@ def test_the_ids_are_those_of_the_filled_template(template, multilingual):
     assert encoder.encode(SENTENCES).shape == (len(SENTENCES), encoder.backbone.width)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     template=st.sampled_from(TEMPLATES),
     sentence=st.text(

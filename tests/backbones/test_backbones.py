@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, BertModel, ElectraForPreTraining, GptOssConfig, GptOssModel
 
@@ -149,7 +149,6 @@ SPACES = {
 
 
 @pytest.mark.parametrize("family", SPACES)
-@settings(deadline=None)
 @given(data=st.data())
 def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(
     family, data, tiny_backbone, tiny_folder

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -189,7 +189,6 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_name(line, code, mess
     refused(run(*line.split()), code, message)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=2000))
 def test_a_message_is_one_line_of_at_most_400_characters(text):
     with console.err.capture() as captured:

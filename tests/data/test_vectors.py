@@ -213,7 +213,7 @@ def test_parquet_has_ids_texts_and_vectors(tmp_path):
     assert pq.read_schema(named).field("id").type == pa.string()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st_numpy.arrays(
         np.float32, (3, 4), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -183,7 +183,7 @@ def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone
     assert texts[-1] == "Ġ" and not {"Ġthe", "the", ",", "Ġdog"} & set(texts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lengths=st.lists(st.integers(2, 90), min_size=1, max_size=200), budget=st.integers(1, 400))
 def test_batches_hold_every_row_once_and_keep_the_budget(lengths, budget):
     lengths = np.array(lengths)
@@ -215,9 +215,7 @@ def test_a_file_of_many_windows_has_few_shapes():
     assert len(shapes) < 70
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sentences=st.lists(st.text(max_size=30), min_size=1, max_size=6))
 def test_any_text_encodes_to_finite_rows(sentences, bert):
     vectors = build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/mask"), backbone=bert).encode(

@@ -229,7 +229,6 @@ def test_whatever_a_file_holds(name, sound, capfd):
         max_examples=max(INPUTS // len(KINDS), 6),
         derandomize=not INPUTS,
         database=None,
-        deadline=None,
         report_multiple_bugs=False,
         phases=(Phase.generate, Phase.shrink) if INPUTS else (Phase.generate,),
         suppress_health_check=list(HealthCheck),

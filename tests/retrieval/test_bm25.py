@@ -54,7 +54,7 @@ def bm25_of(texts, counted, gone=()):
     return Bm25([file, newer], lambda some: [texts[i] for i in some], live_mask)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80)
 @given(
     texts=TEXTS, query=st.lists(WORD, min_size=1, max_size=4).map(" ".join), share=st.floats(0, 1)
 )
@@ -72,7 +72,7 @@ def test_scores_are_those_of_the_formula_however_many_rows_are_new(texts, query,
 COMMON = st.sampled_from("tree cat the the the of of and and rain".split())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(
     texts=st.lists(st.lists(COMMON, min_size=1, max_size=9).map(" ".join), min_size=4, max_size=40),
     query=st.lists(COMMON, min_size=2, max_size=6).map(" ".join),
@@ -100,7 +100,7 @@ def test_the_best_rows_are_those_of_all_rows_though_common_words_are_looked_up_i
     assert scores == pytest.approx([wanted[row] for row in order[:k]], rel=1e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(texts=TEXTS, data=st.data())
 def test_rows_that_are_gone_count_as_if_they_had_never_been(texts, data):
     gone = data.draw(st.sets(st.integers(0, len(texts) - 1), max_size=len(texts) - 1))

@@ -36,7 +36,7 @@ def plain_complete(cosines, threshold):
         clusters = [each for each in clusters if each not in best[1:]] + [best[1] + best[2]]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data(), n=st.integers(2, 9))
 def test_complete_links_are_those_of_plain_clustering(data, n):
     upper = {pair: data.draw(st.floats(0, 1)) for pair in itertools.combinations(range(n), 2)}
@@ -50,7 +50,7 @@ def test_complete_links_are_those_of_plain_clustering(data, n):
     assert sorted(group for group in groups if len(group) > 1) == plain_complete(cosines, 0.5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     texts=TEXTS,
     threshold=st.sampled_from([0.5, 0.8, 1.0]),

@@ -41,7 +41,7 @@ from promptcli.storage.typed_documents import read_document, to_json
 from tests import processes
 from tests.comparing import refusal
 
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)

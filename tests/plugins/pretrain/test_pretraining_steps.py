@@ -33,7 +33,7 @@ from tests.comparing import gap, refusal
 from tests.plugins.pretrain.small_runs import VOCABULARY, random_corpus
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=60),
     related=st.integers(0, 60),

@@ -116,7 +116,6 @@ def test_whatever_a_condition_holds(client):
         max_examples=max(INPUTS // 50, 30),
         derandomize=not INPUTS,
         database=None,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     @given(

@@ -634,9 +634,7 @@ def posted(client, texts):
     return asyncio.create_task(embed(client, texts))
 
 
-@settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     asked=st.lists(
         st.tuples(st.booleans(), st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=9)),
