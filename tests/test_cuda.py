@@ -105,7 +105,8 @@ def test_every_family_gives_the_processors_vectors(family, pair, tiny_folder):
     cpu, _ = pair(recipe, family)
     halved = build_encoder(recipe, device="cuda", dtype="bfloat16")
     assert cosines(cpu.encode(MANY), halved.encode(MANY)).min() > 0.99
-    pair(MASKED_RECIPES["prompt-denoised"], family)
+    if family != "deberta-v2":  # it has no position ids
+        pair(MASKED_RECIPES["prompt-denoised"], family)
     if cpu.backbone.family.hook:
         pair(Recipe(pooling="last/ditto:2-3"), family)
 
