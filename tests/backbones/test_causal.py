@@ -80,7 +80,7 @@ def test_averages_layers_and_diagonals_equal_the_eager_path(family, tiny_backbon
 def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
     causal, masked = tiny_backbone("gpt2"), tiny_backbone("bert")
     for recipe, backbone, said in [
-        (PROMPTEOL, masked, r"'last-token' are for causal models \(gpt2, .*model prompt$"),
+        (PROMPTEOL, masked, r"'last-token' are for causal models \(gpt2, .*recipe prompt$"),
         (RECIPES["prompt"], causal, r"causal and read at its last token; use the recipe prompteol"),
         (RECIPES["cls"], causal, r"'cls' read the first token.*take last-token"),
         (Recipe(text_rule="other"), masked, r"text rule 'other'.*prompteol"),
@@ -102,7 +102,7 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
         (
             RECIPES["prompteol+tp"],
             masked,
-            r"'token-prepending' is for causal models.*model prompt$",
+            r"'token-prepending' is for causal models.*recipe prompt$",
         ),
         (
             Recipe(prompt="token-prepending:1-4:[X] is"),
