@@ -297,7 +297,7 @@ def test_the_mean_of_several_prompts_is_the_mean_of_their_vectors(tiny_backbone)
     )
     flat = (torch.from_numpy(expected) - whitened["whitening.mean"]) @ whitened["whitening.matrix"]
     assert gap(after.encode(TEXTS), flat.numpy()) < 1e-4
-    with refusal("one template, not with the mean of 3"):
+    with refusal("a mean of 3 prompts cannot be used here"):
         made.inputs(TEXTS)
     assert (
         len(build_encoder(RECIPES["metaeol"], backbone=tiny_backbone("gemma2")).prompt_encoders)
