@@ -17,6 +17,7 @@ import promptcli as pc
 from promptcli.data.arguments import check_texts
 from promptcli.embedding import compare_rows
 from promptcli.models.loading import open_encoder
+from promptcli.plugins.serve.settings import ServeSettings
 from tests.comparing import refusal
 from tests.public import PUBLIC
 from tests.tiny import SENTENCES
@@ -155,10 +156,20 @@ def test_texts_are_kept_and_all_else_refused(given):
         (lambda encoder: encoder.encode(["a"], precision="int8"), "int8"),
         (lambda encoder: encoder.encode(["a"], batch_size=0), "at least 1"),
         (lambda encoder: encoder.encode(["a"], truncate_dim=0), "truncate_dim: must be at least 1"),
+        (lambda encoder: encoder.encode(["a"], truncate_dim=9999), "truncate_dim: must be at most"),
+        (
+            lambda _: pc.load("cls", transforms="truncate:999").encode(["a"]),
+            "only 256",
+        ),
+        (lambda _: pc.load("static-avg", transforms="truncate:999").encode(["a"]), "only 256"),
         (lambda encoder: pc.embed(["a"], model=encoder, device="cpu"), "encoder.to"),
         (lambda _: pc.Encoder("mini"), "open a model with promptcli.load"),
         (lambda _: pc.load("mini", device=4.5), "unknown device '4.5'"),
         (lambda _: pc.load("mini", dtype=3), "unknown dtype '3'"),
+        (
+            lambda _: pc.load("mini", dtype="int8"),
+            "dtype: int8 needs a backend, e.g. openvino-int8",
+        ),
         (lambda _: pc.evaluate(None), "None is not a model"),
         (lambda _: pc.evaluate("mini", tasks=3), "tasks are int"),
         (lambda _: pc.train("simcse", data=SENTENCES, steps="1"), r"steps: '1' is not allowed"),
@@ -172,6 +183,45 @@ def test_texts_are_kept_and_all_else_refused(given):
 def test_arguments_that_cannot_be_met_are_refused(call, message, encoder):
     with refusal(message):
         call(encoder)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pc.load,
+        lambda model: pc.save(model, "saved"),
+        lambda model: pc.register(model, "mine"),
+        lambda model: pc.export(model, "exported"),
+        lambda model: pc.push(model, "me/mine"),
+        lambda model: pc.embed(["a"], model=model),
+        lambda model: pc.similarity("a", "b", model),
+        lambda model: pc.evaluate(model or [model], ["demo"]),
+        lambda model: pc.choose(["sentences.txt"], models=model or [model]),
+        lambda model: pc.serve(model or [model], settings=ServeSettings(port=0)),
+        lambda model: pc.SentenceIndex.build(["a"], model=model),
+        lambda model: pc.fit(model, on=["a"]),
+        pc.search_layers,
+    ],
+)
+def test_no_function_takes_a_wrong_type_for_a_model(call):
+    for model in (3, []):
+        with refusal("is not a model"):
+            call(model)
+
+
+def test_a_name_can_be_saved_and_registered(tmp_path):
+    pc.save("last-avg", tmp_path / "saved")
+    pc.register("last-avg", "mine")
+    vectors = [pc.load(model, device="cpu").encode(SENTENCES) for model in ("mine", "last-avg")]
+    assert np.array_equal(*vectors) and pc.load(tmp_path / "saved").width == len(vectors[0][0])
+
+
+def test_a_tensor_is_on_the_device_that_encoded_it(encoder, monkeypatch):
+    elsewhere = encoder.shallow_copy()
+    elsewhere._device_name = "meta"
+    monkeypatch.setattr(encoder, "to", lambda device: elsewhere, raising=False)
+    tensor = encoder.encode(SENTENCES, device="cuda:1", convert_to_tensor=True)
+    assert tensor.device.type == "meta"
 
 
 @pytest.mark.parametrize("device", [None, torch.device("cpu"), "cpu"])

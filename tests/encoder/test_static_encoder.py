@@ -181,6 +181,7 @@ def test_what_only_torch_has_comes_from_the_encoder_on_torch(tmp_path):
         encoder.encode(SENTENCES[:2], convert_to_tensor=True), torch.from_numpy(vectors)
     )
     assert encoder.to("cpu") is encoder and str(encoder.device) == "cpu"
+    assert torch.cuda.is_available() or encoder.to("auto") is encoder
     assert encoder.on_torch().backbone.name == "mini-bert"
     assert encoder.with_leading_text("so: ").recipe.prompt == "so: [X]"
     assert np.array_equal(pickle.loads(pickle.dumps(encoder)).encode(SENTENCES[:2]), vectors)
