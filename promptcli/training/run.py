@@ -539,12 +539,16 @@ def _note_defaults(inputs: TrainingInputs) -> None:
 
 def warn_if_worse(trained: Trained) -> None:
     """Warn if the result is not better than the encoder before training."""
-    plain, *_ = trained.references
     development, value = next(iter(trained.scores.items()))
-    before = trained.untrained_scores[development]
-    if value > before and trained.facts["best_step"]:
+    before = {
+        name: scores[development]
+        for name, scores in trained.references.items()
+        if name != DEFAULT_MODEL
+    }
+    best = max(before, key=before.__getitem__)
+    if value > before[best] and trained.facts["best_step"]:
         return
     warn(
         f"{trained.entry.name} is not better than before training: {value:.2f} on {development},"
-        f" {plain} has {before:.2f}; more data or epochs, or another learning rate may help"
+        f" {best} has {before[best]:.2f}; more data or epochs, or another learning rate may help"
     )
