@@ -95,7 +95,7 @@ class STSTask:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a task is the key of what is computed from its documents
 class RetrievalTask:
     """Queries, the documents that are ranked for each query, and grades of relevance."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -43,6 +44,9 @@ from promptcli.retrieval.ranking import Ranking
 from promptcli.storage import files
 
 RowOfSentence = Mapping[str, int]  #: sentence -> row of an array of vectors
+
+#: BM25 of a task's documents; it is the same for all models and all steps of a training run.
+_BM25_OF_TASK = WeakKeyDictionary[RetrievalTask, Bm25]()
 
 
 @dataclass(frozen=True)
@@ -301,7 +305,7 @@ def _rank_documents(encoded: TaskVectors, task: RetrievalTask, depth: int) -> ND
     # one document more, in place of the query's own
     ranked_count = depth + bool(task.left_out)
     if task.ranking == "lexical":
-        words = Bm25.of_texts(task.documents)
+        words = _bm25_of(task)
         rankings = [words.ask(query).rank(ranked_count).keys for query in task.queries]
     else:
         queries = _encode_role(encoded, "query", task.queries)
@@ -326,6 +330,12 @@ def _encode_role(encoded: TaskVectors, role: str, texts: list[str]) -> NDArray[A
         return encoded.encoder.in_role(role, report=True).encode(texts, progress=advance)
 
 
+def _bm25_of(task: RetrievalTask) -> Bm25:
+    if task not in _BM25_OF_TASK:
+        _BM25_OF_TASK[task] = Bm25.of_texts(task.documents)
+    return _BM25_OF_TASK[task]
+
+
 def _join_with_words(
     rankings: Sequence[NDArray[np.int64]],
     task: RetrievalTask,
@@ -334,7 +344,7 @@ def _join_with_words(
     depth: int,
 ) -> list[NDArray[np.int64]]:
     """Return the rankings by vectors of length 1, each joined with the ranking by words."""
-    words = Bm25.of_texts(task.documents)
+    words = _bm25_of(task)
     joined = []
     for text, query, by_meaning in zip(task.queries, queries, rankings, strict=True):
         ranking = words.ask(text).join(

@@ -16,7 +16,7 @@ from promptcli.retrieval.files import LINES_IN_ID, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, find_files
 from promptcli.retrieval.new_rows import NewRows, encode_rows, prepare_rows
 from promptcli.retrieval.ranking import Hit, RankBy
-from promptcli.retrieval.sentence_index import SentenceIndex
+from promptcli.retrieval.sentence_index import SentenceIndex, begin_index
 from promptcli.retrieval.store import creating
 from promptcli.settings import list_of_names
 
@@ -99,8 +99,8 @@ def _index_files(
     """Return an index of files in memory, and the numbers of rows and files that could be read."""
     rows_read = files_read = 0
     with creating() as store:
-        index = SentenceIndex(store)
-        documents = index.begin_with(model, reading)
+        index = begin_index(store, model, reading)
+        documents = index.open_document_encoder()
 
         def blocks() -> Iterator[NewRows]:
             nonlocal files_read

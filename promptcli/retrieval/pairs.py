@@ -35,7 +35,7 @@ from promptcli.models import loading
 from promptcli.notes import stage
 from promptcli.retrieval.new_rows import unit_rows
 from promptcli.retrieval.ranking import NEAR_COSINE, SCORE_ROUNDING, Hit, Ranking, read_hits
-from promptcli.retrieval.sentence_index import SentenceIndex
+from promptcli.retrieval.sentence_index import SentenceIndex, read_rows
 from promptcli.retrieval.store import DATABASE, as_text
 from promptcli.storage.files import atomic_path
 
@@ -363,7 +363,7 @@ class _Rows:
                         rows.texts.append(text)
             return rows
         vectors = []
-        for block in index.read_rows(source, csv=csv, skip_bad=skip_bad):
+        for block in read_rows(index, source, csv=csv, skip_bad=skip_bad):
             rows.ids += block.ids
             rows.texts += block.texts
             if block.vectors is not None:

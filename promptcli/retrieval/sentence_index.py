@@ -150,13 +150,13 @@ class SentenceIndex:
         folder = None if output is None else Path(output)
         settings = {"factory": factory, "target_recall": target_recall}
         with creating(folder, force=force) as store, contextlib.ExitStack() as open_files:
-            index = cls(store)
             blocks: Iterable[NewRows]
             if are_vectors(sentences):
                 path = Path(str(sentences))
                 blocks, manifest, width = open_vectors(path)
+                index = cls(store)
                 origin = index._origin_of_vectors(path, width, manifest, model)
-                index.begin(origin, reading, width, **settings)
+                _write_settings(store, origin, reading, width, settings)
             else:
                 file = open_files.enter_context(
                     open_sentences(sentences, ids, columns, reading, skip_bad=skip_bad)
@@ -164,7 +164,8 @@ class SentenceIndex:
                 reading = dataclasses.replace(
                     reading, text_field=file.text_field, id_field=file.id_field
                 )
-                documents = index.begin_with(model, reading, **settings)
+                index = begin_index(store, model, reading, **settings)
+                documents = index.open_document_encoder()
                 new_rows = prepare_rows(documents, file.blocks(documents), split=split)
                 blocks = encode_rows(documents, new_rows)
             if factory is not None:
@@ -178,29 +179,8 @@ class SentenceIndex:
             if factory is not None:
                 training_size(factory, len(store))
             store.write_settings(lexical=lexical and index.has_texts())
-        if folder is not None:
-            index = index.reopen(folder)
         index.derived_files.update()
         return index
-
-    def begin(self, origin: Origin, reading: Reading, width: int, **settings: Any) -> None:
-        """Write the settings of a new index."""
-        self.store.write_settings(
-            **settings,
-            origin=dataclasses.asdict(origin),
-            reading=dataclasses.asdict(reading),
-            width=width,
-            created=utc_now(),
-        )
-
-    def begin_with(self, model: "Model | None", reading: Reading, **settings: Any) -> "Encoder":
-        """Begin a new index of a model's vectors; return the model's encoder for documents."""
-        self._model = loading.or_search_model(model)
-        self._encoder = loading.open_encoder(self._model, dtype="auto")
-        documents = self._encoder.in_role("document", report=True)
-        origin = Origin.of(self._encoder, documents, self._model)
-        self.begin(origin, reading, documents.width, **settings)
-        return documents
 
     def _origin_of_vectors(
         self, path: Path, width: int, manifest: "Manifest | None", model: "Model | None"
@@ -242,10 +222,6 @@ class SentenceIndex:
             UsageError: An index of an earlier version.
         """
         return cls(Store.open(check_folder(folder)), model)
-
-    def reopen(self, folder: Path) -> "SentenceIndex":
-        """Return the index that ``creating`` has moved into its folder, with the same encoder."""
-        return SentenceIndex(Store.open(folder), self._model, self._encoder)
 
     def load_origin(self) -> Origin:
         """Return the record of the encoder."""
@@ -354,7 +330,8 @@ class SentenceIndex:
         """
         if allow_duplicates is None:
             allow_duplicates = is_list(sentences)
-        blocks = self.read_rows(
+        blocks = read_rows(
+            self,
             sentences,
             ids,
             columns,
@@ -424,48 +401,6 @@ class SentenceIndex:
                 " or allow them",
                 parameter="allow_duplicates",
             )
-
-    def read_rows(
-        self,
-        sentences: SentenceInput,
-        ids: Any = None,
-        columns: Any = None,
-        *,
-        text_field: str | None = None,
-        id_field: str | None = None,
-        csv: Mapping[str, Any] | None,
-        skip_bad: bool,
-        adding: bool = False,
-    ) -> list[NewRows]:
-        """Return the rows that ``add`` would create; only rows of a vector file have vectors yet.
-
-        Files are read like those of the index, unless arguments say otherwise. The arguments are
-        those of ``add``; if the rows are only compared (``adding`` is false), they may have any
-        ids.
-        """
-        stored = self.load_reading()
-        reading = dataclasses.replace(
-            stored, split=stored.split and adding, csv=stored_options(csv) or stored.csv
-        )
-        if are_vectors(sentences):
-            path = Path(str(sentences))
-            vectors, manifest, _ = open_vectors(path)
-            if manifest is None:
-                raise UsageError(
-                    f"{path} has no manifest, so its encoder is unknown; embed it again"
-                )
-            Origin.of_vectors(manifest).check_same(self.load_origin(), str(path))
-            blocks = list(vectors)
-            if reading.split:
-                for block in blocks:
-                    check_whole(block.ids)
-            return blocks
-        documents = self.open_document_encoder(report=adding)
-        fields = ColumnChoice(
-            text_field, id_field, text_before=stored.text_field, id_before=stored.id_field
-        )
-        with open_sentences(sentences, ids, columns, reading, fields, skip_bad) as file:
-            return list(prepare_rows(documents, file.blocks(documents), split=stored.split))
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids, and return their number.
@@ -678,3 +613,67 @@ class SentenceIndex:
         from promptcli.retrieval.pairs import find_leaks
 
         return find_leaks(self, against, threshold, **options)
+
+
+def begin_index(
+    store: Store, model: "Model | None", reading: Reading, **settings: Any
+) -> SentenceIndex:
+    """Return a new index without rows, for a model's vectors, after its settings were written."""
+    model = loading.or_search_model(model)
+    encoder = loading.open_encoder(model, dtype="auto")
+    documents = encoder.in_role("document", report=True)
+    _write_settings(store, Origin.of(encoder, documents, model), reading, documents.width, settings)
+    return SentenceIndex(store, model, encoder)
+
+
+def _write_settings(
+    store: Store, origin: Origin, reading: Reading, width: int, settings: Mapping[str, Any]
+) -> None:
+    store.write_settings(
+        **settings,
+        origin=dataclasses.asdict(origin),
+        reading=dataclasses.asdict(reading),
+        width=width,
+        created=utc_now(),
+    )
+
+
+def read_rows(
+    index: SentenceIndex,
+    sentences: SentenceInput,
+    ids: Any = None,
+    columns: Any = None,
+    *,
+    text_field: str | None = None,
+    id_field: str | None = None,
+    csv: Mapping[str, Any] | None,
+    skip_bad: bool,
+    adding: bool = False,
+) -> list[NewRows]:
+    """Return the rows that ``add`` would create; only rows of a vector file have vectors yet.
+
+    Files are read like those of the index, unless arguments say otherwise. The arguments are
+    those of ``add``; if the rows are only compared (``adding`` is false), they may have any
+    ids.
+    """
+    stored = index.load_reading()
+    reading = dataclasses.replace(
+        stored, split=stored.split and adding, csv=stored_options(csv) or stored.csv
+    )
+    if are_vectors(sentences):
+        path = Path(str(sentences))
+        vectors, manifest, _ = open_vectors(path)
+        if manifest is None:
+            raise UsageError(f"{path} has no manifest, so its encoder is unknown; embed it again")
+        Origin.of_vectors(manifest).check_same(index.load_origin(), str(path))
+        blocks = list(vectors)
+        if reading.split:
+            for block in blocks:
+                check_whole(block.ids)
+        return blocks
+    documents = index.open_document_encoder(report=adding)
+    fields = ColumnChoice(
+        text_field, id_field, text_before=stored.text_field, id_before=stored.id_field
+    )
+    with open_sentences(sentences, ids, columns, reading, fields, skip_bad) as file:
+        return list(prepare_rows(documents, file.blocks(documents), split=stored.split))

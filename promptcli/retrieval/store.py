@@ -139,6 +139,12 @@ class Store:
         """Close the database."""
         self.sql.close()
 
+    def reopen(self, path: Path) -> None:
+        """Close the database, and open the one at a path."""
+        self.sql.close()
+        self.path, self.folder, self._version = path, path.parent, None
+        self.sql, self._inode = self._connect()
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Read one state of the index, whatever other processes write."""
@@ -177,9 +183,7 @@ class Store:
     def _begin(self, transaction: str) -> None:
         """Begin a transaction, ``DEFERRED`` or ``IMMEDIATE``, and read the settings."""
         if self.path is not None and self.path.stat().st_ino != self._inode:  # another file
-            self.sql.close()
-            self.sql, self._inode = self._connect()
-            self._version = None
+            self.reopen(self.path)
         self.sql.execute(f"BEGIN {transaction}")
         version = self.scalar("PRAGMA data_version")  # differs after another connection's change
         if version != self._version:
@@ -458,8 +462,9 @@ def creating(folder: Path | None = None, *, force: bool = False) -> Iterator[Sto
             yield store
         store.close()
         _move_into_place(path, target, store.vector_file.name, force=force)
-        with contextlib.closing(Store(target)) as moved_store, moved_store.changing():
-            moved_store.delete_leftovers()
+        store.reopen(target)
+        with store.changing():
+            store.delete_leftovers()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from promptcli.recipe import is_chosen
 from promptcli.retrieval.files import LINES_IN_ID, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, LeftOut, find_files
 from promptcli.retrieval.new_rows import NewRows, encode_rows, prepare_rows, split_rows
-from promptcli.retrieval.sentence_index import SentenceIndex
+from promptcli.retrieval.sentence_index import SentenceIndex, begin_index
 from promptcli.retrieval.store import DATABASE, FileState, creating
 from promptcli.settings import list_of_names
 from promptcli.storage.files import sha256
@@ -129,9 +129,7 @@ def sync(
     with contextlib.ExitStack() as new_index:
         synced = None
         stored = Reading()
-        if is_new:
-            index = SentenceIndex(new_index.enter_context(creating(None if dry_run else folder)))
-        else:
+        if not is_new:
             index = SentenceIndex.open(folder, None if is_chosen(model) else model)
             stored = index.load_reading()
             synced = index.store.settings.synced
@@ -149,7 +147,8 @@ def sync(
         )
         found = find_files(sources.names, ignore=sources.ignore, exclude=sources.exclude)
         if is_new:
-            index.begin_with(model, reading, lexical=lexical is not False)
+            store = new_index.enter_context(creating(None if dry_run else folder))
+            index = begin_index(store, model, reading, lexical=lexical is not False)
         elif model is not None and is_chosen(model):
             index = _with_model(index, model, dry_run=dry_run)
         changes = _Changes(index, reading, read_all=reading != stored, skip_bad=skip_bad)
@@ -163,8 +162,6 @@ def sync(
         if dry_run:
             return result
         changes.write(folder, sources, lexical, is_new=is_new)
-    if is_new:
-        result.index = index.reopen(folder)
     result.index.derived_files.update()
     return result
 

@@ -1,10 +1,13 @@
 """What can be reached: by grades of two levels, and by a recall of many documents."""
 
+import unittest.mock
+
 import numpy as np
 import pytest
 
 import promptcli as pc
 from promptcli.evaluation import statistics
+from promptcli.retrieval.bm25 import Bm25
 from tests.comparing import refusal
 
 
@@ -52,5 +55,8 @@ def test_recall_says_what_it_can_reach(run, tmp_path):
     for function in (pc.task_sentences, lambda tasks: pc.evaluate("mini-static", tasks)):
         with refusal("no task is named"):
             function([])
+    with unittest.mock.patch.object(Bm25, "of_texts", side_effect=Bm25.of_texts) as of_texts:
+        pc.evaluate(["mini-static", "mini-multi"], f"retrieval:{file}", by="both")
+    assert of_texts.call_count == 1
     [score] = pc.evaluate("mini-static", f"retrieval:{file}")
     assert score.highest_recall_at_10 == pytest.approx(50 * (1 + 10 / 90))
