@@ -138,7 +138,7 @@ def unknown_name_error(kind: str, name: str, valid: Iterable[str]) -> UsageError
     """
     names = list(valid)
     return UsageError(
-        f"unknown {kind} {name!r}; valid: {', '.join(names)}{did_you_mean(name, names)}"
+        f"unknown {kind} {name!r}; valid: {', '.join(names) or 'none'}{did_you_mean(name, names)}"
     )
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,7 +86,7 @@ class EffectiveDefault(NamedTuple):
 
 
 #: Bound in the metadata of a field -> its check, and the words for it in a message.
-_BOUNDS = {
+_BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "min": (operator.ge, "at least"),
     "above": (operator.gt, "above"),
     "max": (operator.le, "at most"),

@@ -106,7 +106,7 @@ def test_what_config_cannot_set_is_one_line_and_changes_nothing(run, home, argum
 
 def test_a_backbone_of_the_environment_holds(run, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_BACKBONE", "no/where")
-    refused(run("similarity", "a", "b", "--offline"), 3, "no/where")
+    refused(run("similarity", "a", "b", "--offline"), 3, "no/where'", "$PROMPTCLI_BACKBONE names")
 
 
 def test_another_default_backbone_holds_if_none_is_named(home, bert_folder):

@@ -31,7 +31,7 @@ from promptcli.errors import PromptcliError, is_out_of_memory, join_lines, state
 from promptcli.extensions import Table
 from promptcli.notes import recording_command, showing_stages, silent, without_network
 from promptcli.recipe import ModelChoice
-from promptcli.settings import ANOTHER_HOME
+from promptcli.settings import ANOTHER_HOME, read_settings
 from promptcli.threads import computing
 
 #: Type of an option's values -> the word for a value on the help page.
@@ -133,6 +133,9 @@ class Command(TyperCommand):
                     error.parameter = typed_names[error.parameter]
                 elif error.parameter and "set" in typed_names:
                     error.parameter = f"--set {spell_name(error.parameter)}"
+                backbone = read_settings(os.environ)["backbone"]
+                if backbone.source != "built in" and repr(backbone.value) in error.message:
+                    error.message += f"; {backbone.source} names this default backbone"
                 raise
 
 
@@ -210,7 +213,7 @@ _MAIN_COMMANDS = (
         Command(
             "dups",
             ".index:dups",
-            "Print groups of near-duplicates, or the rows of another set that an index also holds.",
+            "Find near-duplicates within an index, or rows of a file that are also in it.",
         ),
         Command("info", ".index:info", "Describe an index: its rows, type, encoder and columns."),
     ),
@@ -302,7 +305,9 @@ def _declare_program_options(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
-    device: Annotated[str, _program_option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: Annotated[
+        str, _program_option(help="Device that computes: auto, cpu, cuda, cuda:1 or mps.")
+    ] = "auto",
     dtype: Annotated[
         str,
         _program_option(
@@ -327,7 +332,7 @@ def _declare_program_options(
         bool, _program_option("--quiet", "-q", help="No progress and no notes on stderr.")
     ] = False,
 ) -> None:
-    """Strong sentence encoders from pre-trained language models, by prompts."""
+    """Turn pre-trained language models into sentence encoders."""
 
 
 @functools.cache
@@ -425,7 +430,8 @@ def _code_and_message(error: Any) -> tuple[int, str] | None:
         return 2, ""
     if hasattr(error, "format_message"):  # Typer's parser raised it
         path = error.ctx.command_path if error.ctx else "promptcli"
-        return 2, f"{join_lines(error.format_message())} (all options: {path} --help)"
+        message = join_lines(error.format_message()).removesuffix(".")
+        return 2, f"{message[0].lower()}{message[1:]}; see {path} --help"
     return None
 
 

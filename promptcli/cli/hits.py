@@ -73,9 +73,11 @@ class HitPrinter:
         keys = set(map(name_key, columns))
         return [name for name in self._columns if name_key(name) not in keys]
 
-    def check_columns(self, columns: Iterable[str]) -> None:
-        """Refuse chosen columns that are not among ``columns``."""
+    def check_columns(self, columns: Collection[str]) -> None:
+        """Refuse chosen columns that are not among the ``columns`` of an index."""
         for name in self.missing_columns(columns):
+            if not columns:
+                raise UsageError("the index has no columns besides id and text", parameter="show")
             raise unknown_name_error("column", name, columns)
 
     def print_file_hit(

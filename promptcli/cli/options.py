@@ -20,7 +20,10 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what exists alread
 NewName = Annotated[str, typer.Option("--name", help="Name of the model to save.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 #: A model as an argument, see ``with_argument``.
-ModelArgument = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="Model: a name, a recipe, a folder or a hub id."),
+]
 _model_option = functools.partial(typer.Option, rich_help_panel="Model")
 Model = Annotated[
     str | None,

@@ -255,8 +255,9 @@ def comparison_table(
     if not comparisons:
         return []
     caption = (
-        "differences: paired bootstrap; * beyond chance of pairs, not of seeds, by Holm's p over"
-        f" {with_count(len(comparisons), 'comparison')}; interval and p are for a single comparison"
+        "Differences by paired bootstrap over the pairs, not over training seeds. *: significant"
+        f" (Holm's p < 0.05 over {with_count(len(comparisons), 'comparison')}); the interval and p"
+        " are those of a single comparison."
     )
     rows = []
     for item in comparisons:

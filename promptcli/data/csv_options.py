@@ -34,17 +34,19 @@ class CsvOptions:
             if name not in names:
                 raise unknown_name_error("csv option", name, names)
         patterns = {
-            "delim": r"[^\w\s\"]|\t|\\t|tab",
-            "quote": r"['\"]?",
-            "header": r"(?i)true|false",
-            "skip": r"\d{1,6}",
-            "decimal_separator": "[.,]",
-            "dateformat": r".*%.*",
-            "sheets": "all",
+            "delim": (r"[^\w\s\"]|\t|\\t|tab", "one character, or tab"),
+            "quote": (r"['\"]?", "one of the two quotation marks, or empty"),
+            "header": (r"(?i)true|false", "true or false"),
+            "skip": (r"\d{1,6}", "a whole number"),
+            "decimal_separator": ("[.,]", "a point or a comma"),
+            "dateformat": (r".*%.*", "a form with %, such as %d.%m.%Y"),
+            "sheets": ("all", "all"),
         }
-        for name, pattern in patterns.items():
+        for name, (pattern, allowed) in patterns.items():
             if name in values and not re.fullmatch(pattern, values[name]):
-                raise UsageError(f"{name}={values[name]} is not allowed", parameter="csv")
+                raise UsageError(
+                    f"{name}={values[name]!r} is not allowed; it must be {allowed}", parameter="csv"
+                )
         if values.get("delim") in ("\\t", "tab"):
             values["delim"] = "\t"
         skip = int(values.pop("skip", 0))

@@ -259,7 +259,7 @@ def test_options_of_a_table_are_read_as_they_are_typed(names):
 def test_wrong_options_are_refused():
     for given_options, said in (
         ({"delimiter": ";"}, "delim"),
-        ({"skip": "x"}, "skip=x is not allowed"),
+        ({"skip": "x"}, "skip='x' is not allowed; it must be a whole number"),
         ({"decimal_separator": ";"}, "not allowed"),
     ):
         with refusal(said):

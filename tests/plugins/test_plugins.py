@@ -117,7 +117,7 @@ def test_without_the_folder_of_a_plugin_the_rest_works(name, tmp_path):
     for each in commands:
         assert f"{each} ended with 2" in lines
         assert not any(line.startswith(f"│ {each} ") for line in lines)
-        assert f"No such command '{each}'" in err
+        assert f"no such command '{each}'" in err
     for each in functions:
         assert any(line.startswith(f"{each} says promptcli.plugins.") for line in lines)
     assert "left out" not in err

@@ -27,11 +27,15 @@ def config(
     With KEY and VALUE, set one. A typed option wins over all of them.
     """
     if unset and (key is None or value is not None):
-        raise UsageError(f"--unset takes a KEY and no VALUE: {', '.join(USER_DEFAULTS)}")
+        raise UsageError(f"--unset takes one KEY, {' or '.join(USER_DEFAULTS)}, and no VALUE")
     path = config_file(os.environ)
     if key is not None and (unset or value is not None):
         write_setting(os.environ, key, value)
-        note(f"{key} is not set in {path}" if unset else f"{key} = {value} in {path}")
+        if unset:
+            default = read_settings(os.environ)[key]
+            note(f"removed {key} from {path}; now: {default.value or '-'} ({default.source})")
+        else:
+            note(f"{key} = {value} in {path}")
         return
     defaults = read_settings(os.environ)
     if key is not None:
