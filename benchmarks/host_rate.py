@@ -29,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -111,6 +112,11 @@ class Card:
             return fetch()
 
         return wait
+
+
+def replace(owner: Any, name: str, value: Any) -> None:
+    """Replace an attribute until the end of the program; AttributeError if it does not exist."""
+    mock.patch.object(owner, name, value).start()
 
 
 @functools.cache
@@ -208,8 +214,9 @@ def main() -> None:
     encoder = pc.load(RECIPE, dtype="float32")
     static = pc.load("mini-static")
     print(f"{Path(pc.__file__).parent.parent}: torch {torch.__version__}")
-    Backbone.run = answer_at_once
-    by_name._check_vectors = lambda folder, backbone: None  # it would refuse such a backbone
+    replace(Backbone, "run", answer_at_once)
+    # it would refuse such a backbone
+    replace(by_name, "_check_vectors", lambda folder, backbone: None)
     spent = Spent()
     spent.timed(writing, "windows", "read")
     spent.timed(TorchEncoder, "inputs", "tokenise")
@@ -237,10 +244,11 @@ def main() -> None:
         measure_embed("embed, batches of a processor", encoder)
         torch.set_num_threads(1)
         measure_embed("embed, mini-static", static)
-        engine._SharedPass._batches_and_budget = lambda group: (1, GPU_TOKENS)
+        replace(engine, "PARALLEL_BATCHES", 1)
+        replace(engine, "PARALLEL_TOKENS", GPU_TOKENS)
         measure_embed("embed, batches of a GPU", encoder)
         card = Card(CARD)
-        vars(engine)["begin_fetch"] = card.begin_fetch
+        replace(engine, "begin_fetch", card.begin_fetch)
         clock, _ = timed(lambda: embed(encoder))
         pace = asked.lines / clock
         print(f"embed, a card of {CARD:,} sentences/s: {pace:,.0f}, busy {card.busy / clock:.2f}")

@@ -81,8 +81,9 @@ def forget_words(run: Callable[[list[str]], object]) -> None:
     """Let the tokenizer of an encoder begin without the words of earlier rounds."""
     backbone = getattr(getattr(run, "__self__", None), "backbone", None)
     if backbone is not None:
-        backbone.tokenizer._ids_of_word = {}
-        backbone.tokenizer._cached_characters = 0
+        tokenizer: PieceTokenizer = backbone.tokenizer
+        tokenizer._ids_of_word = {}
+        tokenizer._cached_characters = 0
 
 
 def main() -> None:
