@@ -35,7 +35,7 @@ def test_the_tests_that_the_page_names_are_there():
 
 
 def test_a_gzip_bomb_is_refused_at_its_first_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(input_files, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(input_files, "MAX_LINE_CHARACTERS", 1 << 20)
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb") as file:
         for _ in range(200):
@@ -52,7 +52,7 @@ def test_a_gzip_bomb_is_refused_at_its_first_line(tmp_path, monkeypatch):
 @pytest.fixture
 def small_bombs(monkeypatch):
     """Let a test's own small files be bombs."""
-    monkeypatch.setattr(input_files, "UNPACKED", 1 << 22)
+    monkeypatch.setattr(input_files, "MAX_UNPACKED_BYTES", 1 << 22)
 
 
 @contextlib.contextmanager

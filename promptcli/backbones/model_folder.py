@@ -317,10 +317,7 @@ def locate(name: str, *, files: Sequence[str] = FOLDER_FILES) -> ModelFolder:
         if file.exists() and not (file.is_file() or file.is_dir()):  # reading it may never end
             raise UsageError(f"{file.name} of {folder} is a pipe or a device; put a file there")
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
-        note(
-            f"{name} is a folder here, so the hub is not asked; for the hub's model of that name"
-            f" write {name}@main"
-        )
+        note(f"{name} is a folder here, so the hub is not asked; {hub_remedy(name)}")
     return folder
 
 

@@ -35,11 +35,11 @@ from promptcli.notes import is_offline, note
 
 #: Characters of the longest line. A file with a longer line is not a text, and would fill the
 #: memory.
-LONGEST_LINE = 64 << 20
+MAX_LINE_CHARACTERS = 64 << 20
 #: Bytes that any compressed file may unpack to, however small it is.
-UNPACKED = 1 << 28
+MAX_UNPACKED_BYTES = 1 << 28
 #: A compressed file may unpack to more bytes if they are at most this many times its size.
-RATIO = 1000
+MAX_UNPACKED_RATIO = 1000
 #: Bytes that an empty line takes in memory.
 _LINE_BYTES = 64
 #: The path of standard input and of standard output.
@@ -420,8 +420,8 @@ class OpenText:
                     cure = "save it as text or CSV, or give it the extension of its format"
                     raise UsageError(f"{self.name} is {kind}, not text; {cure}")
             text = io.TextIOWrapper(stream, encoding or "utf-8-sig", "surrogateescape", "\n")
-            while line := text.readline(LONGEST_LINE + 1):
-                if number == 1 or len(line) > LONGEST_LINE:
+            while line := text.readline(MAX_LINE_CHARACTERS + 1):
+                if number == 1 or len(line) > MAX_LINE_CHARACTERS:
                     self._check_ends(line, number)
                 if ending in COMPRESSED:
                     unpacked += len(line) + _LINE_BYTES
@@ -447,10 +447,10 @@ class OpenText:
             ) from None
 
     def _check_ends(self, line: str, number: int) -> None:
-        if len(line) > LONGEST_LINE:
+        if len(line) > MAX_LINE_CHARACTERS:
             raise UsageError(
-                f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; give one row"
-                " a line"
+                f"{self.name}: line {number} is longer than {MAX_LINE_CHARACTERS >> 20} MiB;"
+                " give one row a line"
             )
         if number == 1 and "\r" in line[:-2] and not line.endswith("\n"):
             raise UsageError(
@@ -500,7 +500,8 @@ def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
 
     Text of any language shrinks to a tenth of its size, and a repeated line to a thousandth.
     """
-    if unpacked > UNPACKED and unpacked > RATIO * packed:
+    if unpacked > MAX_UNPACKED_BYTES and unpacked > MAX_UNPACKED_RATIO * packed:
         raise UsageError(
-            f"{name} unpacks to more than {RATIO:,} times its size; if it should, {remedy}"
+            f"{name} unpacks to more than {MAX_UNPACKED_RATIO:,} times its size; if it should,"
+            f" {remedy}"
         )

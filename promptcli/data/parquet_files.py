@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from promptcli.data.input_files import check_unpacked
-from promptcli.data.tables import DEEPEST, RowTable, check_header
+from promptcli.data.tables import MAX_LEVELS, RowTable, check_header
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, join_lines
 
 #: Approximate characters of a batch; very long texts would fill the memory.
@@ -128,14 +128,14 @@ class ParquetTable(RowTable):
             if pa.types.is_dictionary(kind):
                 kind = kind.value_type
             inner_types = [kind]
-            for _ in range(DEEPEST):
+            for _ in range(MAX_LEVELS):
                 inner_types = [
                     outer.field(place).type
                     for outer in inner_types
                     for place in range(outer.num_fields)
                 ]
             if inner_types:
-                problem = f"is nested deeper than {DEEPEST} levels"
+                problem = f"is nested deeper than {MAX_LEVELS} levels"
                 raise UsageError(f"{name}: column {field.name!r} {problem}")
             if kind.num_fields:
                 self.nested.add(field.name)

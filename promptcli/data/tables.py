@@ -21,7 +21,7 @@ from promptcli import extensions
 from promptcli.children import python_command
 from promptcli.data import workbook
 from promptcli.data.csv_options import CsvOptions
-from promptcli.data.input_files import LONGEST_LINE, BadRows, OpenText, extension_of
+from promptcli.data.input_files import MAX_LINE_CHARACTERS, BadRows, OpenText, extension_of
 from promptcli.data.layouts import SENTENCES, ColumnChoice
 from promptcli.errors import (
     UsageError,
@@ -35,11 +35,11 @@ from promptcli.notes import note
 
 #: Number of rows that determine the delimiter of a CSV and the fields of JSON.
 _SAMPLE_ROWS = 100
-#: Most columns of a table, and most characters of a column's name.
-_COLUMNS, _LONGEST_NAME = 10_000, 1000
+#: Largest number of columns of a table, and of characters of a name of a column.
+_MAX_COLUMNS, _MAX_NAME_CHARACTERS = 10_000, 1000
 DELIMITERS = ",;\t|"
 #: Levels of lists and objects in a row of JSON or Parquet; Python can write some 960.
-DEEPEST = 100
+MAX_LEVELS = 100
 #: Matches numbers, dates and times, which are unlikely to be column names.
 _FIGURE = re.compile(r"-?\d[\d.,:/ -]*")
 #: The cell of an object that lacks the field.
@@ -92,10 +92,10 @@ def named_header(
 def check_header(header: Sequence[str], name: str, where: str) -> None:
     """Refuse too many columns, too long a name, and a name of two columns."""
     longest = max(map(len, header), default=0)
-    if longest > _LONGEST_NAME or len(header) > _COLUMNS:
+    if longest > _MAX_NAME_CHARACTERS or len(header) > _MAX_COLUMNS:
         raise UsageError(
             f"{name}: {len(header):,} columns and a name of {longest:,} characters in {where};"
-            f" a table has at most {_COLUMNS:,}, and a name {_LONGEST_NAME:,}"
+            f" a table has at most {_MAX_COLUMNS:,}, and a name {_MAX_NAME_CHARACTERS:,}"
         )
     repeated = next((column for column in header if header.count(column) > 1), None)
     if repeated is not None:
@@ -134,7 +134,7 @@ class CsvTable(RowTable):
     are_texts = True
 
     def __init__(self, text: OpenText, options: CsvOptions, bad: BadRows) -> None:
-        csv.field_size_limit(LONGEST_LINE)
+        csv.field_size_limit(MAX_LINE_CHARACTERS)
         self._text, self._options, self._bad = text, options, bad
         self._skip = options.skip
         self._delimiter = options.delim or self._find_delimiter()
@@ -317,7 +317,7 @@ class JsonTable(RowTable):
         for line in self._lines():
             lines.append(line)
             size += len(line)
-            if size > LONGEST_LINE:
+            if size > MAX_LINE_CHARACTERS:
                 cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
                 raise UsageError(f"{self._name}: a JSON value of more than 64 MiB; {cure}")
         return "".join(lines)
@@ -377,11 +377,11 @@ def _parse_json(text: str) -> Any:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, ValueError):
             value = json.loads(text)  # msgspec refuses NaN, for example
-        if text.count("[") + text.count("{") <= DEEPEST or _nesting_depth(value) <= DEEPEST:
+        if text.count("[") + text.count("{") <= MAX_LEVELS or _nesting_depth(value) <= MAX_LEVELS:
             return value
     except RecursionError:
         pass
-    raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+    raise ValueError(f"it is nested deeper than {MAX_LEVELS} levels")
 
 
 def _nesting_depth(value: Any) -> int:

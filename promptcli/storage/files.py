@@ -26,7 +26,7 @@ from promptcli.storage.locks import hold, is_at, try_lock
 Content = TypeVar("Content")
 
 #: bytes of an output's name; its manifest and temporary files have longer names, of at most 255
-LONGEST_NAME = 200
+MAX_NAME_BYTES = 200
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 #: Folder inside a temporary folder; it holds the data that are replaced, under their own name.
 _REPLACED = "replaced"
@@ -119,9 +119,9 @@ def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
 
 def check_name(path: Path, *, parameter: str = "output") -> None:
     """Refuse an output with a name that is too long, below a file, or a link to itself."""
-    if len(os.fsencode(path.name)) > LONGEST_NAME:
+    if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
         raise UsageError(
-            f"the name {path.name[:40]}... has more than {LONGEST_NAME} bytes; shorten it",
+            f"the name {path.name[:40]}... has more than {MAX_NAME_BYTES} bytes; shorten it",
             parameter=parameter,
         )
     parent = next((folder for folder in path.parents if os.path.exists(folder)), path.parent)

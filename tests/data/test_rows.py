@@ -57,11 +57,11 @@ def test_a_line_of_a_megabyte_is_read(tmp_path):
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(input_files, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(input_files, "MAX_LINE_CHARACTERS", 1 << 20)
     assert_unreadable(
         write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB"
     )
-    monkeypatch.setattr(tables, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(tables, "MAX_LINE_CHARACTERS", 1 << 20)
     assert_unreadable(
         write(tmp_path, "a.json", "[" + "1,\n" * (1 << 19)),
         "a.json: a JSON value of more than",

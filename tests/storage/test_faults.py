@@ -11,12 +11,12 @@ import pytest
 from promptcli.backbones.devices import choose_device
 from promptcli.data.vectors.part_folder import part_name
 from promptcli.recipe import Recipe
-from promptcli.storage.files import LONGEST_NAME
+from promptcli.storage.files import MAX_NAME_BYTES
 from tests.comparing import refusal, refused
 from tests.fake_commands import fake_encoder  # noqa: F401
 
 EMBED = ("embed", "a.txt", "-o", "out", "--shards", "2")
-LONG = "n" * (LONGEST_NAME + 1)
+LONG = "n" * (MAX_NAME_BYTES + 1)
 DIGITS = "9" * 5000
 
 
@@ -61,9 +61,9 @@ def test_hostile_names_are_refused_before_the_work(run, command, code, message, 
 
 
 def test_the_longest_name_is_written(run):
-    name = "n" * (LONGEST_NAME - 4) + ".npy"
+    name = "n" * (MAX_NAME_BYTES - 4) + ".npy"
     assert run("embed", "a.txt", "-o", name)[0] == 0
-    assert run("embed", "a.txt", "-o", "n" * LONGEST_NAME, "--shards", "2")[0] == 0
+    assert run("embed", "a.txt", "-o", "n" * MAX_NAME_BYTES, "--shards", "2")[0] == 0
 
 
 @pytest.mark.parametrize(

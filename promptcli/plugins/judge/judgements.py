@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from promptcli.data.input_files import LONGEST_LINE
+from promptcli.data.input_files import MAX_LINE_CHARACTERS
 from promptcli.errors import CheckFailedError, UsageError, with_count
 from promptcli.notes import note
 from promptcli.storage.files import write_text
@@ -109,7 +109,7 @@ class Judgements:
 
 def _read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Return a table's headers, and its rows by these headers."""
-    csv.field_size_limit(LONGEST_LINE)
+    csv.field_size_limit(MAX_LINE_CHARACTERS)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, dialect=csv.excel_tab)

@@ -229,7 +229,7 @@ def test_columns_of_what_has_none_are_refused(run, tmp_path):
     plain = tmp_path / "plain.txt"
     plain.write_text("One.\nTwo.\nThree.\n")
     refused(run("analyze", "map", plain, "--color", "topic", "-q"), 2, "has no column", "color")
-    refused(run("analyze", "map", "demo", "--color", "topic", "-q"), 2, "'demo' is no file")
+    refused(run("analyze", "map", "demo", "--color", "topic", "-q"), 2, "'demo' is not a file")
     refused(run("analyze", "anisotropy", plain, "--color", "topic", "-q"), 2, "applies to map")
     refused(run("analyze", "anisotropy", plain, "--plot", "a.html", "-q"), 2, ".svg or .pdf\n")
 
