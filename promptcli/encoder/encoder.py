@@ -164,13 +164,13 @@ class TorchEncoder(Encoder):
         places = ["hidden"] if self._averaged_encoders else [name for name, _ in self.stages]
         if place not in places:
             raise UsageError(
-                f"denoise {place!r} needs a transform with that stage, e.g. topk-tokens:200, and no"
-                " mean of prompts: a mean takes only hidden"
+                f"denoise {place!r} needs a transform with that stage, e.g. topk-tokens:200; for a"
+                " mean of prompts only denoise hidden is allowed"
             )
         if self.pooling.weights.reads_content_only:
             raise UsageError(
                 f"denoise {place!r} subtracts the vector of the template without a sentence, whose"
-                f" tokens the weights {self.pooling.weights.spec!r} leave out; give none"
+                f" tokens the weights {self.pooling.weights.spec!r} leave out; set denoise to none"
             )
         self.backbone.require_positions(f"denoise {place!r}")
         # refuses a template without words, which has no bias
@@ -389,7 +389,7 @@ class TorchEncoder(Encoder):
             if self.denoising.name != "none" or not fits:
                 raise UsageError(
                     f"the graph of backend {self.graph.provenance['backend']} was made for another"
-                    f" prompt than {text!r}; give torch"
+                    f" prompt than {text!r}; use the backend torch"
                 )
         return encoder
 

@@ -106,8 +106,8 @@ class Encoder(abc.ABC):
         self.max_length = max_input_tokens if recipe.max_length is None else recipe.max_length
         if not 1 <= self.max_length <= max_input_tokens:
             raise UsageError(
-                f"max_length {self.max_length} is not allowed; {provenance.backbone!r} takes 1 to"
-                f" {max_input_tokens}"
+                f"max_length {self.max_length} is not allowed; with {provenance.backbone!r} it must"
+                f" be 1 to {max_input_tokens}"
             )
         template.check_room(self.max_length)
         self._text_rule = text_rule(recipe.text_rule)
@@ -271,10 +271,11 @@ class Encoder(abc.ABC):
         before = self.leading.default_text + SLOT
         if not self.takes_leading_text or before not in prompt:
             raise UsageError(
-                f"prompt {prompt!r} takes no text in front; write it into the sentences"
+                f"no text can be put in front with prompt {prompt!r}; write the text into the"
+                " sentences"
             )
         if SLOT in text or MASK in text:
-            raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
+            raise UsageError(f"prompt {text!r} contains {SLOT} or {MASK}; leave these out")
         return text, self.recipe.replace(prompt=prompt.replace(before, text + SLOT))
 
     def roles(self) -> list[str]:
@@ -370,7 +371,7 @@ class Encoder(abc.ABC):
             raise TypeError(f"encode takes no {', '.join(refused)}")
         if precision not in (None, "float32"):
             raise UsageError(
-                f"{precision!r} is not allowed; give float32, then promptcli.quantize",
+                f"must be float32, got {precision!r}; promptcli.quantize converts the vectors",
                 parameter="precision",
             )
         for name, value in {"batch_size": batch_size, "truncate_dim": truncate_dim}.items():

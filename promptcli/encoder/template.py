@@ -329,7 +329,7 @@ class Template:
         if self.length >= max_length:
             raise UsageError(
                 f"template {self.text!r} takes {self.length} tokens, which leaves no room for a"
-                f" sentence in {max_length}; give a shorter one or a larger max_length"
+                f" sentence in {max_length}; shorten the template or raise max_length"
             )
 
     def inputs(
@@ -376,7 +376,8 @@ def check_template(text: str, max_slots: int = 1) -> None:
     """Refuse a template without [X], or with more than ``max_slots`` of them."""
     if not 1 <= text.count(SLOT) <= max_slots:
         raise UsageError(
-            f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; give one, for the sentence"
+            f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; write it once, in the place"
+            " of the sentence"
         )
 
 

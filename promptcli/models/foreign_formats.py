@@ -316,7 +316,7 @@ def _prompts(folder: ModelFolder, about: _About, includes_prompt: bool) -> Leadi
     default = about.default_prompt_name
     if default is not None and default not in texts:
         raise folder.error(
-            f"takes the prompt {default!r} by default and has none of that name; {_HINT}"
+            f"names {default!r} as its default prompt and has no such prompt; {_HINT}"
         )
     for text in texts.values():
         if SLOT in text or MASK in text:
@@ -395,7 +395,7 @@ def _language_model(folder: ModelFolder, config: Config) -> Entry:
     kind = _checkpoint_kind(folder)
     if kind is not None:
         return _checkpoint(folder, kind, family)
-    remedy = "; for its language model alone give it as the backbone"
+    remedy = "; to use only its language model, give it as the backbone"
     if any(name.endswith("ForSequenceClassification") for name in _classes(folder)):
         raise folder.error(f"{_RERANKER}{remedy}")
     for path in sorted(folder.path.glob("1_*")):

@@ -73,7 +73,8 @@ def import_model(
         kind = str(entry.provenance.get("kind", "promptcli folder"))
         if "backbone" in changes:
             raise UsageError(
-                f"{source} ({kind}) brings its backbone, or names it in adapter_config.json",
+                f"must be left out: {source} ({kind}) brings its own, or names it in"
+                " adapter_config.json",
                 parameter="backbone",
             )
         if "prompt" in changes:

@@ -84,7 +84,7 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
     name = encoder.name or encoder.backbone_provenance.backbone
     note(
         f"{name!r} has not learned {language}: it knows the words of these texts in pieces only,"
-        " and finds little by meaning; give the model mini-multi, or another that has"
+        " and finds little by meaning; use the model mini-multi, or another that has learned it"
     )
 
 

@@ -293,14 +293,14 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"denoise": "hidden"}, "words around"),
         (
             {"denoise": "hidden", "prompt": "a [X]", "pooling": "last/content-avg"},
-            "'content-avg' leave out; give none",
+            "'content-avg' leave out; set denoise to none",
         ),
         (
             {"denoise": "hidden", "prompt": "a [X]", "pooling": "last/avg+content-max"},
-            "leave out; give none",
+            "leave out; set denoise to none",
         ),
         ({"denoise": "logits", "prompt": "[X] [MASK]"}, "needs a transform with that stage"),
-        ({"max_length": 1000}, "takes 1 to 66"),
+        ({"max_length": 1000}, "must be 1 to 66"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(changes, message, bert):
@@ -343,7 +343,7 @@ def test_the_mean_of_prompts_is_made_of_their_encoders(bert):
     assert np.array_equal(mean.encode(SENTENCES), expected)
     with refusal("a mean of 2 prompts cannot be used here"):
         mean.one_prompt()
-    with refusal("takes no text in front"):
+    with refusal("no text can be put in front"):
         mean.with_leading_text("query: ")
 
 

@@ -79,7 +79,7 @@ def test_layers_after_the_pooling_and_normalize(bert_folder, tmp_path):
         bert_folder,
         after=[dense(1, 8, 9, "torch.nn.modules.activation.Tanh")],
     )
-    with refusal(r"takes vectors of 9 dimensions, and these have 16", PromptcliError):
+    with refusal(r"needs vectors of 9 dimensions, and these have 16", PromptcliError):
         load(wide).encode(TEXTS)
     tanh, identity = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
     layers = [dense(1, 24, WIDTH, tanh), dense(2, 8, 24, identity, bias=False)]

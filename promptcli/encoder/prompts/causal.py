@@ -64,7 +64,7 @@ class Contrastive(Prompt):
         are_plain = all(each.copies == 1 and not each.has_blocks for each in templates)
         if not are_plain or templates[0].touching != templates[1].touching:
             raise UsageError(
-                f"prompt 'contrastive' takes two templates with one {SLOT} each, the same"
+                f"prompt 'contrastive' needs two templates with one {SLOT} each, the same"
                 f" characters right around it and no blocks, not {self.template.text!r} and"
                 f" {self._auxiliary.spec!r}"
             )

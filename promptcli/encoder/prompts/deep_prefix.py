@@ -75,7 +75,7 @@ def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
     max_length = backbone.max_tokens - 3  # the shortest input has three: [CLS], a token, [SEP]
     if not 1 <= length <= max_length:
         raise UsageError(
-            f"prefix length {length} is not allowed; backbone {backbone.name!r} takes 1 to"
+            f"prefix length {length} is not allowed; with {backbone.name!r} it must be 1 to"
             f" {max_length}"
         )
     return (backbone.n_layers, 2, backbone.n_key_heads, length, backbone.head_width)

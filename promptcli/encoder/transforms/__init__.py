@@ -71,7 +71,7 @@ def _check_width(
 ) -> Tensor:
     """Return the result of a transform's first stage; refuse vectors of another width."""
     if transform.takes not in (None, vectors.size(1)):
-        widths = f"takes vectors of {transform.takes} dimensions, and these have {vectors.size(1)}"
+        widths = f"needs vectors of {transform.takes} dimensions, and these have {vectors.size(1)}"
         raise UsageError(
             f"transform {transform.spec!r} {widths}: put it first, or fit or train it on this"
             " recipe"

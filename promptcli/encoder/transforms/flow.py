@@ -99,7 +99,7 @@ class Glow(nn.Module):
         if d % DIVISOR:
             before = f"put e.g. the transform whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
             raise UsageError(
-                f"transform 'flow' takes a width divisible by {DIVISOR}, and {d} is not; {before}"
+                f"transform 'flow' needs a width divisible by {DIVISOR}, and {d} is not; {before}"
             )
         self.levels = nn.ModuleList()
         for level in range(LEVELS):
