@@ -372,7 +372,7 @@ def test_each_prompt_of_a_mean_is_checked_on_its_own(bert):
 def test_the_prompts_of_a_mean_are_not_denoised_after_a_transform(bert):
     recipe = Recipe(pooling="last/mask", prompt="mean:a [X] [MASK] || [X] is [MASK]")
     recipe = recipe.replace(denoise="logits", transforms=("topk-tokens:5",))
-    with refusal(r"'logits' needs .* no mean of prompts"):
+    with refusal(r"'logits' needs .* for a mean of prompts only denoise hidden"):
         TorchEncoder(recipe, bert, {})
 
 

@@ -114,7 +114,7 @@ def test_too_few_or_equal_sentences_are_refused(name):
         ("spectral:3", "how many axes to drop"),
         ("embed-filter:16-0", "fewer than 16 together"),
         ("whitening:17", "the fitted matrix has 16 columns"),
-        ("whitening:0", "give a whole number, e.g. whitening:200"),
+        ("whitening:0", "give a whole number above 0, e.g. whitening:200"),
         ("whitening:4:2", "an exponent from 0 to 1"),
     ],
 )

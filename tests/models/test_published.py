@@ -298,7 +298,7 @@ def prompt_tuning(path):
         (without_modules, "has 1_Pooling and no modules.json, .* give it as the backbone"),
         (reranker, "is a reranker or a classifier"),
         (older_reranker, "is a reranker or a classifier.* give it as the backbone"),
-        (of_tensorflow, "in tf_model.h5 only, which is of another program; take"),
+        (of_tensorflow, "in tf_model.h5 only, which is of another program; use"),
         (of_flax, "in flax_model.msgpack only"),
         (prompt_tuning, "is a PROMPT_TUNING adapter of peft, which is not supported"),
     ],
