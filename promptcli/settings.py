@@ -165,6 +165,15 @@ def home_folder() -> Path:
     return program_folder(os.environ, "user_data_dir")
 
 
+def is_program_file(path: str) -> bool:
+    """Return whether a path is below a folder of the program: its home, or that of its settings."""
+    try:
+        folders = home_folder(), config_file(os.environ).parent
+    except UsageError:  # the user has no home folder
+        return False
+    return any(map(Path(path).is_relative_to, folders))
+
+
 def expand_user(path: str) -> Path:
     """Return a path with ``~`` and ``~user`` written out."""
     try:

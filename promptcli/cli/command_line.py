@@ -31,7 +31,7 @@ from promptcli.errors import PromptcliError, is_out_of_memory, join_lines, state
 from promptcli.extensions import Table
 from promptcli.notes import recording_command, showing_stages, silent, without_network
 from promptcli.recipe import ModelChoice
-from promptcli.settings import ANOTHER_HOME, read_settings
+from promptcli.settings import ANOTHER_HOME, is_program_file, read_settings
 from promptcli.threads import computing
 
 #: Type of an option's values -> the word for a value on the help page.
@@ -418,8 +418,8 @@ def _code_and_message(error: Any) -> tuple[int, str] | None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return 1, f"disk full: {name or 'the output'} could not be written; {state}"
         if name and error.errno != errno.EIO:
-            problem = f"{str(name)!r} cannot be opened or written ({error.strerror})"
-            return 2, f"{problem}; give another path, or {ANOTHER_HOME}"
+            remedy = ANOTHER_HOME if is_program_file(str(name)) else "give another path"
+            return 2, f"{str(name)!r} cannot be opened or written ({error.strerror}); {remedy}"
         return 1, f"{error}; {state}"
     if is_out_of_memory(error):
         return 1, "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device"

@@ -26,6 +26,7 @@ from promptcli.errors import (
     PromptcliError,
     UsageError,
 )
+from promptcli.settings import ANOTHER_HOME
 from promptcli.threads import COMPUTING
 from tests.comparing import refused
 from tests.processes import Program, program
@@ -105,7 +106,7 @@ def test_a_process_ends_though_a_server_s_thread_still_computes(run, monkeypatch
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("/elsewhere/x", "give another path"), ("x", "PROMPTCLI_HOME=/a/folder")]
+    ("name", "remedy"), [("/elsewhere/x", "give another path"), ("x", ANOTHER_HOME)]
 )
 def test_what_may_not_be_written_is_named_with_what_to_give(
     name, remedy, number, run, monkeypatch, home
@@ -119,7 +120,7 @@ def test_what_may_not_be_written_is_named_with_what_to_give(
     assert ran.err.startswith(
         f"promptcli: '{os.path.join(home, name)}' cannot be opened or written ("
     )
-    assert remedy in ran.err and "Errno" not in ran.err
+    assert ran.err.endswith(f"; {remedy}\n") and "Errno" not in ran.err
 
 
 def test_an_interrupt_while_the_program_is_imported_is_one_line():

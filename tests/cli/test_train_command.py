@@ -132,6 +132,7 @@ def test_what_is_typed_wins_over_a_file(run, tmp_path):
     assert run(*words, "--dry-run", "--json", "--dtype", "float32").json["dtype"] == "float32"
     (tmp_path / "run.toml").write_text("batchsize = 32")
     refused(run("train", "simcse", "--config", "run.toml"), 2, "did you mean batch-size?")
+    refused(run("train", "--config", "none.toml"), 3, "--config: none.toml", "--format toml writes")
     (tmp_path / "run.toml").write_text("batch-size = 'x'")
     refused(run("train", "simcse", "--config", "run.toml"), 2, "--batch-size")
 

@@ -36,7 +36,7 @@ from promptcli.cli.options import (
 )
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.data.csv_options import csv_options
-from promptcli.errors import UsageError, unknown_name_error
+from promptcli.errors import NotFoundError, UsageError, unknown_name_error
 from promptcli.settings import BUILT_IN, spell_value
 from promptcli.storage.typed_documents import convert, parse_toml
 from promptcli.training.methods import METHODS, find_method, setting_types
@@ -297,6 +297,12 @@ def _read_config(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         document: dict[str, Any] = parse_toml(path.read_bytes())
+    except OSError as problem:
+        raise NotFoundError(
+            f"{path} cannot be read ({problem.strerror}); --dry-run --format toml writes such a"
+            " file",
+            parameter="config",
+        ) from None
     except ValueError as problem:
         raise UsageError(f"{path}: {problem}", parameter="config") from None
     kinds = setting_types() | get_type_hints(TrainingOptions) | {"data_dir": str, "dtype": str}
