@@ -272,17 +272,24 @@ def _read_judgement(layout: tuple[str, ...], cell: str, where: str) -> str | Non
     if layout == LABELLED_PAIRS:
         if cell.lower() in _LABELS:
             return _LABELS[cell.lower()]
-        advice = "use entailment, neutral or contradiction (or 0, 1, 2), or - for no label"
-    else:
-        score = finite_number(cell)
-        if score is not None:
-            return repr(score)
-        advice = "a score is a number, such as 3.8; for 3,8 give decimal_separator=,"
-    raise UsageError(f"{where} has the {layout[-1]} {cell!r}; {advice}", parameter="csv")
+        raise UsageError(
+            f"{where} has the label {cell!r}; use entailment, neutral or contradiction (or 0, 1,"
+            " 2), or - for no label"
+        )
+    score = finite_number(cell)
+    if score is None:
+        raise UsageError(
+            f"{where} has the score {cell!r}, not a number such as 3.8; for 3,8 give"
+            " decimal_separator=,",
+            parameter="csv",
+        )
+    return repr(score)
 
 
 def stream_sentences(path: Path) -> Iterator[str]:
-    """Yield the sentences of a file that are not blank; ``FILE:COLUMN`` names a column."""
+    """Return the sentences of a file that are not blank, read lazily; ``FILE:COLUMN`` names a
+    column.
+    """
     return filter(str.strip, read_texts(path, ColumnChoice(remedy="")))
 
 
