@@ -45,6 +45,7 @@ _LOG_EVERY = 20  # steps between two lines of the log, which hold the means of t
 _SECONDS_TO_SAVE = 60.0  # shortest time between two written states
 _BETAS = (0.9, 0.98)
 _EPSILON = 1e-6
+_STATE = "state.safetensors"  # the last checkpoint of a run
 _RECORD = "pretraining.json"  # written last
 _MAX_UNKNOWN_SHARE = 0.05  # of the tokens; a vocabulary of the same text leaves fewer unknown
 
@@ -160,7 +161,12 @@ def _run_folder(output: Path, plan: Plan, *, resume: bool) -> Iterator[Path]:
             name=output,
             elsewhere="delete it, or give another output",
         )
-        yield folder.folder
+        try:
+            yield folder.folder
+        except UsageError:
+            if not (folder.folder / _STATE).exists():  # no step is lost
+                folder.discard()
+            raise
 
 
 def _train(
@@ -179,7 +185,7 @@ def _train(
     if corpus.unknown > _MAX_UNKNOWN_SHARE:
         reason = "the vocabulary was made from other text or another script"
         note(f"{corpus.unknown:.0%} of the tokens are [UNK]: {reason}")
-    state = work / "state.safetensors"
+    state = work / _STATE
     model = initial.model(plan, corpus, device, resumed=state.exists())
     with (
         errors.if_stopped("resume=True continues the run from its last checkpoint"),
