@@ -36,6 +36,11 @@ PAPER = Defaults(
 )
 
 
+DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
+#: The entry of ``search``, ``index``, ``similarity`` and ``serve`` if nothing is chosen.
+SEARCH_MODEL = "mini-multi"
+
+
 def setting(default: Any, help_text: str, **metadata: Any) -> Any:
     """Return the dataclass field of a setting; ``help_text`` is that of its option.
 

@@ -221,12 +221,16 @@ def takes_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace a command's parameter with the options of ``source``, except those in ``without``.
 
-    The command gets the result of ``source``. With ``first``, its options are shown before the
-    command's own.
+    The command gets the result of ``source``. A field of a dataclass that has a help
+    text becomes its option. With ``first``, its options are shown before the command's own.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         source_options = dict(inspect.signature(source).parameters)
+        if dataclasses.is_dataclass(source):
+            for name, kind in field_types(source).items():
+                option = Annotated[kind, field_option(source, name)]  # type: ignore[valid-type]
+                source_options[name] = source_options[name].replace(annotation=option)
         for name in without:
             del source_options[name]
         own_options = dict(inspect.signature(command).parameters)

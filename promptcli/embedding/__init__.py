@@ -22,7 +22,7 @@ from promptcli.data.layouts import TEXT, ColumnChoice
 from promptcli.errors import UsageError, if_stopped, look_up, with_count
 from promptcli.notes import note, stage
 from promptcli.recipe import ModelChoice
-from promptcli.settings import list_of_names
+from promptcli.settings import DEFAULT_MODEL, list_of_names
 from promptcli.storage.files import remove_leftovers
 from promptcli.storage.locks import in_use
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def embed(
     source: list[str] | tuple[str, ...],
     output: None = None,
-    model: "Model" = "mini",
+    model: "Model" = DEFAULT_MODEL,
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -50,7 +50,7 @@ def embed(
 def embed(
     source: str | Path | BinaryIO,
     output: str | Path | BinaryIO | None = None,
-    model: "Model" = "mini",
+    model: "Model" = DEFAULT_MODEL,
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -67,7 +67,7 @@ def embed(
 def embed(
     source: Any,
     output: str | Path | BinaryIO | None = None,
-    model: "Model" = "mini",
+    model: "Model" = DEFAULT_MODEL,
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -178,7 +178,7 @@ def embed_parts(
     files: str | Path | Sequence[str | Path],
     folder: str | Path,
     shards: int,
-    model: "Model" = "mini",
+    model: "Model" = DEFAULT_MODEL,
     *,
     shard: int | None = None,
     workers: int | None = None,
@@ -267,7 +267,7 @@ def embed_parts(
 
 def embed_dataset(
     dataset: Any,
-    model: "Model" = "mini",
+    model: "Model" = DEFAULT_MODEL,
     *,
     text_field: str | None = None,
     column: str = "embedding",

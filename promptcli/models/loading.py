@@ -25,7 +25,7 @@ from promptcli.models.entries import Entry, Registry
 from promptcli.models.foreign_formats import read_model
 from promptcli.notes import note, silent, without_network
 from promptcli.recipe import RECIPES, ModelChoice, Recipe
-from promptcli.settings import BUILT_IN, home_folder
+from promptcli.settings import BUILT_IN, DEFAULT_MODEL, SEARCH_MODEL, home_folder
 from promptcli.storage.typed_documents import read_document
 
 if TYPE_CHECKING:
@@ -58,9 +58,6 @@ def build_torch(
 BACKENDS: Table[Callable[..., "TorchEncoder"]] = Table("backends", {"torch": build_torch})
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | ModelChoice | str | Path
-DEFAULT_MODEL = "mini"  #: the entry if nothing is chosen
-#: The entry of ``search``, ``index``, ``similarity`` and ``serve`` if nothing is chosen.
-SEARCH_MODEL = "mini-multi"
 #: Shipped model -> its languages, as messages name them.
 LANGUAGES = {DEFAULT_MODEL: "English", "mini-static": "English", SEARCH_MODEL: "eleven languages"}
 _MAX_LISTED_MODELS = 5  #: models that a message lists

@@ -27,9 +27,9 @@ from promptcli.evaluation.evaluator import keep_random_states, score_encoders, v
 from promptcli.evaluation.scores import Label, Score
 from promptcli.extensions import used_extensions
 from promptcli.models.entries import Entry, portable
-from promptcli.models.loading import DEFAULT_MODEL, open_registry, open_torch_encoder
+from promptcli.models.loading import open_registry, open_torch_encoder
 from promptcli.notes import note, silent, warn, without_network
-from promptcli.settings import BUILT_IN
+from promptcli.settings import BUILT_IN, DEFAULT_MODEL
 from promptcli.storage.cache import library_versions
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder, check_same

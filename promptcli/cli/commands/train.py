@@ -37,7 +37,7 @@ from promptcli.cli.options import (
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.data.csv_options import csv_options
 from promptcli.errors import NotFoundError, UsageError, unknown_name_error
-from promptcli.settings import BUILT_IN, spell_value
+from promptcli.settings import BUILT_IN, DEFAULT_MODEL, spell_value
 from promptcli.storage.typed_documents import convert, parse_toml
 from promptcli.training.methods import METHODS, find_method, setting_types
 from promptcli.training.methods.method import (
@@ -367,10 +367,10 @@ def last_line(trained: "Trained") -> str:
     development, value = next(iter(trained.scores.items()))
     scores = f"{better} is better on {development}, {references[better]:.2f} to {value:.2f}"
     advice = "try another --learning-rate or more --epochs"
-    if better == "mini":
-        advice = "promptcli embed FILE -m mini"
+    if better == DEFAULT_MODEL:
+        advice = f"promptcli embed FILE -m {DEFAULT_MODEL}"
         facts = trained.facts
         learns = find_method(facts["method"], supervised=facts["supervised"]).learns
         if "backbone" in learns and "started_from" not in facts:
-            advice += "; or train from it: --from mini"
+            advice += f"; or train from it: --from {DEFAULT_MODEL}"
     return f"saved as model {name!r}, but {scores}: {advice}"

@@ -23,7 +23,7 @@ from promptcli.plugins.domain.adapt_collection import MIN_QUERIES, CollectionSpl
 from promptcli.plugins.domain.adapt_runs import ATTEMPTS, Schedule, Trainings
 from promptcli.plugins.domain.synthetic_queries import synthetic_queries
 from promptcli.recipe import ModelChoice
-from promptcli.settings import list_of_names
+from promptcli.settings import DEFAULT_MODEL, list_of_names
 from promptcli.storage import runs
 
 _MAX_PASSAGES = 20_000  # more than an hour of training can use
@@ -126,7 +126,7 @@ def adapt(
     files: str | Path | Sequence[str | Path],
     *,
     name: str,
-    start: str | ModelChoice = "mini",
+    start: str | ModelChoice = DEFAULT_MODEL,
     title: str | None = None,
     rows: Sequence[str] = (),
     hours: float = 1.0,

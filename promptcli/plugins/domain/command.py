@@ -11,6 +11,7 @@ import typer
 from promptcli.cli import options
 from promptcli.cli.console import half_interval, note, print_json, print_line, print_table
 from promptcli.cli.options import Json
+from promptcli.settings import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from promptcli.plugins.domain.choosing import ChoiceReport, ScoredRanking
@@ -168,7 +169,7 @@ def adapt(
             metavar="MODEL",
             help="Model to start from: `mini`, or one that `promptcli train` made.",
         ),
-    ] = "mini",
+    ] = DEFAULT_MODEL,
     title: Title = None,
     rows: Annotated[
         list[str] | None,

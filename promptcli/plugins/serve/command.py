@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.options import field_option
 from promptcli.plugins.serve import serving
 from promptcli.plugins.serve.settings import ServeSettings
+from promptcli.settings import SEARCH_MODEL
 
 #: Holds the key that requests must send.
 KEY = "PROMPTCLI_API_KEY"
@@ -20,7 +20,9 @@ Indexes = Annotated[
 ]
 
 
+@options.takes_options("settings", ServeSettings)
 def serve(
+    settings: ServeSettings,
     models: Annotated[
         list[str] | None,
         typer.Argument(
@@ -31,11 +33,9 @@ def serve(
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", help="The same as the argument; repeatable."),
+        typer.Option("--model", "-m", help="Another model to serve; repeatable."),
     ] = None,
     indexes: Indexes = None,
-    host: Annotated[str, field_option(ServeSettings, "host")] = ServeSettings.host,
-    port: Annotated[int, field_option(ServeSettings, "port")] = ServeSettings.port,
     normalize: Annotated[
         bool,
         typer.Option(
@@ -43,25 +43,6 @@ def serve(
             " cosine."
         ),
     ] = True,
-    max_waiting: Annotated[
-        int, field_option(ServeSettings, "max_waiting")
-    ] = ServeSettings.max_waiting,
-    max_requests: Annotated[
-        int, field_option(ServeSettings, "max_requests")
-    ] = ServeSettings.max_requests,
-    max_texts: Annotated[int, field_option(ServeSettings, "max_texts")] = ServeSettings.max_texts,
-    max_characters: Annotated[
-        int, field_option(ServeSettings, "max_characters")
-    ] = ServeSettings.max_characters,
-    max_body_mib: Annotated[
-        int, field_option(ServeSettings, "max_body_mib")
-    ] = ServeSettings.max_body_mib,
-    max_answer_mib: Annotated[
-        int, field_option(ServeSettings, "max_answer_mib")
-    ] = ServeSettings.max_answer_mib,
-    max_connections: Annotated[
-        int, field_option(ServeSettings, "max_connections")
-    ] = ServeSettings.max_connections,
 ) -> None:
     """Serve embeddings through an API compatible with OpenAI's, search and similarity, and a page
     at /.
@@ -70,22 +51,12 @@ def serve(
     After SIGTERM or Ctrl-C accepted requests are answered, for at most 50 seconds; a second signal
     ends at once.
     """
-    names = [*(models or ()), *(model or ())] or ["mini-multi"]
+    names = [*(models or ()), *(model or ())] or [SEARCH_MODEL]
     runtime = options.RUNTIME.get()
     serving.serve(
         list(map(options.choice_of, names)),
         indexes or (),
-        settings=ServeSettings(
-            host=host,
-            port=port,
-            max_waiting=max_waiting,
-            max_requests=max_requests,
-            max_texts=max_texts,
-            max_characters=max_characters,
-            max_body_mib=max_body_mib,
-            max_answer_mib=max_answer_mib,
-            max_connections=max_connections,
-        ),
+        settings=settings,
         normalize=normalize,
         key=os.environ.get(KEY) or None,
         device=runtime.device,

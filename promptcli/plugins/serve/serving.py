@@ -15,7 +15,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 from promptcli.plugins.serve.settings import ServeSettings
 from promptcli.recipe import ModelChoice
-from promptcli.settings import list_of_names
+from promptcli.settings import SEARCH_MODEL, list_of_names
 from promptcli.storage import files
 from promptcli.threads import Worker
 
@@ -72,7 +72,7 @@ def serve(
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
-        encoders = _open_models(as_list(models) or [ModelChoice("mini-multi", device=device)])
+        encoders = _open_models(as_list(models) or [ModelChoice(SEARCH_MODEL, device=device)])
         opened_indexes = _open_indexes(folders, encoders, device)
         if key is None and not settings.loopback_names():
             note(
@@ -123,7 +123,7 @@ def serve_agents(
 
     models = {}
     if model is not None or not indexes:
-        models = _open_models([model or ModelChoice("mini-multi", device=device)])
+        models = _open_models([model or ModelChoice(SEARCH_MODEL, device=device)])
     opened_indexes = _open_indexes(folders, models, device)
     encoders = list(models.values())
     if not encoders:
