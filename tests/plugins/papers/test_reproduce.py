@@ -468,7 +468,7 @@ def examples(tmp_path):
 
 @pytest.mark.usefixtures("as_mini")
 def test_trained_rows_are_those_of_training(context, examples, bert_folder, senteval, monkeypatch):
-    settings = {"learning_rate": 3.0, "prefix_length": 4, "epochs": 4, "eval_steps": 1}
+    settings = {"learning_rate": 3.0, "prefix_length": 4, "epochs": 2, "eval_steps": 1}
     quick = find_method("dcpcse", supervised=False)
     quick = dataclasses.replace(
         quick, mini_bert_settings=quick.mini_bert_settings.replace(**settings)
@@ -480,7 +480,7 @@ def test_trained_rows_are_those_of_training(context, examples, bert_folder, sent
     assert any("corpus examples.txt" in line for line in caption(document))
     given = {"backbone": str(bert_folder), "on": "STS-B:dev", "data_dir": senteval, "seed": 42}
     assert measured["training"]["method"] == "dcpcse"
-    assert measured["training"]["epochs"] == 4
+    assert measured["training"]["epochs"] == 2
     said = "\n".join(caption(document))
     assert "differs from the paper: " in said and "learning rate 3 (" in said
     found = pc.train("dcpcse", str(examples), **given)
@@ -522,15 +522,15 @@ def test_a_trained_row_has_all_settings_and_says_how_they_differ(context, exampl
 def test_a_row_that_was_stopped_goes_on_inside(context, examples, tmp_path, monkeypatch, notes):
     quick = find_method("simcse", supervised=False)
     quick = dataclasses.replace(
-        quick, mini_bert_settings=quick.mini_bert_settings.replace(steps=4, eval_steps=100)
+        quick, mini_bert_settings=quick.mini_bert_settings.replace(steps=2, eval_steps=100)
     )
     monkeypatch.setitem(METHODS, "simcse", (quick, None))
     whole = measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
     shutil.rmtree(tmp_path / "figures")
-    with stopped_at(monkeypatch, 2), pytest.raises(KeyboardInterrupt):
+    with stopped_at(monkeypatch, 1), pytest.raises(KeyboardInterrupt):
         measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
     again = measure_table(table("ditto/1"), context(corpus=examples, seeds=(42,)))
-    assert "resumed after step 2 of 4" in notes
+    assert "resumed after step 1 of 2" in notes
     assert row_of(again, "SimCSE")["figures"] == row_of(whole, "SimCSE")["figures"]
     assert not list((tmp_path / "figures").glob("*.run"))
 
