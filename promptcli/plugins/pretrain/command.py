@@ -38,6 +38,7 @@ def pretrain(
         typer.Argument(metavar="FILE", help="Plain text, one sentence or paragraph on each line."),
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="Folder of the model.")],
+    tokens: Annotated[int, _option("tokens")],
     unrelated: Annotated[
         list[str] | None,
         typer.Option(help="Another file, whose lines are unrelated; repeatable."),
@@ -72,7 +73,6 @@ def pretrain(
     positions: Annotated[int, _option("positions")] = Plan.positions,
     vocab_size: Annotated[int, _option("vocab_size")] = Plan.vocab_size,
     objective: Annotated[str, _option("objective")] = Plan.objective,
-    tokens: Annotated[int, _option("tokens")] = Plan.tokens,
     batch_tokens: Annotated[int, _option("batch_tokens")] = Plan.batch_tokens,
     learning_rate: Annotated[float | None, _option("learning_rate")] = None,
     seed: Annotated[int, _option("seed")] = Plan.seed,
