@@ -54,8 +54,8 @@ def search(
         model: An encoder, or an argument of ``load``; None: ``mini-multi``.
         by: See ``SentenceIndex.search``.
         min_score: Lowest score of an answer.
-        where: Condition on the columns of tables, and on file, line, end_line, heading and front
-            matter of texts.
+        where: Condition on id and text; in files also on the columns of tables, and on file, line,
+            end_line, heading and front matter of texts.
         rows: Unit of a text file: ``passages``, ``lines``, or ``auto``, by its layout.
         split: Whether rows longer than the model's window are split.
         ignore: Whether folders obey ``.gitignore`` and ``.ignore``.
@@ -77,7 +77,7 @@ def search(
         texts = check_list(texts, "texts", "texts or paths")
     if isinstance(texts, list) and not any(isinstance(text, Path) for text in texts):
         index = SentenceIndex.build(texts, model, split=split)
-        return index.search(query, k, by=by, min_score=min_score, explain=explain)
+        return index.search(query, k, by=by, min_score=min_score, where=where, explain=explain)
     names = list_of_names(texts)
     found = find_files(names, ignore=ignore, exclude=exclude)
     reading = Reading(rows, split=split, csv=stored_options(csv))

@@ -37,6 +37,10 @@ def test_a_list_of_texts_is_texts(folder):
     frame = pandas.DataFrame({"body": ["It rains.", "house.md"]})
     assert pc.search("rain", frame["body"], k=1)[0].id == 0
     assert pc.search("house", ["house.md"])[0].text == "house.md"  # not the file
+    [hit] = pc.search("rain", ["Sun.", "It rains."], where="id < 1")
+    assert hit.text == "Sun."
+    with refusal("no such column: nosuch"):
+        pc.search("rain", ["It rains."], where="nosuch = 1")
 
 
 def test_files_that_are_skipped_are_named(folder, notes):
