@@ -27,7 +27,7 @@ import promptcli
 from promptcli.cli.console import progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, configure_libraries, spell_name
 from promptcli.cli.stopping import Terminated, interruptible
-from promptcli.errors import PromptcliError, is_out_of_memory, join_lines, state_after
+from promptcli.errors import PromptcliError, is_out_of_memory, join_lines, short_repr, state_after
 from promptcli.extensions import Table
 from promptcli.notes import recording_command, showing_stages, silent, without_network
 from promptcli.recipe import ModelChoice
@@ -430,6 +430,10 @@ def _code_and_message(error: Any) -> tuple[int, str] | None:
         return 2, ""
     if hasattr(error, "format_message"):  # Typer's parser raised it
         path = error.ctx.command_path if error.ctx else "promptcli"
+        if hasattr(error.__cause__, "errors"):  # pydantic's message does not name the value
+            problem, *_ = error.__cause__.errors()
+            text = problem["msg"].removeprefix("Value error, ")
+            error.message = text.replace("Input", short_repr(problem["input"]), 1)
         message = join_lines(error.format_message()).removesuffix(".")
         return 2, f"{message[0].lower()}{message[1:]}; see {path} --help"
     return None

@@ -169,7 +169,8 @@ CHOICES = [
     [
         ("embd x", 2, "Did you mean 'embed'"),
         ("embed x --backbon y", 2, "--backbone"),
-        ("embed x --threads 0", 2, "--threads"),
+        ("embed x --threads 0", 2, "'--threads': '0' should be"),
+        ("index search x y --format z", 2, "'--format': 'z' is not one of"),
         ("train simcse --learning-rate nan", 2, "--learning-rate"),
         ("similarity a", 2, "'B'"),
         ("index build x", 2, "--output"),
