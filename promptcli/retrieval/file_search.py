@@ -16,7 +16,7 @@ from promptcli.retrieval.files import LINES_IN_ID, Reading, read_file
 from promptcli.retrieval.found_files import FoundFiles, find_files
 from promptcli.retrieval.new_rows import NewRows, encode_rows, prepare_rows
 from promptcli.retrieval.ranking import Hit, RankBy
-from promptcli.retrieval.sentence_index import SentenceIndex, begin_index
+from promptcli.retrieval.sentence_index import SentenceIndex, begin_index, check_search
 from promptcli.retrieval.store import creating
 from promptcli.settings import list_of_names
 
@@ -73,6 +73,7 @@ def search(
         UsageError: An empty query, a file that is not text, or nothing to search.
     """
     check_query(query)
+    check_search(k, by, where)
     if not isinstance(texts, str | Path):
         texts = check_list(texts, "texts", "texts or paths")
     if isinstance(texts, list) and not any(isinstance(text, Path) for text in texts):

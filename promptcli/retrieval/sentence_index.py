@@ -510,8 +510,6 @@ class SentenceIndex:
             has_words = self.store.settings.lexical and self.has_texts()
         if by is None:
             return "both" if has_words else "meaning"
-        if by not in RANKINGS:
-            raise unknown_name_error("ranking", by, RANKINGS)
         if not has_words:
             raise UsageError(
                 "the index has no words: `promptcli index compact DIR --lexical` counts them",
@@ -543,8 +541,7 @@ class SentenceIndex:
             explain: See ``search``.
             check_cancelled: Called at intervals, and may raise to end the work.
         """
-        if not isinstance(k, Integral) or k < 1:
-            raise UsageError(f"must be a whole number from 1, got {k!r}", parameter="k")
+        check_search(k, by, where)
         k = int(k)
         condition = None if where is None else Condition(where)
         allowed = None
@@ -677,3 +674,13 @@ def read_rows(
     )
     with open_sentences(sentences, ids, columns, reading, fields, skip_bad) as file:
         return list(prepare_rows(documents, file.blocks(documents), split=stored.split))
+
+
+def check_search(k: Any, by: str | None, where: str | None) -> None:
+    """Refuse arguments of a search that no index accepts; called before anything is read."""
+    if not isinstance(k, Integral) or k < 1:
+        raise UsageError(f"must be a whole number from 1, got {k!r}", parameter="k")
+    if by is not None and by not in RANKINGS:
+        raise unknown_name_error("ranking", by, RANKINGS)
+    if where is not None:
+        Condition(where)

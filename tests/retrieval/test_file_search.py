@@ -53,6 +53,15 @@ def test_files_that_are_skipped_are_named(folder, notes):
     assert picture.file == "map.png" and picture.reason.startswith("is an image")
 
 
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [({"by": "foo"}, "unknown ranking 'foo'"), ({"k": 0}, "from 1"), ({"where": "a;"}, "';'")],
+)
+def test_arguments_are_checked_before_files_are_read(argument, message):
+    with refusal(message):
+        pc.search("rain", "absent.txt", **argument)
+
+
 def test_generators_are_lists(folder):
     names = ["t.csv", "house.md"]
     found = pc.search("Rain falls.", (Path(name) for name in names), k=1)

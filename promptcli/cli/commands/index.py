@@ -344,7 +344,9 @@ def search(
     from promptcli.data.input_files import names_file
     from promptcli.models.language import note_unread
     from promptcli.retrieval.files import queries_of
+    from promptcli.retrieval.sentence_index import check_search
 
+    check_search(k, by, where)
     index = _open(folder, model)
     if sync:
         index = index.sync(folder, model=chosen_model(model)).index
