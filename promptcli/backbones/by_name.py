@@ -159,7 +159,7 @@ def _open(folder: ModelFolder, device: str, dtype: torch.dtype | None) -> Backbo
             pooler = ("pooler.dense.weight", "pooler.weight")
             options["add_pooling_layer"] = any(name.endswith(pooler) for name in names)
         model, report = load_model(transformers().AutoModel, folder.path, **options)
-    if family.causal:  # it is large, and checked faster on its device
+    if family.causal:  # a large model is checked faster on its device
         model.to(device)
     if not folder.is_shipped:
         rows = len(model.get_input_embeddings().weight)

@@ -23,7 +23,7 @@ PRIVATE_NAMES: dict[str, Any] = {}
 
 
 def _find(module: Any, name: str) -> Any:
-    """Return a private function of torch, None if it is missing; record which."""
+    """Return a private function of torch and record it; None if it is missing."""
     PRIVATE_NAMES[name] = getattr(module, name, None)
     return PRIVATE_NAMES[name]
 

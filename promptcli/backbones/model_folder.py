@@ -58,7 +58,7 @@ _SHARDS = "model.safetensors.index.json"  # says which of several files holds a 
 #: language model's, or a table of words.
 _IDENTIFYING_FILES = ("promptcli.json", "modules.json", ADAPTER_CONFIG, CONFIG, TOKENIZER)
 _HINT = "fetch the folder again"
-_ACCEPTED = f"give a folder, a hub id, or what is shipped: {', '.join(SHIPPED_BACKBONES)}"
+_ACCEPTED = f"give a folder, a hub id or a shipped backbone: {', '.join(SHIPPED_BACKBONES)}"
 _MISTYPED_LIKENESS = 0.75  # the hub is not asked for a name this similar to a shipped one
 #: Extension of weights that are not read -> reason and remedy.
 _REFUSED_WEIGHTS = {

@@ -163,7 +163,7 @@ def _packed_rows(folder: ModelFolder, stored: Mapping[str, np.ndarray]) -> Packe
             f" {scales.dtype} {scales.shape}; for rows of d numbers they are uint8 (v, d / 2) and"
             f" float16 (v, d / {_BLOCK_SIZE})"
         )
-    zeros = np.full((1, halves.shape[1]), _ZERO_CODE * 17, np.uint8)  # in both halves of a byte
+    zeros = np.full((1, halves.shape[1]), _ZERO_CODE * 17, np.uint8)  # a byte has the code twice
     no_scales = np.zeros((1, scales.shape[1]), np.float16)
     return PackedRows(np.concatenate([halves, zeros]), np.concatenate([scales, no_scales]))
 
@@ -201,8 +201,8 @@ class WordTable:
 def open_table(name: str, tuned: np.ndarray | None) -> WordTable | None:
     """Return the table of a backbone's word vectors if it can be read without torch, else None.
 
-    That holds for word vectors, and for a shipped language model, whose files need no checks.
-    ``tuned`` rows replace the language model's own.
+    Word vectors can, and a shipped language model can, because its files need no checks. ``tuned``
+    rows replace the language model's own.
     """
     if is_word_file(name):
         return read_words(name)

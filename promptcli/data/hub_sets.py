@@ -100,7 +100,7 @@ def _quiet() -> Iterator[None]:
 
 #: The data set of SimCSE's training files.
 TRAINING_FILES = "princeton-nlp/datasets-for-simcse"
-#: Name -> its file there.
+#: Name of a training file -> its file in that data set.
 FILE_OF_SET: Mapping[str, str] = {
     "wiki1m_for_simcse": "wiki1m_for_simcse.txt",
     "nli_for_simcse": "nli_for_simcse.csv",

@@ -44,7 +44,7 @@ def open_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    damages = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last: a column's name
+    damages = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last: of a column's name
 
     def refusal(problem: Exception) -> PromptcliError:
         return error(f"{name} is not a whole Parquet file ({join_lines(problem, 100)}); {hint}")
@@ -69,7 +69,7 @@ def open_parquet(
 
 
 def _size_of(file: Any) -> int:
-    """Return the bytes of an open Parquet file."""
+    """Return the number of compressed bytes in the columns of an open Parquet file."""
     return sum(column.total_compressed_size for column in _chunks(file.metadata))
 
 
