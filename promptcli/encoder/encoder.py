@@ -75,8 +75,6 @@ class TorchEncoder(Encoder):
     are words: nothing is learned.
     """
 
-    prompt: Prompt  #: the first of several prompts
-
     def __init__(
         self,
         recipe: Recipe,
@@ -87,53 +85,55 @@ class TorchEncoder(Encoder):
         name: str = "",
         graphs: Sequence[Graph] = (),  # exported models (ONNX), one for each prompt of the recipe
     ) -> None:
+        with used_extensions() as extensions:
+            averaged_encoders = _encoders_of_prompts(recipe, backbone, tensors, graphs)
+            if averaged_encoders:
+                prompt = averaged_encoders[0].prompt
+                specs = [encoder.prompt.spec for encoder in averaged_encoders]
+                prompt_spec = f"mean:{' || '.join(specs)}"
+            else:
+                prompt = build_prompt(recipe.parts.prompt, backbone, tensors)
+                prompt_spec = prompt.spec
+            pooling = build_pooling(recipe.parts.pooling, backbone, tensors, prompt.template)
+            transforms = build_transforms(recipe.parts.transforms, backbone, tensors)
+        if backbone.extension is not None:
+            extensions.add(backbone.extension)
+        super().__init__(
+            recipe.replace(
+                prompt=prompt_spec,
+                pooling=pooling.spec,
+                transforms=tuple(transform.spec for transform in transforms),
+            ),
+            prompt.template,
+            backbone.tokenizer,
+            backbone.provenance,
+            leading=leading,
+            name=name,
+            max_input_tokens=backbone.max_tokens - prompt.length,
+            device_name=str(backbone.device),
+        )
         self.backbone = backbone
+        self.prompt: Prompt = prompt  #: the first prompt of a mean
+        self.pooling = pooling
+        self.transforms = transforms
+        self.extensions = sorted(extensions)
         self.denoising = recipe.parts.denoise
+        #: an encoder for each prompt of a mean; empty for a single prompt
+        self._averaged_encoders = averaged_encoders
+        self.takes_leading_text = type(prompt) is Prompt and not averaged_encoders
+        if transforms:
+            self.is_prefix_truncatable = transforms[-1].is_prefix_truncatable
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.loaded_backbone = None if self._tuned else backbone
         #: An exported model that computes the vectors instead of the backbone and the pooling;
         #: None: torch computes them.
         self.graph: Graph | None = graphs[0] if graphs else None
         self._biases: dict[int, Tensor] = {}
-        with used_extensions() as extensions:
-            #: an encoder for each prompt of a mean; empty for a single prompt
-            self._averaged_encoders = _encoders_of_prompts(recipe, backbone, tensors, graphs)
-            if self._averaged_encoders:
-                self.prompt = self._averaged_encoders[0].prompt
-                specs = [encoder.prompt.spec for encoder in self._averaged_encoders]
-                prompt_spec = f"mean:{' || '.join(specs)}"
-            else:
-                self.prompt = build_prompt(recipe.parts.prompt, backbone, tensors)
-                prompt_spec = self.prompt.spec
-            template = self.prompt.template
-            self.pooling = build_pooling(recipe.parts.pooling, backbone, tensors, template)
-            self.transforms = build_transforms(recipe.parts.transforms, backbone, tensors)
-        if backbone.extension is not None:
-            extensions.add(backbone.extension)
-        self.extensions = sorted(extensions)
-        self.takes_leading_text = type(self.prompt) is Prompt and not self._averaged_encoders
-        if self.transforms:
-            self.is_prefix_truncatable = self.transforms[-1].is_prefix_truncatable
-        full_recipe = recipe.replace(
-            prompt=prompt_spec,
-            pooling=self.pooling.spec,
-            transforms=tuple(transform.spec for transform in self.transforms),
-        )
-        super().__init__(
-            full_recipe,
-            template,
-            backbone.tokenizer,
-            backbone.provenance,
-            leading=leading,
-            name=name,
-            max_input_tokens=backbone.max_tokens - self.prompt.length,
-            device_name=str(backbone.device),
-        )
         #: Names and functions that are applied in order to the pooled vector. The recipe's
         #: ``denoise`` names the stage after which h_hat is subtracted. The stage "hidden" changes
         #: nothing: it is the place before all transforms.
         self.stages: list[Stage] = [("hidden", lambda vectors: vectors)]
-        for transform in self.transforms:
+        for transform in transforms:
             self.stages += transform.stages
         self._check()
 
@@ -268,10 +268,16 @@ class TorchEncoder(Encoder):
         """Equal for encoders that can share a forward pass: the same backbone, graph, input and
         learned prompt.
         """
-        rewriting = self.pooling.weights.rewriting
-        learned = id(self.prompt) if self.prompt.tensors() else None
-        text = (self.prompt.spec, self.recipe.period, self.recipe.text_rule)
-        return (id(self.backbone), id(self.graph), *text, learned, self.max_length, rewriting)
+        return (
+            id(self.backbone),
+            id(self.graph),
+            self.prompt.spec,
+            self.recipe.period,
+            self.recipe.text_rule,
+            id(self.prompt) if self.prompt.tensors() else None,
+            self.max_length,
+            self.pooling.weights.rewriting,
+        )
 
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None:
         """Return the keys and values of the tokens that begin each input; ``lengths`` (n,) are the

@@ -105,7 +105,7 @@ def test_a_template_whose_places_differ_or_that_is_not_for_two_is_refused(tiny_b
         (
             ECHO.replace(prompt="contrastive:0:0.5:Say [X] and [X] || Not [X]"),
             causal,
-            "'contrastive' takes two",
+            "'contrastive' needs two",
         ),
         (ECHO.replace(prompt="token-prepending:Say [X] and [X]"), causal, "has 2"),
     ]:
