@@ -77,8 +77,9 @@ class PromptcliError(Exception):
     """A failure that the user can understand and fix; exit code 1.
 
     Args:
-        message: The given value, the allowed values, and the next command to type. A switch is
-            written as in Python, ``force=True``; the command line shows ``--force``.
+        message: The given value, the allowed values, and the next command to type. An option is
+            written as in Python, ``force=True``, ``seeds=N``; the command line shows ``--force``,
+            ``--seeds N``.
         parameter: The function parameter that the message is about. Python shows ``batch_size: must
             be at least 1``, the command line ``--batch-size: must be ...``.
     """

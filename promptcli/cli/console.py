@@ -35,9 +35,12 @@ from promptcli.notes import note as note
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 
-#: An option as the library's messages name it: ``force=True``, ``data_dir=FOLDER``. The user types
-#: ``--force``, ``--data-dir FOLDER``.
-_OPTION = re.compile(r"\b(force|offline|resume|skip_bad)=True\b|\bdata_dir=FOLDER\b")
+#: An option as the library's messages name it: ``force=True``, ``data_dir=FOLDER``,
+#: ``engine="ray"``. The user types ``--force``, ``--data-dir FOLDER``, ``--engine ray``.
+_OPTION = re.compile(
+    r"\b(backbone|base|data_dir|engine|force|offline|resume|seeds|select|skip_bad|sweep|trials"
+    r"|workers)=(?:True\b|([A-Z]+)\b|\"([a-z]+)\")"
+)
 
 
 def say(message: str) -> None:
@@ -53,7 +56,8 @@ def say(message: str) -> None:
 
 def _typed_option(option: re.Match[str]) -> str:
     """Return an option of a message as the user types it."""
-    return f"--{option[0]}".replace("_", "-").removesuffix("=True").replace("=", " ")
+    name, placeholder, value = option.groups()
+    return " ".join(filter(None, (f"--{name}".replace("_", "-"), placeholder, value)))
 
 
 def confirm(question: str) -> bool:

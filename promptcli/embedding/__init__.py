@@ -232,7 +232,9 @@ def embed_parts(
             problem = f"{shard} is out of range; of {shards} shards it is 0 to {shards - 1}"
             raise UsageError(problem, parameter="shard")
         if (workers, engine, force) != (None, "local", False):
-            problem = "makes one part in this process; leave out workers, engine and force=True"
+            problem = (
+                "makes one part in this process; leave out workers=N, engine=NAME and force=True"
+            )
             raise UsageError(problem, parameter="shard")
     folder = Path(folder)
     part_folder.check_part_folder(folder, precision)

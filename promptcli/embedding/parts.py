@@ -187,7 +187,7 @@ class LocalEngine:
     def check(self, address: str | None) -> None:
         """Refuse the address of a cluster."""
         if address is not None:
-            raise UsageError("is for a Ray cluster; also give engine ray", parameter="address")
+            raise UsageError('is for a Ray cluster; also give engine="ray"', parameter="address")
 
     def make(
         self,

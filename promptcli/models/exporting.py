@@ -180,8 +180,7 @@ def export_peft(
     lora = tuned_weights(encoder.tensors())
     if base is None and not is_hub_id(backbone.name):
         raise UsageError(
-            f"the base {backbone.name!r} is not a model of the hub; name it as the base:"
-            " OWNER/NAME[@REVISION]"
+            f"the base {backbone.name!r} is not a model of the hub; give base=OWNER/NAME[@REVISION]"
         )
     name, _, revision = (base or f"{backbone.name}@{backbone.provenance.revision or ''}").partition(
         "@"

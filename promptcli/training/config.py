@@ -501,6 +501,8 @@ def _check_start(config: TrainConfig, start: Entry, backbone: str) -> None:
     if not (tuned and needed):
         problem = f"has nothing for {config.method} to train"
     elif backbone != start.recipe.backbone:
-        problem = f"is on backbone {start.recipe.backbone!r}, not {backbone!r}; leave out backbone"
+        problem = (
+            f"is on backbone {start.recipe.backbone!r}, not {backbone!r}; leave out backbone=NAME"
+        )
     if problem:
         raise UsageError(f"model {config.start!r} {problem}", parameter="start")

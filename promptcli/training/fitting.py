@@ -129,7 +129,7 @@ def _check_selection(recipe: Recipe, task: STSTask) -> None:
         )
     if argument:
         raise UsageError(
-            f"{last!r} already has parameters; give {name}, or leave out select",
+            f"{last!r} already has parameters; give {name}, or leave out select=TASK",
             parameter="transforms",
         )
 

@@ -219,8 +219,8 @@ def _resume(config: TrainConfig) -> TrainConfig | Trained:
         return Trained(finished)
     if not config.method:
         raise UsageError(
-            f"no unfinished run is named {name!r}; to start a run, leave out resume, or add the"
-            " method and its options",
+            f"no unfinished run is named {name!r}; to start a run, leave out resume=True, or add"
+            " the method and its options",
             parameter="resume",
         )
     return config

@@ -201,8 +201,13 @@ def test_a_message_is_one_line_of_at_most_400_characters(text):
 
 def test_an_option_within_a_message_is_spelled_as_it_is_typed():
     with console.err.capture() as captured:
-        console.say("force=True replaces it; or give data_dir=FOLDER without offline=True")
-    assert captured.get() == "--force replaces it; or give --data-dir FOLDER without --offline\n"
+        console.say(
+            'force=True replaces it; give data_dir=FOLDER, engine="ray", without offline=True'
+        )
+    assert (
+        captured.get()
+        == "--force replaces it; give --data-dir FOLDER, --engine ray, without --offline\n"
+    )
 
 
 @pytest.mark.parametrize("offline", [[], ["--offline"]])

@@ -120,7 +120,7 @@ def measure_gains(
 def transfer_data(context: MeasurementContext) -> MeasureData:
     """Return the transfer tasks; ``content`` is the list of those that can be scored."""
     if context.data_dir is None:
-        note("transfer tasks are read from a folder; give SentEval's `downstream` as data_dir")
+        note("transfer tasks are read from a folder; data_dir=FOLDER names SentEval's `downstream`")
         return MeasureData(missing=dict.fromkeys(NAMES, ""))
     loaded = load_tasks(context.data_dir, [TaskName(name) for name in NAMES])
     data = MeasureData({}, dict(loaded.missing), [])

@@ -93,7 +93,8 @@ class MtebTask(PluginTask):
         except Exception as error:  # of mteb, of a data set or of its format
             reason = join_lines(f"{type(error).__name__}: {error}", 200)
             raise NotFoundError(
-                f"mteb's task {self.name} did not run: {reason}; your own pairs come from data_dir"
+                f"mteb's task {self.name} did not run: {reason}; data_dir=FOLDER reads your"
+                " own pairs"
             ) from None
         [result] = results.task_results
         return MtebScore(

@@ -91,7 +91,7 @@ def train_all(config: TrainConfig, space: Space, count: int | None, keep_runs: b
             return _read_finished(finished, config, [] if count else _combinations(space))
     if not space:
         problem = f"no unfinished runs of {name!r}" if config.resume else "nothing is swept"
-        raise UsageError(f"{problem}; give settings to sweep, or seeds")
+        raise UsageError(f"{problem}; give sweep=SETTINGS or seeds=N")
     for setting, values in space.items():
         for value in getattr(values, "choices", None) or (values.low, values.high):
             changed = dataclasses.replace(config, settings={**config.settings, setting: value})

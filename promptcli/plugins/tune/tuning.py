@@ -96,10 +96,10 @@ def _space(sweep: Mapping[str, Any], seeds: int | None, trials: int | None) -> "
             space[setting] = _distribution(values)
         else:
             raise UsageError(
-                f"{setting} is a range; give the number of draws, trials", parameter="sweep"
+                f"{setting} is a range; give the number of draws: trials=N", parameter="sweep"
             )
     if trials is not None and (seeds or not space):
-        raise UsageError("draws from settings to sweep, without seeds", parameter="trials")
+        raise UsageError("needs sweep=SETTINGS and excludes seeds=N", parameter="trials")
     if seeds:
         space["seed"] = CategoricalDistribution(range(seeds))
     return space

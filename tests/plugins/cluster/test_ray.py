@@ -151,10 +151,10 @@ def test_an_address_where_no_cluster_answers_is_refused(place, run, monkeypatch)
         (("--shards", "2", "--engine", "rya"), "unknown engine 'rya'; valid: local, ray; did you"),
         (
             ("--shards", "2", "--address", "auto"),
-            "--address: is for a Ray cluster; also give engine ray",
+            "--address: is for a Ray cluster; also give --engine ray",
         ),
         (("--engine", "ray"), "--address need --shards"),
-        (("--shards", "2", "--shard", "1", "--engine", "ray"), "leave out workers"),
+        (("--shards", "2", "--shard", "1", "--engine", "ray"), "leave out --workers N"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words, message, run, here):
