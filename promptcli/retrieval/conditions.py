@@ -14,7 +14,7 @@ import numpy as np
 
 from promptcli.data.layouts import ID, TEXT
 from promptcli.errors import UsageError
-from promptcli.retrieval.store import Keys, Store, quote_name
+from promptcli.retrieval.store import DAMAGE_CODES, Keys, Store, basic_code, quote_name
 
 TIME_LIMIT_S = 10.0
 _MAX_CHARACTERS = 10_000
@@ -98,6 +98,8 @@ class Condition:
                 raise cancellation from None
             if time.monotonic() > end:
                 raise self._error(f"it takes more than {TIME_LIMIT_S:g} seconds") from None
+            if basic_code(error) in DAMAGE_CODES:
+                raise
             raise self._error(_explain(str(error), store)) from None
         finally:
             sql.set_progress_handler(None, 0)

@@ -40,7 +40,10 @@ CREATE TABLE gone(key INTEGER PRIMARY KEY);
 CREATE TABLE files(name TEXT PRIMARY KEY, size INT, changed INT, sha256 TEXT);
 """
 _SELECT_ROWS = "SELECT key, id, part, text, source FROM rows"
+_TABLES = {"settings", "rows", "columns", "gone", "files"}
 _OS_ERRORS = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
+#: Basic codes of SQLite's errors for a damaged file.
+DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 Keys = NDArray[np.int64]
 KeyList = Sequence[int] | Keys
@@ -185,8 +188,18 @@ class Store:
         if self.path is not None and self.path.stat().st_ino != self._inode:  # another file
             self.reopen(self.path)
         self.sql.execute(f"BEGIN {transaction}")
+        try:
+            self._read_settings()
+        except BaseException:
+            self.sql.rollback()
+            raise
+
+    def _read_settings(self) -> None:
         version = self.scalar("PRAGMA data_version")  # differs after another connection's change
         if version != self._version:
+            tables = {name for (name,) in self.sql.execute("SELECT name FROM sqlite_master")}
+            if not tables >= _TABLES:  # e.g. an empty file
+                raise damage_error(self.path, " (it lacks tables)")
             rows = self.sql.execute("SELECT name, value FROM settings")
             try:
                 self.settings = Settings(**{name: json.loads(value) for name, value in rows})
@@ -537,6 +550,11 @@ def _check_target(folder: Path, *, force: bool) -> None:
         raise UsageError(f"{folder} holds other files; give an empty folder", parameter="output")
 
 
+def basic_code(error: sqlite3.Error) -> int:
+    """Return SQLite's basic code of an error; 0 for an error of Python's module."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
 @contextlib.contextmanager
 def _translate_errors(path: Path | None) -> Iterator[None]:
     """Translate SQLite's errors into ours."""
@@ -545,11 +563,11 @@ def _translate_errors(path: Path | None) -> Iterator[None]:
     except sqlite3.IntegrityError:
         raise _repeated_id_error("an id") from None
     except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        code = basic_code(error)
         if code in _OS_ERRORS:
             number = _OS_ERRORS[code]
             raise OSError(number, os.strerror(number), str(path)) from None
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        if code in DAMAGE_CODES:
             raise damage_error(path, f" ({error})") from None
         if code == sqlite3.SQLITE_BUSY:
             raise PromptcliError(f"{path}: another process changes it; try again") from None

@@ -1,8 +1,10 @@
 """An index in memory and in a folder: its rows, its answers beside brute force, its files."""
 
+import contextlib
 import functools
 import os
 import signal
+import sqlite3
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import promptcli as pc
+from promptcli.errors import CheckFailedError
 from promptcli.retrieval import sentence_index, snapshot
 from promptcli.retrieval.array_files import FAISS_FILE, WORDS_FILE
 from promptcli.retrieval.new_rows import unit_rows
@@ -557,6 +560,28 @@ def test_a_damaged_database_and_a_full_disk_are_told(tmp_path):
     path.write_bytes(b"not a database" * 1000)
     with refusal("damaged", pc.PromptcliError):
         Store.open(tmp_path / "i")
+
+
+@pytest.mark.parametrize("damage", ["the file is empty", "a table is missing", "a page is lost"])
+def test_damage_is_not_blamed_on_the_condition(damage, tmp_path):
+    path = tmp_path / "i" / "index.sqlite"
+    built(tmp_path / "i", columns={"n": range(len(TEXTS))})
+    index = pc.SentenceIndex.open(tmp_path / "i")
+    if damage == "the file is empty":
+        path.write_bytes(b"")
+    elif damage == "a table is missing":
+        with contextlib.closing(sqlite3.connect(path)) as sql:
+            sql.execute("DROP TABLE columns")
+    else:
+        with contextlib.closing(sqlite3.connect(path)) as sql:
+            query = "SELECT rootpage FROM sqlite_master WHERE name='columns'"
+            [page] = sql.execute(query).fetchone()
+        with path.open("r+b") as file:
+            file.seek((page - 1) * 4096)
+            file.write(bytes(4096))
+    for reopened in (index, index, None):
+        with refusal("is damaged .*build the index again", CheckFailedError):
+            (reopened or pc.SentenceIndex.open(tmp_path / "i")).search("cat", where="n > 1")
 
 
 def test_ids_may_look_like_parts_in_an_index_without_parts(encoder, tmp_path):
