@@ -174,11 +174,13 @@ def _rows_of_text(
 ) -> Rows:
     """Return the lines of a text from the row ``start`` on; a text has no columns to choose."""
     columns = ",".join(fields.names())
-    if columns or SENTENCES not in fields.layouts:
+    accepts_text = SENTENCES in fields.layouts
+    if columns or not accepts_text:
         columns = columns or " or ".join(", ".join(layout) for layout in fields.layouts)
+        remedy = ", or name no columns" if accepts_text else ""
         raise UsageError(
             f"{text.name} is plain text and has no columns; give a table with the columns {columns}"
-            " (.csv, .tsv or .jsonl), or name none"
+            f" (.csv, .tsv or .jsonl){remedy}"
         )
 
     def batches() -> Iterator[RowBatch]:

@@ -53,7 +53,7 @@ HEADER = "sentence1,sentence2,score\n"
         ("a.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "a.tsv: row 1: the score 'nan'"),
         ("a.csv", f"{HEADER}a,b,3\nc,d,3.0\n", r"every score is 3 \(2 pairs\)"),
         ("a.csv", f"{HEADER}\n\n", "is empty"),
-        ("a.txt", "one\ntwo\n", "give a table with the columns sentence1"),
+        ("a.txt", "one\ntwo\n", r"give a table .* sentence1, .* \(.csv, .tsv or .jsonl\)$"),
     ],
 )
 def test_files_that_are_not_a_task_are_refused(name, text, message, tmp_path):
