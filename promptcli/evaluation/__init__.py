@@ -91,7 +91,7 @@ def evaluate(
     settings = EvalSettings(fast, Path(mteb_folder))
     compared_models = as_list(models)
     if compare is not None:
-        compared_models = [*compared_models, compare]
+        compared_models.append(compare)
     with tasks_from(data_dir):
         loaded = load_named_tasks(
             _ranked_by(by, tasks), protocol=protocol, skip_missing=skip_missing

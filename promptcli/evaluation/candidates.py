@@ -71,8 +71,8 @@ def open_candidates(
                 backbone_donors = [candidate.encoder for candidate in opened.values()]
                 opened[label] = _open(model, entry, label, backbone_donors)
         except PromptcliError as error:
-            is_missing = isinstance(error, NotFoundError)
-            if is_missing and name is not None and os.path.isfile(split_columns(name)[0]):
+            is_file = name is not None and os.path.isfile(split_columns(name)[0])
+            if is_file and isinstance(error, NotFoundError):
                 raise UsageError(
                     f"{name} is a file, not a model; graded pairs are a task:"
                     f" `promptcli eval MODEL --task {name}`"

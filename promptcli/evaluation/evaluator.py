@@ -139,8 +139,8 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> TaskVectors:
     if len(read.matrix) != len(sentences):
         labels = ", ".join(task.label for task in tasks)
         raise UsageError(
-            f"{path}: {len(read.matrix):,} rows for the {len(sentences):,} distinct sentences of"
-            f" {labels}; embed these, in the order of {_LISTING}"
+            f"{path} has {len(read.matrix):,} rows, but {labels} have {len(sentences):,} distinct"
+            f" sentences; embed these, in the order of {_LISTING}"
         )
     for row, (text, sentence) in enumerate(zip(read.texts or (), sentences, strict=False), start=1):
         if text != sentence:
@@ -270,7 +270,7 @@ def check_rankable(task: STSTask) -> None:
     gold = task.pairs().gold if task.subsets else np.empty(0)
     if len(gold) < 4 or not np.ptp(gold):
         raise UsageError(
-            f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4, with"
+            f"development set {task.label} has {len(gold)} pairs; ranking needs at least 4, with"
             " two different gold scores",
             parameter="on",
         )
@@ -388,12 +388,11 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
 
     The interval and the p-value come from a paired bootstrap.
     """
-    if isinstance(first, Score) or isinstance(second, Score):
-        raise UsageError("compare takes two lists of scores; write compare([a], [b])")
-    if not first or len(first) != len(second):
+    are_lists = not isinstance(first, Score) and not isinstance(second, Score)
+    if not are_lists or not first or len(first) != len(second):
         raise UsageError(
-            "compare takes two lists with equally many scores, at least 1; got"
-            f" {len(first)} and {len(second)}"
+            "compare takes two lists of scores, not empty and of the same length; for two scores"
+            " write compare([a], [b])"
         )
     pairs = list(zip(first, second, strict=True))
     for a, b in cast(list[tuple[DataScore, DataScore]], pairs):

@@ -53,7 +53,7 @@ class Condition:
     def __init__(self, text: str) -> None:
         self._text = text
         if len(text) > _MAX_CHARACTERS:
-            raise self._error(f"it has {len(text):,} characters; give at most {_MAX_CHARACTERS:,}")
+            raise self._error(f"it has {len(text):,} characters, the limit is {_MAX_CHARACTERS:,}")
         self._sql = _QUOTED.sub(_to_literal, text)
         refused = _REFUSED_SQL.search(_QUOTED.sub("''", text))
         if refused is not None:

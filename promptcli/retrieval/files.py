@@ -113,7 +113,7 @@ def _listed_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
     """Return the texts of a list as rows."""
     texts = check_texts(sentences)
     if not texts:
-        raise UsageError("no sentence was given; give at least one")
+        raise UsageError("the list of sentences is empty")
     row_ids = range(len(texts)) if ids is None else check_ids(ids)
     table: dict[str, list[Any]] = {}
     for name in () if columns is None else columns:
@@ -124,7 +124,7 @@ def _listed_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
     for name, values in {"ids": row_ids, **table}.items():
         if len(values) != len(texts):
             raise UsageError(
-                f"{len(values):,} for {with_count(len(texts), 'sentence')}; give one for each",
+                f"has {len(values):,} values for {with_count(len(texts), 'sentence')}",
                 parameter="ids" if name == "ids" else "columns",
             )
     cells, types = _read_cells(table, are_texts=False)
@@ -241,7 +241,7 @@ def _placed_rows(
 def queries_of(file: str | BinaryIO, text_field: str | None) -> Iterator[list[str]]:
     """Yield the sentences of a file of queries, in blocks."""
     if are_vectors(file):
-        raise UsageError(f"{file} holds vectors; queries must be sentences")
+        raise UsageError(f"{file} holds vectors, but queries must be sentences")
     with open_rows(file, ColumnChoice(text_field)) as source:
         for batch in source:
             yield list(batch[TEXT])

@@ -143,7 +143,7 @@ def find_files(
             found.files[name] = name not in explicit_names
     if not found.files:
         raise NotFoundError(
-            f"no file in {', '.join(names)}; give texts, tables, or folders of them"
+            f"no file in {', '.join(names)}; name texts, tables, or folders that hold some"
         )
     return found
 

@@ -30,7 +30,7 @@ from promptcli.data.layouts import (
 )
 from promptcli.data.rows import open_rows, sentences_of
 from promptcli.data.vectors.precision import Floats
-from promptcli.errors import UsageError, unknown_name_error
+from promptcli.errors import UsageError, look_up, unknown_name_error
 from promptcli.models import loading
 from promptcli.notes import stage
 from promptcli.retrieval.new_rows import unit_rows
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 Kind = Literal["exact", "normalised", "near"]
 KINDS: tuple[Kind, ...] = ("exact", "normalised", "near")
 Links = Literal["complete", "chain"]
+#: Links -> whether every two rows of a group are near.
+_IS_COMPLETE = {"complete": True, "chain": False}
 #: Layouts of files that can be compared; all their sentences are rows.
 _LAYOUTS = (TRIPLETS, PAIRS, LABELLED_PAIRS, GRADED_PAIRS, SENTENCES)
 _ROWS_PER_BLOCK = 2048  # two blocks are compared at a time
@@ -105,8 +107,7 @@ def find_dups(
         UsageError: An invalid threshold, or too many pairs reach it.
     """
     _check_threshold(threshold)
-    if links not in ("complete", "chain"):
-        raise unknown_name_error("kind of links", links, ("complete", "chain"))
+    is_complete = look_up("kind of links", links, _IS_COMPLETE)
     if differ not in (None, "numbers"):
         raise unknown_name_error("kind of difference", differ, ("numbers",))
     rows = _Rows.read(index, None, model, csv=csv, skip_bad=skip_bad)
@@ -130,7 +131,7 @@ def find_dups(
         if differ is not None:
             distinct = [numbers[first] for first in first_copies]
             near_pairs = [pair for pair in near_pairs if distinct[pair[0]] == distinct[pair[1]]]
-        _link_pairs(labels, near_pairs, complete=links == "complete")
+        _link_pairs(labels, near_pairs, complete=is_complete)
     groups: dict[int, list[int]] = defaultdict(list)
     for label, indices in zip(labels.tolist(), copies.values(), strict=True):
         if rows.units[indices[0]].any():  # a row without a known token has no duplicates
@@ -436,12 +437,11 @@ def find_leaks(
     needs_texts_only = threshold == 1 and source.has_texts()
     is_compared = bool(unmatched and source.ids and not needs_texts_only)
     if is_compared:
-        rest = _Rows([], [])
-        for row in unmatched:
-            rest.ids.append(other.ids[row])
-            rest.texts.append(other.texts[row])
-        if other.units is not None:
-            rest.units = other.units[unmatched]
+        rest = _Rows(
+            [other.ids[row] for row in unmatched],
+            [other.texts[row] for row in unmatched],
+            None if other.units is None else other.units[unmatched],
+        )
         _encode([rest, source], source.index or other.index, model)
         nearest, highest = _find_nearest(source.units, rest.units)
         near = np.flatnonzero(highest >= threshold - SCORE_ROUNDING)

@@ -175,7 +175,7 @@ class SentenceIndex:
             for block in blocks:
                 store.append(block)
             if not len(store):
-                raise UsageError("every text is blank; give at least one sentence")
+                raise UsageError("every text is blank; an index needs at least one sentence")
             if factory is not None:
                 training_size(factory, len(store))
             store.write_settings(lexical=lexical and index.has_texts())
@@ -202,7 +202,8 @@ class SentenceIndex:
             self._model, self._encoder, origin = model, encoder, model_origin
         if origin is None:
             raise UsageError(
-                f"{path} has no manifest, so its encoder is unknown; name it", parameter="model"
+                f"{path} has no manifest, so its encoder is unknown; name the encoder",
+                parameter="model",
             )
         origin.note_missing_prompt(path)
         return origin
@@ -370,7 +371,10 @@ class SentenceIndex:
         texts: list[Any] = []
         for rows in blocks:
             if replace and rows.are_numbered:
-                raise UsageError("the rows have no ids to match", parameter="id_field")
+                raise UsageError(
+                    "replacement needs ids; name the column of the new rows' ids",
+                    parameter="id_field",
+                )
             ids += [""] * len(rows) if rows.are_numbered else map(str, rows.ids)
             texts += rows.texts
         with self.store.reading():
@@ -496,7 +500,7 @@ class SentenceIndex:
         """
         texts = check_texts(query)
         if not all(map(str.strip, texts)):
-            raise UsageError("is empty; give a sentence", parameter="query")
+            raise UsageError("a query must not be empty", parameter="query")
         answers = list(
             self.answer(texts, k, where=where, by=by, min_score=min_score, explain=explain)
         )

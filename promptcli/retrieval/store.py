@@ -264,7 +264,7 @@ class Store:
             new_type = rows.types.get(new_name, "text")
             name = stored_names.setdefault(new_name.casefold(), new_name)
             if name in columns:
-                raise UsageError(f"two columns are called {name!r} up to case; rename one")
+                raise UsageError(f"two columns are called {name!r} up to case; rename one of them")
             if name not in types:
                 sql_type = _SQL_TYPES[new_type]
                 self.sql.execute(f"ALTER TABLE columns ADD {quote_name(name)} {sql_type}")
@@ -538,7 +538,8 @@ def _check_target(folder: Path, *, force: bool) -> None:
     if not folder.is_dir():
         if folder.exists() or not is_writable(folder):
             raise UsageError(
-                f"{folder} is a file or cannot be made; give a folder", parameter="output"
+                f"{folder} is a file or cannot be created; name another folder",
+                parameter="output",
             )
     elif (folder / DATABASE).exists():
         if not force:
@@ -547,7 +548,7 @@ def _check_target(folder: Path, *, force: bool) -> None:
         not path.name.startswith(".") and not VECTOR_FILE_NAME.fullmatch(path.name)
         for path in folder.iterdir()
     ):
-        raise UsageError(f"{folder} holds other files; give an empty folder", parameter="output")
+        raise UsageError(f"{folder} holds other files; name an empty folder", parameter="output")
 
 
 def basic_code(error: sqlite3.Error) -> int:

@@ -125,7 +125,7 @@ def sync(
     folder = Path(folder)
     is_new = not (folder / DATABASE).exists()
     if is_new and files is None:
-        raise NotFoundError(f"no index in {folder}; name the files")
+        raise NotFoundError(f"no index in {folder}; name the files to index")
     with contextlib.ExitStack() as new_index:
         synced = None
         stored = Reading()
@@ -135,7 +135,7 @@ def sync(
             synced = index.store.settings.synced
             if synced is None:
                 raise UsageError(
-                    "the index has rows that do not come from `index sync`; give another folder"
+                    "the index has rows that do not come from `index sync`; use another folder"
                 )
         sources = _choose_sources(synced, files, ignore, exclude)
         reading = Reading(
@@ -341,8 +341,8 @@ class _Changes:
         counts = self.result.rows
         if not counts.added + counts.changed + counts.renamed + counts.unchanged:
             raise UsageError(
-                f"no line to index in {', '.join(sources.names)}; give texts, tables, or folders of"
-                " them"
+                f"no line to index in {', '.join(sources.names)}; name texts, tables, or folders"
+                " that hold some"
             )
         if may_remove:
             return

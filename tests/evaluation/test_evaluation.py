@@ -145,7 +145,7 @@ def test_compare_is_paired_and_antisymmetric(calls):
     with refusal("two lists"):
         compare(good, bad)
     for lists in (([], []), ([good], [])):
-        with refusal("equally many"):
+        with refusal("the same length"):
             compare(*lists)
     reverse = compare([bad], [good])
     assert reverse.difference == pytest.approx(-comparison.difference)

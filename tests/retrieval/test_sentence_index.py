@@ -162,7 +162,7 @@ def test_ids_are_numbers_that_go_on_and_are_never_given_again():
         index.add(["x", "y"], ["same", "same"])
     with refusal("twice"):
         built(None, ["x", "y"], ids=["same", "same"])
-    with refusal("no ids"):
+    with refusal("needs ids"):
         index.add(["x"], replace=True)
 
 

@@ -125,7 +125,7 @@ def _layers(recipe, task=EVERY_PAIR, **options):
         (
             "bert",
             lambda bert: search_heads(bert, make_task([("a", "b")] * 3)),
-            "has 3 pairs; ranking takes at least 4",
+            "has 3 pairs; ranking needs at least 4",
         ),
         (
             "bert",

@@ -26,7 +26,7 @@ from promptcli.retrieval.words import words
 
 #: Patterns of the pieces into which a text is split: words and signs, or runs between spaces.
 _PIECE_PATTERNS = r"\s*(?:\w+|[^\w\s])", r"\s*\S+"
-_PROMPT = "(prompt)"  # stands for all tokens outside the text
+_PROMPT = "(prompt)"  # the name of all tokens outside the text
 _STORED_VECTOR = (
     "(stored vector)"  # the share of what rounding or age changed in the index's vector
 )

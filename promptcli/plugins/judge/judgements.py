@@ -95,7 +95,7 @@ class Judgements:
                 continue
             if word not in GRADES:
                 allowed = ", ".join(GRADES)
-                raise UsageError(f"{path}: row {number}: grade {word!r}; write {allowed}")
+                raise UsageError(f"{path}: row {number}: unknown grade {word!r}; valid: {allowed}")
             row_pairs = pairs_of_row.get((row["query"], row["document"]), [])
             if not row_pairs:
                 other_rows += 1
@@ -104,7 +104,7 @@ class Judgements:
                     self.add(pair, GRADES[word])
         if other_rows:
             rows = with_count(other_rows, "row")
-            note(f"{path}: left out {rows} whose document is no hit of this comparison")
+            note(f"{path}: left out {rows} whose document no ranking found")
 
 
 def _read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -158,7 +158,7 @@ def open_judging(
         index.resolve_by(way)
     names = [*models, *ways]
     if len({*names}) < max(2, len(names)):
-        raise UsageError("give two different models or ways, or more")
+        raise UsageError("a comparison needs at least two different models or ways")
     query_ids = _read_queries(queries)
     documents: dict[str, str] = {}
     for row_id, text in index.named_texts():
@@ -217,7 +217,7 @@ def _read_queries(file: str) -> dict[str, str]:
                 if text.strip():
                     queries.setdefault(text.strip(), _one_line_id(row_id))
     if not queries:
-        raise UsageError(f"{file} has no query; write one per line")
+        raise UsageError(f"{file} has no query; write a query on each line")
     _check_ids(file, queries)
     return queries
 
@@ -230,6 +230,6 @@ def _one_line_id(row_id: int | str) -> str:
 def _check_ids(source: str, texts: Mapping[str, str]) -> None:
     if len({*texts.values()}) < len(texts):
         raise UsageError(
-            f"{source} gives several texts one id (tabs and line ends count as spaces); give each"
-            " its own"
+            f"{source} gives several texts one id (tabs and line ends count as spaces); every"
+            " text needs another id"
         )

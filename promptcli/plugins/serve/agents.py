@@ -149,8 +149,7 @@ class Tools:
             descriptions = []
             for name, index in self._indexes.items():
                 info = index.info()
-                columns = list(info.columns)
-                descriptions.append(ServedIndex(name, info.rows, columns, info.lexical))
+                descriptions.append(ServedIndex(name, info.rows, [*info.columns], info.lexical))
             return descriptions
 
         return await self._answer(describe)
@@ -183,7 +182,7 @@ def _check_texts(*texts: str) -> list[str]:
     """Return an agent's texts; refuse a text without anything but spaces."""
     for text in texts:
         if not text.strip():
-            raise ToolError("the text is empty; give a sentence")
+            raise ToolError("a text must not be empty")
     return check_texts(list(texts))
 
 

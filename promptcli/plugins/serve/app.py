@@ -178,7 +178,7 @@ async def search(service: Service, request: Request) -> Response:
     body = await service.read(request, SearchRequest)
     queries = service.texts(body.query, "query")
     if not 1 <= body.k <= _MAX_HITS:
-        raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MAX_HITS:,}", param="k")
+        raise RequestError(400, f"k must be from 1 to {_MAX_HITS:,}, got {body.k}", param="k")
     index = service.index(body.index)
 
     def find_encoder(check_cancelled: Callable[[], None]) -> tuple[Encoder, bool]:
@@ -252,7 +252,7 @@ async def similarity(service: Service, request: Request) -> Response:
     if len(left) != len(right):
         raise RequestError(
             400,
-            f"a has {len(left)} texts, b {len(right)}: not pairs; give lists of the same length",
+            f"a has {len(left)} texts and b has {len(right)}; pairs need lists of the same length",
         )
     encoder = service.model(body.model)
     encoded = await service.encode(request, encoder, [*left, *right])
@@ -335,7 +335,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestError):  # Starlette's error: no such path or method
             served = ", ".join(f"{method} {path}" for method, path in ROUTES)
             request_line = f"{request.method} {request.url.path[:80]}"
-            message = f"{request_line} is not served; served: {served}"
+            message = f"{request_line} is not served; valid: {served}"
     else:
         status = next(
             status for error_type, status in _STATUSES.items() if isinstance(error, error_type)

@@ -90,8 +90,9 @@ def serve(
     if server.force_exit:
         raise PromptcliError("ended at once; requests in progress were dropped")
     if service.dropped:
-        seconds = f"within {DRAIN_TIMEOUT_S} seconds"
-        note(f"stopped; requests not answered {seconds}: {service.dropped:,}")
+        note(
+            f"stopped; not answered within {DRAIN_TIMEOUT_S} seconds: {service.dropped:,} requests"
+        )
     else:
         note("stopped")
 
@@ -125,9 +126,7 @@ def serve_agents(
     if model is not None or not indexes:
         models = _open_models([model or ModelChoice(SEARCH_MODEL, device=device)])
     opened_indexes = _open_indexes(folders, models, device)
-    encoders = list(models.values())
-    if not encoders:
-        encoders = [next(iter(opened_indexes.values())).open_encoder()]
+    encoders = [*models.values(), *(index.open_encoder() for index in opened_indexes.values())]
     server = make_server(opened_indexes, encoders[0])
     note(f"ready for an agent; indexes: {', '.join(opened_indexes) or 'none'}")
     stdin = os.dup(0)  # the protocol's library replaces descriptor 0
@@ -182,8 +181,8 @@ def _listen(settings: ServeSettings) -> socket.socket:
     except (OSError, ValueError) as error:  # ValueError: not a host name
         reason = getattr(error, "strerror", None) or "not a host name"
         raise PromptcliError(
-            f"cannot listen on {settings.host[:80]} port {settings.port}: {reason}; give another"
-            " port (0: a free one) or host"
+            f"cannot listen on {settings.host[:80]} port {settings.port}: {reason}; choose"
+            " another host, or another port (0: any free port)"
         ) from None
 
 

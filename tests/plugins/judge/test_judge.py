@@ -240,13 +240,13 @@ def test_a_table_is_filled_instead_of_keys(folder, run):
     (folder / "fill.tsv").write_text("\ufeff" + "\n".join([*filled, "wrong\tno\tsuch row"]))
     ran = run(*words, "--template", "fill.tsv", "--json")
     assert ran.code == 0 and (ran.json["queries"], ran.json["left"]) == (2, 1)
-    assert "left out 1 row whose document is no hit of this comparison" in ran.err
+    assert "left out 1 row whose document no ranking found" in ran.err
     assert {way["way"] for way in ran.json["ways"]} == {"words", "meaning"}
     shown = run(*words, "--template", "fill.tsv")
     assert re.search(r"way +nDCG@5 +to the best +verdict\n", shown.out) and "best\n" in shown.out
     assert len(judging().judgements.grades) == len(rows) - 1
     for text, said in (
-        (f"{head}\ngood{rows[0]}\n", "row 2: grade 'good'; write right, partly, wrong"),
+        (f"{head}\ngood{rows[0]}\n", "row 2: unknown grade 'good'; valid: right, partly, wrong"),
         (f"{head}\nright\tqu\xe9\t\n", "fill.tsv cannot be read: 'utf-8' codec"),
         ("a\tb\n", "must have the columns grade, query, document"),
     ):
@@ -311,10 +311,10 @@ def test_a_table_of_long_texts_is_read_back(folder, run):
 def test_what_cannot_be_judged_is_refused(folder, run):
     words = ("judge", "questions.txt", "index")
     for more, said in (
-        (("--way", "words"), "give two different models or ways"),
+        (("--way", "words"), "at least two different models or ways"),
         ((*WAYS, "--template", "no/z.tsv"), "--template: no/z.tsv: no folder 'no'; make it first"),
         ((*WAYS, "--template", "."), "--template: . is a folder or a device; give"),
-        (("--way", "words", "--way", "words"), "give two different models or ways"),
+        (("--way", "words", "--way", "words"), "at least two different models or ways"),
         (("--way", "word", "--way", "words"), "unknown way 'word'; valid: both, meaning, words"),
         (("-m", "mini-static", "-m", "no-such-model"), "no-such-model"),
     ):

@@ -94,7 +94,7 @@ def test_all_tools_only_read_and_describe_what_they_take(index, encoder):
         ({"query": "x", "where": ["a"]}, "where: "),
         ({}, "query: "),
         ({"query": ""}, "query: "),
-        ({"query": " \n"}, "the text is empty"),
+        ({"query": " \n"}, "a text must not be empty"),
         ({"query": "x" * 100_001}, "query: "),
     ],
 )

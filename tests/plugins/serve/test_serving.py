@@ -354,7 +354,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_sty
         ("/v1/embeddings", {"model": "tiny", "input": "x", "dimensions": 3}, 400, "whitened"),
         ("/v1/embeddings", {"model": "tinny", "input": "x"}, 404, "valid: tiny, other"),
         ("/search", {"query": "x", "index": "nope"}, 404, "first, second"),
-        ("/search", {"query": "x", "index": "first", "k": 0}, 400, "k 0"),
+        ("/search", {"query": "x", "index": "first", "k": 0}, 400, "k must be from 1"),
         ("/search", {"query": "x", "index": "first", "top": 3}, 400, "top"),
         (
             "/search",
@@ -363,7 +363,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_sty
             "no such column: year",
         ),
         ("/search", {"query": "x", "index": "first", "by": "both"}, 400, "no words"),
-        ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "not pairs"),
+        ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "pairs need"),
         ("/nowhere", {}, 404, "POST /nowhere is not served"),
         ("/health", {}, 405, "POST /health"),
     ],
