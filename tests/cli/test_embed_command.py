@@ -153,7 +153,7 @@ def test_a_folder_of_parts_is_made_and_continued(run):
         ("embed none.txt", 3, "none.txt"),
         ("embed line.txt", 3, "did you mean lines.txt?"),
         ("embed folder", 2, "is a folder"),
-        ("embed table.csv --id-field id", 2, ".parquet"),
+        ("embed table.csv --id-field id", 2, "npy stores no ids; give an output of: .parquet"),
         ("embed a.txt -o v.csv", 2, ".npy, .parquet, .jsonl"),
         ("embed a.txt -o a.txt --force", 2, "a.txt"),
         ("embed a.txt none/v.npy", 2, "--shards N -o FOLDER"),

@@ -318,7 +318,7 @@ def choose_output(
             if value:
                 with_ids = ", ".join(name for name, row in VECTOR_FORMATS.items() if row.columns)
                 raise UsageError(
-                    f"needs ids, which {target.name} does not store; give an output of: {with_ids}",
+                    f"{target.name} stores no ids; give an output of: {with_ids}",
                     parameter=option,
                 )
     if target.is_file() and file.exists() and target.samefile(file):
