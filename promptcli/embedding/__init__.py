@@ -350,8 +350,8 @@ def compare_rows(
     lefts, rights = ([name] if sentences else list(read_texts(name, fields, csv)) for name in names)
     if len(lefts) != len(rights):
         raise UsageError(
-            f"{first} has {len(lefts):,} rows and {second} has {len(rights):,}; give the same"
-            " number"
+            f"{first} has {with_count(len(lefts), 'row')} and {second} has {len(rights):,}; give"
+            " the same number"
         )
     pairs = list(zip(lefts, rights, strict=True))
     blank = sum(not (left.strip() and right.strip()) for left, right in pairs)

@@ -25,7 +25,7 @@ from promptcli.data.tasks import (
 from promptcli.data.vectors.formats import read_vectors
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import TorchEncoder, encode_together
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, with_count
 from promptcli.evaluation import statistics
 from promptcli.evaluation.scores import (
     Comparison,
@@ -270,8 +270,8 @@ def check_rankable(task: STSTask) -> None:
     gold = task.pairs().gold if task.subsets else np.empty(0)
     if len(gold) < 4 or not np.ptp(gold):
         raise UsageError(
-            f"development set {task.label} has {len(gold)} pairs; ranking needs at least 4, with"
-            " two different gold scores",
+            f"development set {task.label} has {with_count(len(gold), 'pair')}; ranking needs at"
+            " least 4, with two different gold scores",
             parameter="on",
         )
 

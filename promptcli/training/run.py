@@ -502,7 +502,10 @@ def _note_examples(examples: TrainingExamples, data_name: str) -> None:
     words = examples.untokenised_words
     if words:
         first_words = ", ".join(words[:_WORDS_IN_NOTE])
-        lines.append(f"{len(words):,} words left out, not a single token each: {first_words}")
+        lines.append(
+            f"{with_count(len(words), 'word')} left out, because a word must be a single token:"
+            f" {first_words}"
+        )
     for line in lines:
         note(f"{data_name}: {line}")
 

@@ -314,7 +314,7 @@ def test_what_the_data_are_like_is_said(small, notes):
     for part in (
         "4 pairs without a hard negative",
         "1 row without a label left out",
-        "1 words left out, not a single token each: guitars",
+        "1 word left out, because a word must be a single token: guitars",
     ):
         assert part in said
 

@@ -9,6 +9,7 @@ import typer
 from promptcli.cli.console import print_json, print_line, print_table
 from promptcli.cli.options import DataDir, Json, data_folder
 from promptcli.cli.tables import p_text
+from promptcli.errors import with_count
 from promptcli.plugins.papers.seeds import (
     SeedComparison,
     SeedGroup,
@@ -47,9 +48,12 @@ def compare(
     print_table(headers, [_mean_row(group, table.tasks) for group in table.groups])
     test_count = sum(comparison.p_value is not None for comparison in table.comparisons)
     print_line("")
+    over_seeds = "none"
+    if test_count:
+        over_seeds = f"two-sided t test, Holm over {with_count(test_count, 'test')}, * significant"
     print_line(
-        f"differences of the means; p over seeds: two-sided t test, Holm over {test_count}, *"
-        " significant; p over pairs: paired bootstrap of each group's best run"
+        f"differences of the means; p over seeds: {over_seeds}; p over pairs: paired bootstrap of"
+        " each group's best run"
     )
     headers = ["", "task", "points", "test", "n", "p over seeds", "p over pairs"]
     print_table(headers, list(map(_comparison_row, table.comparisons)))

@@ -19,7 +19,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.pool import NullPool
 
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, if_stopped
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, if_stopped, with_count
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.notes import note
@@ -304,7 +304,7 @@ class Trials:
             facts["trials"] = [trial.row() for trial in trials]
             states = [trial.state for trial in trials]
             counts = (f"{states.count(state)} {state}" for state in _STATES.values())
-            note(f"{len(trials)} trials: {', '.join(counts)}")
+            note(f"{with_count(len(trials), 'trial')}: {', '.join(counts)}")
         provenance = {**best.entry.provenance, "trained": facts}
         entry = dataclasses.replace(best.entry, name=self.name, provenance=provenance)
         registry = open_registry()

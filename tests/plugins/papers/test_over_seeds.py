@@ -101,6 +101,7 @@ def test_what_is_no_group_of_seeds_is_refused(trained, run, registry):
     words = ("compare",)
     refused(run(*words, "one-0,two-1", "one-0"), 2, "differ in learning-rate: 0.01 and 0.5")
     trained("again", (0,), max_length=40)
+    assert "p over seeds: none; p over pairs" in run(*words, "one-0", "again-0").out
     refused(run(*words, "one-0", "nobody"), 3, "no model 'nobody'")
     pc.load("last-avg", device="cpu").register("plain")
     refused(run(*words, "plain", "one-0"), 2, "'plain' has no runs")
