@@ -236,16 +236,11 @@ class ModelChoice:
     dim: int | None = None  #: number of dimensions to keep, for a model trained for it; None: all
     threads: int | None = None  #: number of CPU threads, if the user set it; a run records it
 
-    @property
-    def names_model(self) -> bool:
-        """Whether the user chose an encoder, and not only a device."""
-        return (self.model, self.dim) != (None, None) or bool(self.changes)
-
 
 def is_chosen(model: object) -> bool:
-    """Return whether the user chose a model, see ``ModelChoice.names_model``."""
+    """Return whether the user chose a model, and not only a device."""
     if isinstance(model, ModelChoice):
-        return model.names_model
+        return (model.model, model.dim) != (None, None) or bool(model.changes)
     return model is not None
 
 

@@ -105,10 +105,9 @@ def check_bounds(settings: Any) -> None:
     """
     for item in fields(settings):
         value = getattr(settings, item.name)
-        if "choices" in item.metadata and value not in item.metadata["choices"]:
-            raise unknown_name_error(
-                item.name.replace("_", "-"), str(value), item.metadata["choices"]
-            )
+        choices = item.metadata.get("choices")
+        if choices is not None and value not in choices:
+            raise unknown_name_error(item.name.replace("_", "-"), str(value), choices)
         if requirement := _unmet_requirement(value, item):
             raise UsageError(
                 f"{value!r:.40} is not allowed; it must be {requirement}", parameter=item.name
@@ -184,7 +183,7 @@ def expand_user(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except (RuntimeError, KeyError) as error:
-        raise UsageError(f"{path!r}: {error}; give the full path") from None
+        raise UsageError(f"{path!r}: {error}; type the full path") from None
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveDefault]:

@@ -141,7 +141,7 @@ def test_paper_is_the_setting_of_the_papers(run):
 @pytest.mark.parametrize(
     ("folder", "said"),
     [
-        ("~nobody-of-this-name/models", "give the full path"),
+        ("~nobody-of-this-name/models", "type the full path"),
         ("/dev/null/models", "Not a directory"),
         ("/dev/null", "File exists"),
         ("home\udcff", "is not UTF-8; name another folder: PROMPTCLI_HOME"),

@@ -418,11 +418,11 @@ def _code_and_message(error: Any) -> tuple[int, str] | None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return 1, f"disk full: {name or 'the output'} could not be written; {state}"
         if name and error.errno != errno.EIO:
-            remedy = ANOTHER_HOME if is_program_file(str(name)) else "give another path"
+            remedy = ANOTHER_HOME if is_program_file(str(name)) else "use another path"
             return 2, f"{str(name)!r} cannot be opened or written ({error.strerror}); {remedy}"
         return 1, f"{error}; {state}"
     if is_out_of_memory(error):
-        return 1, "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device"
+        return 1, "out of memory; use a smaller --batch-size, --dtype bfloat16 or another --device"
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
         again = "start again, with --resume if the command has it"
         return 1, f"the GPU stopped: {join_lines(error, 120)}; {again}"

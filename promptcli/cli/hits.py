@@ -60,7 +60,7 @@ class HitPrinter:
         self.format = format_name(format, json=json)
         self.explains = explain
         if explain and self.format == "csv":
-            raise UsageError("csv has no explanations; give table or json", parameter="format")
+            raise UsageError("csv cannot show explanations; use table or json", parameter="format")
         # a name that holds a comma is quoted
         names = next(csv.reader([show or ""], skipinitialspace=True))
         self._columns = list(dict.fromkeys(name.strip() for name in names if name.strip()))

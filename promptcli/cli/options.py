@@ -302,8 +302,8 @@ def parse_pairs(
         field = field_of(pair)
         if not text:
             raise UsageError(
-                f"{option} takes FIELD=VALUE, one of {', '.join(map(spell_name, types))}; got"
-                f" {pair!r}"
+                f"{option} must be FIELD=VALUE, got {pair!r}; the fields are"
+                f" {', '.join(map(spell_name, types))}"
             )
         if field not in types:
             raise unknown_name_error("setting", typed_field, map(spell_name, types))
@@ -315,7 +315,7 @@ def parse_pairs(
             values[field] = parse(text)
         except (KeyError, ValueError):
             raise UsageError(
-                f"{option} {typed_field}: {text!r} is not allowed; it takes {allowed}"
+                f"{option} {typed_field}: {text!r} is not allowed; it must be {allowed}"
             ) from None
     return values
 
@@ -359,7 +359,7 @@ def with_argument(choice: ModelChoice, model_argument: str | None) -> ModelChoic
         return choice
     if choice.model is not None:
         raise UsageError(
-            f"{model_argument!r} and --model {choice.model} both name an encoder; give one"
+            f"{model_argument!r} and --model {choice.model} name two encoders; leave one out"
         )
     return dataclasses.replace(choice, model=model_argument)
 

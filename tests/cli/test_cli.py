@@ -106,7 +106,7 @@ def test_a_process_ends_though_a_server_s_thread_still_computes(run, monkeypatch
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("/elsewhere/x", "give another path"), ("x", ANOTHER_HOME)]
+    ("name", "remedy"), [("/elsewhere/x", "use another path"), ("x", ANOTHER_HOME)]
 )
 def test_what_may_not_be_written_is_named_with_what_to_give(
     name, remedy, number, run, monkeypatch, home
@@ -176,7 +176,7 @@ CHOICES = [
         ("index build x", 2, "--output"),
         ("search x y -k ten", 2, "-k"),
         ("adapt x --name y --hours 2000", 2, "--hours"),
-        ("similarity a b --dim 64", 2, "`promptcli train METHOD --set dims=64` trains one"),
+        ("similarity a b --dim 64", 2, "by `promptcli train METHOD --set dims=64`"),
         ("similarity a b -m nosuch", 3, "models: mini, mini-static, "),
         ("similarity a b -m whitning", 3, "did you mean whitening?"),
         ("similarity --modle x", 2, "promptcli similarity --help"),

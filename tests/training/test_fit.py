@@ -81,7 +81,7 @@ def test_the_command_takes_the_model_as_an_argument_or_an_option(run, tmp_path, 
     assert named["recipe"] == by_option["recipe"]
     assert named["recipe"]["pooling"] == "first-last/tfidf"
     both = run("fit", "first-last-tfidf", "-m", "whitening", *words, "--name", "three")
-    refused(both, 2, "'first-last-tfidf' and --model whitening both name an encoder; give one")
+    refused(both, 2, "'first-last-tfidf' and --model whitening name two encoders; leave one out")
 
 
 def test_what_cannot_be_fitted_is_said_before_a_name_that_is_taken(registry):

@@ -358,7 +358,7 @@ def search(
         )
     printer.check_columns(index.info().columns)
     if not query.strip():
-        raise UsageError("the query is empty; give a sentence, or a file of them")
+        raise UsageError("the query is empty; type a sentence, or the name of a file of sentences")
     is_file = query == "-" or names_file(query)
     blocks = queries_of(stream_or_name(query), text_field) if is_file else [[query]]
     encoder = None
@@ -446,7 +446,7 @@ def dups(
         printer.print_leaks(leaks, (against, folder), check=check)
         return
     if (keep is None) != (output is None):
-        raise UsageError("--keep and --output FILE belong together; give both")
+        raise UsageError("--keep and --output FILE are used together; one of them is missing")
     if keep is not None and output is not None:
         check_output(output, force=force)
         check_keep(keep, index.info().columns)

@@ -18,7 +18,7 @@ from promptcli.cli.options import (
     takes_model,
 )
 from promptcli.grammar import parse_pooling
-from promptcli.recipe import ModelChoice
+from promptcli.recipe import ModelChoice, is_chosen
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def search_layers(
     """Rank the layers of a backbone for a recipe, in one pass."""
     from promptcli.select import layer_search
 
-    if not choice.names_model:
+    if not is_chosen(choice):
         choice = choice_of(default_backbone())
     search = layer_search.search_layers(
         choice,

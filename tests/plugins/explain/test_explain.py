@@ -225,7 +225,7 @@ def test_json_has_the_numbers_and_a_pipe_brackets(run, folder):
     words = ("index", "search", "i", "猫在睡觉", "-k", "1", "--explain")
     assert "[猫在睡觉]" in run(*words, "--by", "words").out
     refused = run(*words, "--format", "csv")
-    assert refused.code == 2 and "csv has no explanations" in refused.err
+    assert refused.code == 2 and "csv cannot show explanations" in refused.err
 
 
 @pytest.mark.parametrize("width", [80, 60])
