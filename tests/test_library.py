@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import promptcli as pc
-from promptcli.data.arguments import check_texts
+from promptcli.data.arguments import as_texts
 from promptcli.embedding import compare_rows
 from promptcli.models.loading import open_encoder
 from promptcli.plugins.serve.settings import ServeSettings
@@ -144,10 +144,10 @@ def test_encode_takes_what_sentence_transformers_takes(encoder, capsys):
 def test_texts_are_kept_and_all_else_refused(given):
     wrong = [number for number, item in enumerate(given) if not isinstance(item, str)]
     if not wrong:
-        assert check_texts(tuple(given)) == given
+        assert as_texts(tuple(given)) == given
         return
     with refusal(f"sentence {wrong[0]} is", pc.PromptcliError):
-        check_texts(given)
+        as_texts(given)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_texts_are_kept_and_all_else_refused(given):
         (lambda _: pc.train("simcse", data=SENTENCES, steps="1"), r"steps: '1' is not allowed"),
         (lambda _: pc.train("simcse", data=5), "examples are int"),
         (lambda _: pc.fit("whitening", on=5), "sentences are int"),
-        (lambda _: pc.quantize(["a"], "int8"), "vectors are not numbers"),
+        (lambda _: pc.quantize(["a"], "int8"), "vectors must be numbers"),
         (lambda _: pc.search_heads(5), "5 is not a model"),
-        (lambda _: check_texts(np.array("a")), "sentences are ndarray"),
+        (lambda _: as_texts(np.array("a")), "sentences are ndarray"),
     ],
 )
 def test_arguments_that_cannot_be_met_are_refused(call, message, encoder):
@@ -320,9 +320,9 @@ def test_texts_become_an_array(encoder):
     vectors = pc.embed(["a cat", "the sea"], model=encoder, normalize=True)
     assert vectors.dtype == np.float32 and vectors.shape == (2, encoder.width)
     assert np.allclose(vectors, encoder.encode(["a cat", "the sea"], normalize_embeddings=True))
-    with refusal("a list of texts gives an array"):
+    with refusal("a list of texts is returned as an array"):
         pc.embed(["a cat"], "v.npy", encoder)
-    with refusal("a list of texts gives an array"):
+    with refusal("a list of texts is returned as an array"):
         pc.embed(["a cat"], model=encoder, force=True)
 
 

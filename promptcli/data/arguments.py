@@ -1,4 +1,4 @@
-"""Checks of sentences, ids and folders that a program or the command line passes."""
+"""Sentences, ids and folders that a program or the command line passes, checked and converted."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -9,7 +9,7 @@ from typing import Any
 from promptcli.errors import UsageError
 
 
-def check_list(items: Any, noun: str, kind: str = "text") -> list[Any]:
+def as_list_of(items: Any, noun: str, kind: str = "text") -> list[Any]:
     """Return items as a list; in messages ``noun`` names all of them, and ``kind`` their type."""
     is_frame = hasattr(items, "columns") and hasattr(items, "iloc")
     is_scalar = not isinstance(items, Iterable) or getattr(items, "ndim", 1) == 0
@@ -19,11 +19,11 @@ def check_list(items: Any, noun: str, kind: str = "text") -> list[Any]:
     return list(items)
 
 
-def check_texts(sentences: str | Sequence[str]) -> list[str]:
+def as_texts(sentences: str | Sequence[str]) -> list[str]:
     """Return the sentences as a list; a single string becomes a list of one."""
     if isinstance(sentences, str):
         sentences = [sentences]
-    texts = check_list(sentences, "sentences")
+    texts = as_list_of(sentences, "sentences")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(
@@ -48,18 +48,18 @@ def check_query(query: Any) -> None:
         raise UsageError("the query is empty; give a few words, or a sentence", parameter="query")
 
 
-def check_folder(folder: Any) -> Path:
+def as_folder(folder: Any) -> Path:
     """Return the name of a folder as a path."""
     if not isinstance(folder, str | Path):
         raise UsageError(f"a folder must be a string or a Path, got {folder!r:.40}")
     return Path(folder)
 
 
-def check_ids(ids: Any) -> Sequence[Any]:
+def as_ids(ids: Any) -> Sequence[Any]:
     """Return ids as a list of 64-bit integers and texts; a range is returned unchanged."""
     if isinstance(ids, range):
         return ids
-    names = check_list(ids, "ids", "numbers or text")
+    names = as_list_of(ids, "ids", "numbers or text")
     for index, name in enumerate(names):
         if isinstance(name, str) and is_unicode(name):
             continue

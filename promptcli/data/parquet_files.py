@@ -10,7 +10,7 @@ from promptcli.data.tables import MAX_LEVELS, RowTable, check_header
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, join_lines
 
 #: Approximate characters of a batch; very long texts would fill the memory.
-CHARACTERS = 1 << 20
+BATCH_CHARACTERS = 1 << 20
 #: Rows of a Parquet file that are read at once.
 _ROWS_AT_ONCE = 64
 #: Advice for a foreign file that unpacks to too many bytes.
@@ -174,7 +174,7 @@ class ParquetTable(RowTable):
         unpacked = 0
         packed = _size_of(self._file)
         for batch in read_batches(self._file, _ROWS_AT_ONCE, columns=columns, row_groups=groups):
-            rows = 1 if batch.nbytes > CHARACTERS else _ROWS_AT_ONCE
+            rows = 1 if batch.nbytes > BATCH_CHARACTERS else _ROWS_AT_ONCE
             for row in range(0, len(batch), rows):
                 piece = batch.slice(row, rows)
                 values = [

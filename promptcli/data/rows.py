@@ -38,7 +38,7 @@ from promptcli.data.layouts import (
     ColumnChoice,
     ColumnNames,
 )
-from promptcli.data.parquet_files import CHARACTERS, ParquetTable, open_parquet
+from promptcli.data.parquet_files import BATCH_CHARACTERS, ParquetTable, open_parquet
 from promptcli.data.tables import (
     INPUT_FORMATS,
     CsvTable,
@@ -49,7 +49,7 @@ from promptcli.data.tables import (
 from promptcli.errors import UsageError
 
 #: Rows of a batch; a batch of long rows has fewer.
-BATCH = 4096
+BATCH_ROWS = 4096
 #: Extensions of tables; any other file is a text.
 _JSON = (".json", ".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv", *_JSON, ".xlsx", ".parquet")
@@ -356,7 +356,9 @@ def _read_batches(
 
 
 def _blocks(
-    rows: Iterable[tuple[Any, list[Any]]], max_rows: int = BATCH, characters: int = CHARACTERS
+    rows: Iterable[tuple[Any, list[Any]]],
+    max_rows: int = BATCH_ROWS,
+    characters: int = BATCH_CHARACTERS,
 ) -> Iterator[tuple[list[Any], list[list[Any]]]]:
     """Yield the numbers and the cells of ``max_rows`` rows, or of fewer rows with long texts."""
     numbers, block, size = list[Any](), list[list[Any]](), 0

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.arguments import check_list
+from promptcli.data.arguments import as_list_of
 from promptcli.data.hub_sets import UnreachableError, read_hub_set
 from promptcli.data.senteval import GoldRow, GoldRows, moses, senteval_folder
 from promptcli.data.task_table import (
@@ -244,7 +244,7 @@ def task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
     follow.
     """
     labels: list[str] = []
-    for word in [words] if isinstance(words, str | Path) else check_list(words, "tasks"):
+    for word in [words] if isinstance(words, str | Path) else as_list_of(words, "tasks"):
         if not isinstance(word, str | Path):
             raise UsageError(
                 f"task {word!r} is {type(word).__name__}, not a name; give e.g. 'STS-B'"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data import demo
-from promptcli.data.arguments import check_list
+from promptcli.data.arguments import as_list_of
 from promptcli.data.cells import cell_text, finite_number
 from promptcli.data.hub_sets import FILE_OF_SET, hub_file
 from promptcli.data.input_files import split_columns
@@ -193,7 +193,7 @@ def examples_of(
         name = "the data set"
         table = {column: data[column] for column in data.column_names}
     else:
-        items = check_list(data, "examples")
+        items = as_list_of(data, "examples")
         if not items:
             raise UsageError("the data are empty: there is no sentence to train on")
         if isinstance(items[0], dict):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
-from promptcli.data.arguments import check_texts
+from promptcli.data.arguments import as_texts
 from promptcli.data.csv_options import stored_options
 from promptcli.data.input_files import (
     check_sentence,
@@ -23,7 +23,7 @@ from promptcli.errors import UsageError, if_stopped, look_up, with_count
 from promptcli.notes import note, stage
 from promptcli.recipe import ModelChoice
 from promptcli.settings import DEFAULT_MODEL, list_of_names
-from promptcli.storage.files import remove_leftovers
+from promptcli.storage.files import delete_leftovers
 from promptcli.storage.locks import in_use
 
 if TYPE_CHECKING:
@@ -149,8 +149,11 @@ def embed(
     if isinstance(source, Path) or hasattr(source, "read"):
         return embed_source(source, output, model, settings, batch_size=batch_size, force=force)
     if settings != EmbedSettings(normalize=normalize) or output is not None or force:
-        raise UsageError("a list of texts gives an array; leave out the options for files")
-    texts = check_texts(source)
+        raise UsageError(
+            "output, force and the options of tables, splitting and precision apply to files only;"
+            " a list of texts is returned as an array"
+        )
+    texts = as_texts(source)
     encoder = loading.open_encoder(model, dtype="auto", rows=len(texts))
     with stage("embed", len(texts)) as advance:
         return encoder.encode(
@@ -262,7 +265,7 @@ def embed_parts(
         ):
             parts.ENGINES[engine].make(job, missing, advance, address=address, workers=workers)
     if shard is None:
-        remove_leftovers(folder)  # of processes that were killed
+        delete_leftovers(folder)  # of processes that were killed
     existing = len(part_folder.parts_in(folder, shards))
     return PartsResult(folder, manifest, missing, existing, time.perf_counter() - start)
 

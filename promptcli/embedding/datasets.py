@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
-from promptcli.data.arguments import check_texts
+from promptcli.data.arguments import as_texts
 from promptcli.data.cells import is_missing
 from promptcli.embedding.parts import portable_choice
 from promptcli.embedding.writing import WINDOW
@@ -60,7 +60,7 @@ class OpenColumn:
         file.
         """
         texts = ["" if is_missing(value) else value for value in sentences]
-        return self.encoder.encode(check_texts(texts))
+        return self.encoder.encode(as_texts(texts))
 
     def add_to_table(self, table: Any) -> Any:
         """Return an Arrow table or batch with the column, ``fixed_size_list<float>[d]``."""

@@ -39,7 +39,7 @@ from promptcli.extensions import Table
 from promptcli.models import loading
 from promptcli.notes import Advance, is_offline, no_progress, without_network
 from promptcli.recipe import ModelChoice
-from promptcli.storage.files import atomic_path, remove_leftovers
+from promptcli.storage.files import atomic_path, delete_leftovers
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import TorchEncoder
@@ -246,7 +246,7 @@ def make_by_processes(
             for worker in set(multiprocessing.active_children()).difference(other_processes):
                 worker.kill()
             pool.shutdown(cancel_futures=True)
-            remove_leftovers(job.folder)
+            delete_leftovers(job.folder)
             if not isinstance(error, BrokenProcessPool):
                 raise
             complete = len(parts_in(job.folder, job.manifest.shards))

@@ -30,7 +30,7 @@ from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.model_folder import TABLE, is_word_file
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.states import LAST, Batch, Needs, SharedTokens
-from promptcli.data.arguments import check_texts
+from promptcli.data.arguments import as_texts
 from promptcli.encoder.batching import (
     IN_FLIGHT,
     PARALLEL_BATCHES,
@@ -501,7 +501,7 @@ def encode_together(
     progress: Advance = no_progress,
 ) -> list[Embeddings]:
     """Return each encoder's embeddings of n sentences, see ``encode_windows_together``."""
-    windows = [check_texts(sentences)]
+    windows = [as_texts(sentences)]
     [encoded] = encode_windows_together(encoders, windows, progress=progress)
     return encoded
 

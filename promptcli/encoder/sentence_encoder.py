@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from promptcli.backbones.model_folder import SHIPPED_TABLES, Provenance
 from promptcli.backbones.ragged_ids import RaggedIds
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.data.arguments import check_texts
+from promptcli.data.arguments import as_texts
 from promptcli.data.vectors.precision import check_finite, unit
 from promptcli.encoder.embeddings import Embeddings, VectorsLike
 from promptcli.encoder.template import ModelInputs, Template, lower, text_rule
@@ -237,7 +237,7 @@ class Encoder(abc.ABC):
 
         A forward pass takes at most ``batch_size`` sentences.
         """
-        windows = [check_texts(sentences)]
+        windows = [as_texts(sentences)]
         [encoded] = self.encode_windows(windows, progress=progress, batch_size=batch_size)
         return encoded
 
@@ -383,7 +383,7 @@ class Encoder(abc.ABC):
                 f"must be at most the width {self.width}, got {truncate_dim}",
                 parameter="truncate_dim",
             )
-        texts = check_texts(sentences)
+        texts = as_texts(sentences)
         encoder: Encoder = self
         if device is not None:
             encoder = self.to(device)
@@ -459,7 +459,7 @@ class Encoder(abc.ABC):
         """
         if not any(map(_are_texts, (first, second))):
             return _unit_rows(first) @ _unit_rows(second).T
-        left, right = (unit(self.encode(check_texts(texts))) for texts in (first, second))
+        left, right = (unit(self.encode(as_texts(texts))) for texts in (first, second))
         cosines = (left @ right.T).clip(-1, 1)  # rounding
         if isinstance(first, str) and isinstance(second, str):
             return float(cosines[0, 0])
@@ -580,7 +580,7 @@ def _unit_rows(vectors: VectorsLike) -> "Tensor":
 def _are_texts(values: Any) -> bool:
     """Return whether these are texts, not vectors; an empty list counts as texts."""
     if not isinstance(values, Collection):
-        return True  # ``check_texts`` refuses it
+        return True  # ``as_texts`` refuses it
     if len(values) == 0:
         return isinstance(values, str | list)
     return isinstance(next(iter(values)), str)

@@ -22,14 +22,14 @@ from promptcli.settings import ANOTHER_HOME, BUILT_IN
 from promptcli.storage.files import (
     StoredFile,
     check_files,
+    delete_folder,
+    delete_leftovers,
     folders_with,
     is_below,
     is_writable,
     link_file,
     list_files,
     read_folder,
-    remove_folder,
-    remove_leftovers,
     temporary_folder,
     write_folder,
     write_text,
@@ -250,14 +250,14 @@ class Registry:
         if self._check_known(name) in SHIPPED_MODELS:  # for an unknown name no folder is made
             raise UsageError(f"model {name!r} is shipped with promptcli and cannot be removed")
         with self._lock():
-            remove_folder(self._models / self._check_known(name))
+            delete_folder(self._models / self._check_known(name))
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
         """Hold the lock in the block; remove the leftovers of killed processes first."""
         self._models.mkdir(parents=True, exist_ok=True)
         with hold(self._home):
-            remove_leftovers(self._models)
+            delete_leftovers(self._models)
             yield
 
     def folder(self, name: str) -> Path:

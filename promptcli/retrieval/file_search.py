@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.arguments import check_list, check_query
+from promptcli.data.arguments import as_list_of, check_query
 from promptcli.data.csv_options import stored_options
 from promptcli.data.layouts import ColumnChoice
 from promptcli.data.rows import open_rows
@@ -75,7 +75,7 @@ def search(
     check_query(query)
     check_search(k, by, where)
     if not isinstance(texts, str | Path):
-        texts = check_list(texts, "texts", "texts or paths")
+        texts = as_list_of(texts, "texts", "texts or paths")
     if isinstance(texts, list) and not any(isinstance(text, Path) for text in texts):
         index = SentenceIndex.build(texts, model, split=split)
         return index.search(query, k, by=by, min_score=min_score, where=where, explain=explain)

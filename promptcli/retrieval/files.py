@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from promptcli.data.arguments import check_ids, check_texts
+from promptcli.data.arguments import as_ids, as_texts
 from promptcli.data.cells import CellReader, type_of
 from promptcli.data.csv_options import CsvOptions
 from promptcli.data.input_files import STANDARD
 from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.rows import ROW, Rows, open_rows
 from promptcli.data.vectors.formats import Manifest, escape_name, holds_vectors, read_vectors
-from promptcli.data.vectors.parquet import BLOCK, Block, ParquetRows
+from promptcli.data.vectors.parquet import BLOCK_ROWS, Block, ParquetRows
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
@@ -111,10 +111,10 @@ def is_list(sentences: Any) -> bool:
 
 def _listed_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
     """Return the texts of a list as rows."""
-    texts = check_texts(sentences)
+    texts = as_texts(sentences)
     if not texts:
         raise UsageError("the list of sentences is empty")
-    row_ids = range(len(texts)) if ids is None else check_ids(ids)
+    row_ids = range(len(texts)) if ids is None else as_ids(ids)
     table: dict[str, list[Any]] = {}
     for name in () if columns is None else columns:
         # NumPy's and pandas' values become Python's
@@ -282,8 +282,8 @@ def open_vectors(path: Path) -> tuple[Iterator[NewRows], Manifest | None, int]:
             blank[start:stop] = True
 
     def blocks() -> Iterator[Block]:
-        for start in range(0, len(vectors.matrix), BLOCK):
-            rows = slice(start, start + BLOCK)
+        for start in range(0, len(vectors.matrix), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
             texts = None if vectors.texts is None else vectors.texts[rows]
             yield Block(vectors.matrix[rows], vectors.ids[rows], texts, start, blank[rows])
 

@@ -8,7 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
-from promptcli.data.arguments import check_folder, check_ids, check_texts
+from promptcli.data.arguments import as_folder, as_ids, as_texts
 from promptcli.data.csv_options import stored_options
 from promptcli.data.layouts import ColumnChoice
 from promptcli.embedding.passages import AUTO
@@ -222,7 +222,7 @@ class SentenceIndex:
             CheckFailedError: The database is damaged.
             UsageError: An index of an earlier version.
         """
-        return cls(Store.open(check_folder(folder)), model)
+        return cls(Store.open(as_folder(folder)), model)
 
     def load_origin(self) -> Origin:
         """Return the record of the encoder."""
@@ -412,7 +412,7 @@ class SentenceIndex:
         Raises:
             UsageError: An id is not in the index; nothing is deleted then.
         """
-        unique_ids = list(dict.fromkeys(map(str, check_ids(ids))))
+        unique_ids = list(dict.fromkeys(map(str, as_ids(ids))))
         with self.store.changing():
             keys = self.store.keys_of(filter(None, unique_ids))
             missing_ids = [row_id for row_id in unique_ids if row_id not in keys]
@@ -498,7 +498,7 @@ class SentenceIndex:
         Raises:
             UsageError: ``k`` below 1, an invalid condition, or no words in the index.
         """
-        texts = check_texts(query)
+        texts = as_texts(query)
         if not all(map(str.strip, texts)):
             raise UsageError("a query must not be empty", parameter="query")
         answers = list(

@@ -24,7 +24,7 @@ from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.retrieval.array_files import VECTOR_FILE_NAME, VectorFile, damage_error
 from promptcli.retrieval.new_rows import NewRows, displayed_id
-from promptcli.storage.files import check_name, is_writable, sync, temporary_folder
+from promptcli.storage.files import check_output_name, is_writable, sync, temporary_folder
 
 DATABASE = "index.sqlite"  #: database in the folder of an index
 FORMAT = 3
@@ -534,7 +534,7 @@ def _move_into_place(path: Path, target: Path, vectors: str, *, force: bool) -> 
 
 
 def _check_target(folder: Path, *, force: bool) -> None:
-    check_name(folder)
+    check_output_name(folder)
     if not folder.is_dir():
         if folder.exists() or not is_writable(folder):
             raise UsageError(

@@ -40,7 +40,7 @@ def temporary_folder(target: Path | None = None) -> Iterator[Path]:
     It is locked, and deleted at the end unless it was renamed.
     """
     target = target or Path(tempfile.gettempdir(), "promptcli")
-    remove_leftovers(target.parent, target.name)
+    delete_leftovers(target.parent, target.name)
     with contextlib.ExitStack() as stack:
         while True:
             path = target.with_name(f".{_shorten(target.name)}.{secrets.token_hex(4)}.tmp")
@@ -100,7 +100,7 @@ def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
         UsageError: The file exists, or has a name that is not allowed. ``parameter`` named it.
         NotFoundError: The folder of the output does not exist.
     """
-    check_name(path, parameter=parameter)
+    check_output_name(path, parameter=parameter)
     if path.exists() and not path.is_file():
         raise UsageError(
             f"{path} is a folder or a device; give the name of a file", parameter=parameter
@@ -117,7 +117,7 @@ def check_output(path: Path, *, force: bool, parameter: str = "output") -> None:
         )
 
 
-def check_name(path: Path, *, parameter: str = "output") -> None:
+def check_output_name(path: Path, *, parameter: str = "output") -> None:
     """Refuse an output with a name that is too long, below a file, or a link to itself."""
     if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
         raise UsageError(
@@ -152,7 +152,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def remove_leftovers(folder: Path, name: str | None = None) -> None:
+def delete_leftovers(folder: Path, name: str | None = None) -> None:
     """Delete the temporary folders of killed processes, of the target ``name`` or all; restore the
     data that they were replacing.
     """
@@ -202,7 +202,7 @@ def delete_path(path: Path) -> None:
         raise
 
 
-def remove_folder(folder: Path) -> None:
+def delete_folder(folder: Path) -> None:
     """Delete a folder; it disappears at once, before its files are deleted."""
     with temporary_folder(folder) as path:
         os.rename(folder, path / "removed")
@@ -269,7 +269,7 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
             raise UsageError(f"{target} exists; choose another name{hint}", parameter="output")
 
     restore(target)
-    check_name(target)
+    check_output_name(target)
     if not target.parent.is_dir():
         raise NotFoundError(
             f"{target}: no folder {str(target.parent)!r}; make it first", parameter="output"
@@ -317,7 +317,7 @@ def restore(target: Path) -> None:
         target.parent.glob(f"{_ALL_REPLACED}/{glob.escape(target.name)}")
     ):
         with contextlib.suppress(OSError), hold(target.parent):
-            remove_leftovers(target.parent, target.name)
+            delete_leftovers(target.parent, target.name)
 
 
 def folders_with(marker: str, folder: Path) -> set[str]:

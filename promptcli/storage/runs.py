@@ -21,7 +21,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from promptcli.errors import UsageError, if_stopped, short_repr
-from promptcli.storage.files import atomic_path, remove_folder, write_text
+from promptcli.storage.files import atomic_path, delete_folder, write_text
 from promptcli.storage.locks import claim
 from promptcli.storage.tensors import check_seal, reading, save_tensors
 from promptcli.storage.typed_documents import convert, read_document, to_json
@@ -124,7 +124,7 @@ class RunFolder:
 
     def discard(self) -> None:
         if self.folder.exists():
-            remove_folder(self.folder)
+            delete_folder(self.folder)
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,7 @@ def fit(
         >>> pc.fit("first-last-tfidf", on=["A cat sleeps.", "A dog runs."]).recipe.pooling
         'first-last/tfidf'
     """
-    from promptcli.data.arguments import check_texts
+    from promptcli.data.arguments import as_texts
     from promptcli.data.senteval import tasks_from
     from promptcli.data.training_data import development_task, fitting_sentences
     from promptcli.models.loading import open_registry, register, resolve_entry
@@ -242,7 +242,7 @@ def fit(
             source = str(on)
             on = fitting_sentences(source, text_field=text_field)
         else:
-            on = list(check_texts(on))
+            on = list(as_texts(on))
         if name is not None:  # errors in the other arguments are reported first
             open_registry().check_free(name, force=force)
         fitted = fit_recipe(

@@ -136,15 +136,17 @@ def test_another_output_takes_force(run, fake, monkeypatch, change):
 def test_a_folder_of_parts_is_made_and_continued(run):
     code, out, err = run(*PARTS)
     assert (code, out) == (0, "")
-    assert err.startswith("10 vectors of 8 dimensions in 4 parts in out, 4 made in ")
+    assert err.startswith("out: 10 vectors of 8 dimensions in 4 parts (4 new, ")
     wanted = contents()
-    assert "none made" in run(*PARTS).err
+    assert "none new" in run(*PARTS).err
     Path("out", part_name(1, 4)).unlink()
-    assert "1 made in" in run(*PARTS).err and contents() == wanted
+    assert "(1 new, " in run(*PARTS).err and contents() == wanted
     told = run(*PARTS, "--json").json
     assert (told["rows"], told["shards"], told["made"], told["finished"]) == (10, 4, [], True)
     assert run(*PARTS, "-q", "--force") == (0, "", "") and contents() == wanted
-    assert "1 of 4 parts are in one, 1 made" in run(*PARTS[:3], "one", *PARTS[4:], "--shard", 2).err
+    assert (
+        "one: 1 of 4 parts exist (1 new, " in run(*PARTS[:3], "one", *PARTS[4:], "--shard", 2).err
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from promptcli.data.rows import BATCH
+from promptcli.data.rows import BATCH_ROWS
 from tests import fake_encoder
 from tests.fake_commands import names
 from tests.processes import PIPE, Program
@@ -91,12 +91,12 @@ def test_a_pipe_closed_from_the_start():
 
 def test_rows_leave_as_soon_as_a_batch_of_them_has_arrived():
     running = program("embed", "-", stdin=PIPE, environment={"FAKE_WINDOW": "512"})
-    for start in (0, BATCH):
+    for start in (0, BATCH_ROWS):
         running.stdin.write(
-            "".join(f"line {row}\n" for row in range(start, start + BATCH)).encode()
+            "".join(f"line {row}\n" for row in range(start, start + BATCH_ROWS)).encode()
         )
         running.stdin.flush()
-        rows = [json.loads(running.stdout.readline())["id"] for _ in range(BATCH)]
-        assert rows == list(range(start, start + BATCH))
+        rows = [json.loads(running.stdout.readline())["id"] for _ in range(BATCH_ROWS)]
+        assert rows == list(range(start, start + BATCH_ROWS))
     out, _ = running.communicate()
     assert (out, running.returncode) == (b"", 0)

@@ -228,7 +228,7 @@ def test_jsonl_numbers_come_back_exactly(vectors):
 
 
 @pytest.mark.parametrize(
-    ("precision", "said"), [("bogus", "none of float32"), ("int8", "its ranges")]
+    ("precision", "said"), [("bogus", "not one of float32"), ("int8", "its ranges")]
 )
 def test_a_manifest_that_does_not_fit_its_vectors_is_refused(precision, said, tmp_path):
     (tmp_path / "a.txt").write_text("A cat sleeps.\n")

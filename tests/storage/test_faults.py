@@ -49,7 +49,7 @@ def test_a_flipped_byte_of_a_part_is_found_before_its_rows_are_used(run):
         (("serve", "--index", "loop"), 2, "leads to itself"),
         (("export", "mini", "--to", "sentence-transformers", "-o", "loop"), 2, "leads to itself"),
         (("embed", "a.txt", "-o", os.fsdecode(b"p\xff"), "--shards", "2"), 2, "UTF-8"),
-        (("embed", "a.txt", "-o", "a.txt", "--shards", "2"), 2, "a file, not a folder"),
+        (("embed", "a.txt", "-o", "a.txt", "--shards", "2"), 2, "is a file; give"),
         (("embed", "a.txt", "-o", "no/where", "--shards", "2"), 3, "no folder 'no'"),
     ],
 )

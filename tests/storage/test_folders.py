@@ -12,10 +12,10 @@ from promptcli.storage.files import (
     StoredFile,
     atomic_folder,
     check_files,
+    delete_leftovers,
     folders_with,
     list_files,
     read_folder,
-    remove_leftovers,
     write_folder,
 )
 from promptcli.storage.locks import try_lock
@@ -190,7 +190,7 @@ def test_what_a_killed_writer_moved_away_comes_back_and_a_users_own_folder_stays
     write_thing(folder, "new")
     assert sorted(os.listdir(tmp_path)) == [".other.0a1b2c3d.tmp", ".thing.old", "thing"]
     assert folders_with("a", tmp_path) == {"thing"}
-    remove_leftovers(tmp_path)
+    delete_leftovers(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".thing.old", "other", "thing"]
     folder.rename(tmp_path / "away")
     with pytest.raises(NotFoundError):

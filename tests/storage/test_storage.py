@@ -30,7 +30,7 @@ from promptcli.storage.cache import Cache
 from promptcli.storage.files import (
     atomic_path,
     check_output,
-    remove_leftovers,
+    delete_leftovers,
     temporary_folder,
     write_text,
 )
@@ -186,7 +186,7 @@ def test_leftovers_go_at_once_and_what_a_running_writer_holds_stays(tmp_path):
             (folder / "half").touch()
         write_text(target, "complete")
         assert running.exists() and not left.exists() and other.exists()
-        remove_leftovers(tmp_path)
+        delete_leftovers(tmp_path)
         assert running.exists() and not other.exists()
     assert os.listdir(tmp_path) == [target.name] and target.read_text() == "complete"
 

@@ -215,12 +215,12 @@ def _show_parts(parts_result: "PartsResult", *, as_json: bool) -> None:
     manifest = parts_result.manifest
     folder = parts_result.folder
     new_parts = parts_result.made
-    time = "none made"
+    time = "none new"
     if new_parts:
         rows = sum(stop - start for start, stop in map(manifest.bounds, new_parts))
         seconds = parts_result.seconds
         speed = f"{rows / max(seconds, 1e-9):,.0f} sentences/s"
-        time = f"{len(new_parts):,} made in {seconds:,.1f} s ({speed})"
+        time = f"{len(new_parts):,} new, {seconds:,.1f} s, {speed}"
     parts = with_count(manifest.shards, "part")
     if parts_result.finished:
         from promptcli.data.vectors.part_folder import total_report
@@ -228,9 +228,9 @@ def _show_parts(parts_result: "PartsResult", *, as_json: bool) -> None:
         report = total_report(folder, manifest)
         note_counts(report.rows, blank=report.blank, zero=report.zero, truncated=report.truncated)
         vectors = f"{with_count(manifest.rows, 'vector')} of {manifest.dim:,} dimensions"
-        note(f"{vectors} in {parts} in {folder}, {time}")
+        note(f"{folder}: {vectors} in {parts} ({time})")
     else:
-        note(f"{parts_result.parts:,} of {parts} are in {folder}, {time}")
+        note(f"{folder}: {parts_result.parts:,} of {parts} exist ({time})")
     if as_json:
         print_json(
             {

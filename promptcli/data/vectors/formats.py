@@ -1,4 +1,4 @@
-"""Vector files: their formats, and the manifests beside them.
+"""Vector files: their formats and their manifests.
 
 ``.npy`` holds only the matrix. ``.parquet`` (see ``parquet``) and ``.jsonl`` (write-only) also hold
 ids and texts. Nothing here depends on encoders.
@@ -105,7 +105,7 @@ class VectorManifest(Manifest):
     def __post_init__(self) -> None:
         if self.settings.precision not in PRECISIONS:
             raise ValueError(
-                f"precision {self.settings.precision!r} is none of {', '.join(PRECISIONS)}"
+                f"precision {self.settings.precision!r} is not one of {', '.join(PRECISIONS)}"
             )
         ranges = self.report.ranges or ()
         is_ranged = PRECISIONS[self.settings.precision].needs_ranges

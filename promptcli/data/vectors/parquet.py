@@ -19,9 +19,9 @@ from promptcli.errors import CheckFailedError, UsageError
 #: The column of the vectors; in .jsonl, too.
 COLUMN = "embedding"
 #: The metadata key under which a part of a folder describes itself.
-ABOUT = b"promptcli"
+METADATA_KEY = b"promptcli"
 #: Rows that are held at once.
-BLOCK = 16_384
+BLOCK_ROWS = 16_384
 #: The content of a vector file: ids (row numbers, or text), texts or None, and the matrix (n, d) as
 #: the file stores it.
 Content = tuple[Sequence[int | str], list[str] | None, NDArray[Any]]
@@ -77,10 +77,10 @@ class ParquetRows:
             return True
         return all(
             values_of(batch, "id", path) == list(range(row, row + len(batch)))
-            for path, row, batch in self._batches(BLOCK, ["id"])
+            for path, row, batch in self._batches(BLOCK_ROWS, ["id"])
         )
 
-    def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Block]:
         """Yield all rows in order, at most ``rows`` at once."""
         for path, row, batch in self._batches(rows, self._columns):
             where = f"{path}: rows from {row}"
@@ -202,5 +202,5 @@ class ParquetSink:
     def close(self) -> None:
         if self._writer is not None:
             if self.metadata is not None:
-                self._writer.add_key_value_metadata({ABOUT: self.metadata})
+                self._writer.add_key_value_metadata({METADATA_KEY: self.metadata})
             self._writer.close()

@@ -24,9 +24,9 @@ from promptcli.data.layouts import ID, TEXT, ColumnChoice
 from promptcli.data.parquet_files import open_parquet
 from promptcli.data.rows import ROW, RowBatch, open_rows
 from promptcli.data.vectors.formats import EmbedReport, EmbedSettings, Manifest, tell_apart
-from promptcli.data.vectors.parquet import ABOUT, ParquetRows
+from promptcli.data.vectors.parquet import METADATA_KEY, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError, short_repr, with_count
-from promptcli.storage.files import check_name, remove_folder, write_text
+from promptcli.storage.files import check_output_name, delete_folder, write_text
 from promptcli.storage.locks import hold, is_in_use
 from promptcli.storage.typed_documents import convert, parse_json, read_document, to_json
 
@@ -218,13 +218,13 @@ def check_part_folder(folder: Path, precision: str) -> None:
         raise UsageError(
             f"precision {precision} of parts is not allowed; give {' or '.join(PART_PRECISIONS)}"
         )
-    check_name(folder, parameter="folder")
+    check_output_name(folder, parameter="folder")
     if not is_unicode(str(folder)):
         raise UsageError(
             f"folder {str(folder)!r}: Arrow needs a name in UTF-8; give another folder"
         )
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"folder {folder}: a file, not a folder; give the name of a folder")
+        raise UsageError(f"folder {folder} is a file; give the name of a folder")
     if not folder.parent.is_dir():
         raise NotFoundError(f"{folder}: no folder {str(folder.parent)!r}; make it first")
 
@@ -303,7 +303,7 @@ def remove_parts(folder: Path) -> None:
             f"{folder}: another process is making its parts; wait until it ends, or give a new"
             " folder"
         )
-    remove_folder(folder)
+    delete_folder(folder)
 
 
 def part_name(shard: int, shards: int) -> str:
@@ -325,7 +325,7 @@ def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedRepor
     path = folder / part_name(shard, manifest.shards)
     try:
         with open_parquet(path, path, hint="") as file:
-            content = parse_json(file.metadata.metadata[ABOUT])
+            content = parse_json(file.metadata.metadata[METADATA_KEY])
             report = convert(content["report"], EmbedReport)
     except (CheckFailedError, KeyError, TypeError, ValueError):
         return None

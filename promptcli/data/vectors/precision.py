@@ -139,7 +139,7 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
     if hasattr(vectors, "detach"):  # torch tensors, possibly on a GPU or with gradients
         vectors = vectors.detach().float().cpu().numpy()
     if np.asarray(vectors).dtype.kind not in "fiub":
-        raise UsageError("vectors are not numbers; give (n, d), e.g. what `encode` returns")
+        raise UsageError("vectors must be numbers of shape (n, d), such as `encode` returns")
     with np.errstate(over="ignore"):
         vectors = np.asarray(vectors, dtype=np.float32)
     if not np.isfinite(vectors).all():

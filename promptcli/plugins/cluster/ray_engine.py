@@ -129,7 +129,7 @@ class RayEngine:
             with connected(address):
                 _make_all(job, shards, advance, workers)
         except BaseException:
-            files.remove_leftovers(job.folder)  # of processes that were ended
+            files.delete_leftovers(job.folder)  # of processes that were ended
             raise
 
 

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 import promptcli
 from promptcli import errors
-from promptcli.data.arguments import check_texts
+from promptcli.data.arguments import as_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.sentence_encoder import Encoder
 from promptcli.errors import PromptcliError
@@ -183,7 +183,7 @@ def _check_texts(*texts: str) -> list[str]:
     for text in texts:
         if not text.strip():
             raise ToolError("a text must not be empty")
-    return check_texts(list(texts))
+    return as_texts(list(texts))
 
 
 class _Server(MCPServer):

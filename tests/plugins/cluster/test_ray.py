@@ -80,7 +80,7 @@ def test_a_killed_worker_loses_nothing_and_makes_nothing_twice(place, run, trapp
     monkeypatch.setattr(parts, "PartJob", Job)
     ran = run(*EMBED[:-1], "-o", "out", "--engine", "ray", "--workers", "2")
     assert ran.code == 0, ran.err
-    assert "20 vectors of 256 dimensions in 5 parts in out, 4 made in" in ran.err
+    assert "out: 20 vectors of 256 dimensions in 5 parts (4 new, " in ran.err
     assert sorted(Path("made").read_text().split()) == ["0", "1", "2", "3"]
     assert Path("began-2").exists()
     assert contents("out") == contents("here")
