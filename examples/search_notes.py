@@ -26,7 +26,7 @@ def main(folder: str, query: str) -> None:
     """Print the five paragraphs nearest to a query, with their cosines."""
     notes = paragraphs(Path(folder))
     index = pc.SentenceIndex.build(list(notes.values()), pc.load("mini"), ids=list(notes))
-    # index.save("notes-index") keeps it; pc.SentenceIndex.load("notes-index") opens it again
+    # output="notes-index" keeps it in a folder; pc.SentenceIndex.open("notes-index") opens it again
     for hit in index.search(query, k=5):
         print(f"{hit.score:.2f}  {hit.id}  {hit.text}")
 
