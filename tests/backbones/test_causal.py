@@ -82,7 +82,7 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
     for recipe, backbone, said in [
         (PROMPTEOL, masked, r"'last-token' are for causal models \(gpt2, .*recipe prompt$"),
         (RECIPES["prompt"], causal, r"causal and read at its last token; use the recipe prompteol"),
-        (RECIPES["cls"], causal, r"'cls' read the first token.*take last-token"),
+        (RECIPES["cls"], causal, r"'cls' read the first token.*use last-token"),
         (Recipe(text_rule="other"), masked, r"text rule 'other'.*prompteol"),
         (
             Recipe(pooling="layer--5/avg"),
@@ -428,7 +428,7 @@ def test_a_projected_last_layer_has_a_width_of_its_own(tmp_path):
             torch.tensor([reference.ids(PROMPTEOL.prompt, text_rule(text))])
         )
         assert gap(vector, last.last_hidden_state[0, -1].detach().numpy()) < 1e-5
-    with refusal("16 dimensions in its layers, 12 after the last one; take last or layer-K"):
+    with refusal("16 dimensions in its layers, 12 after the last one; use last or layer-K"):
         build_encoder(Recipe(), backbone=backbone)
 
 

@@ -239,7 +239,7 @@ def test_weights_of_all_tokens_that_leave_the_prompt_out_are_refused(
     recipe = plain.recipe.replace(prompt="[X] [MASK]", pooling=f"last/{weights}")
     encoder = TorchEncoder(recipe, plain.backbone, {}, leading=plain.leading)
     assert encoder.encode(TEXTS).shape == (len(TEXTS), plain.width)
-    with refusal("include_prompt false are not read; take avg", PromptcliError):
+    with refusal("include_prompt false cannot be used; use avg", PromptcliError):
         encoder.encode_query(TEXTS)
 
 

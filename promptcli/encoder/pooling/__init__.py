@@ -47,7 +47,7 @@ def _first_last(spec: Spec, backbone: Backbone) -> Needs:
     if backbone.last_width != backbone.width:
         raise UsageError(
             f"states 'first-last' have no mean: the model has {backbone.width} dimensions in its"
-            f" layers, {backbone.last_width} after the last one; take last or layer-K"
+            f" layers, {backbone.last_width} after the last one; use last or layer-K"
         )
     return Needs(frozenset({spec["first"] or 0, backbone.n_layers}))
 

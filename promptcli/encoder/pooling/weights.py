@@ -85,7 +85,7 @@ class FromToken(Weights):
         needs_all = needs.diagonals or needs.attention_rows or (needs.slot or 0) > 0
         if needs_all or isinstance(weights, Weighted):
             raise UsageError(
-                f"weights {weights.spec} with include_prompt false are not read; take avg, or a"
+                f"weights {weights.spec} with include_prompt false cannot be used; use avg, or a"
                 " model with include_prompt true"
             )
         self.spec = f"from:{first};{weights.spec}"
@@ -143,7 +143,7 @@ class Cls(AtSlot):
         if context.backbone.causal:
             name = context.backbone.name
             raise WrongKindError(
-                f"weights 'cls' read the first token, which sees itself in {name!r}; take"
+                f"weights 'cls' read the first token, which sees only itself in {name!r}; use"
                 " last-token"
             )
 

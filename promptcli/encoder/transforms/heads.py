@@ -71,7 +71,7 @@ class Truncate(Transform):
     def __init__(self, context: BuildContext) -> None:
         k = context.spec["count"]
         if k is None:
-            raise UsageError("transform 'truncate' needs the number of columns; e.g. truncate:64")
+            raise UsageError("transform 'truncate' needs the number of columns, e.g. truncate:64")
         self.spec = str(context.spec)
         self.stages = [("vector", lambda vectors: cut_columns(vectors, k))]
 
