@@ -143,8 +143,8 @@ def training(
     def run(steps: int) -> None:
         rows = ((number * batch) % max(1, len(lines) - batch) for number in range(steps))
         parts = ([lines[first : first + batch]] for first in rows)
-        for number, (part, sides) in enumerate(prefetch(learner.tokenize, parts)):
-            trainer.gradients(number, part, sides)
+        for number, tokenized in enumerate(prefetch(trainer.tokenize, parts)):
+            trainer.gradients(number, tokenized)
             trainer.apply_gradients()
 
     return run

@@ -66,7 +66,7 @@ def ours(
         return 2 * int(view.template.inputs(lines, tokenize, view.max_length).ids.lengths.sum())
 
     return (
-        lambda lines: [step.gradients(0, [lines])] and None,
+        lambda lines: [step.gradients(0, step.tokenize([lines]))] and None,
         list(learner.trainable().values()),
         tokens,
     )

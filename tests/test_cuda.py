@@ -165,9 +165,9 @@ def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_
     if not isinstance(cuda, RealCuda):
         return  # the pretended one has no waits
     trainer = training_steps.step_of(learner_of(name, supervised, "cuda", tiny_folder, **changes))
-    trainer.gradients(0, columns)
+    trainer.gradients(0, trainer.tokenize(columns))
     with cuda.waits() as waits:
-        trainer.gradients(1, columns)
+        trainer.gradients(1, trainer.tokenize(columns))
     assert waits.total() <= 2, waits
 
 
@@ -191,7 +191,7 @@ def test_compiled_steps_are_those_of_the_plain_model(name, cuda, tiny_folder):
         learner = learner_of(name, False, "cuda", tiny_folder, **changes)
         trainer = training_steps.step_of(learner)
         for number in range(4):  # the first ones record a CUDA graph, the others replay it
-            yield float(trainer.gradients(number, training_steps.COLUMNS))
+            yield float(trainer.gradients(number, trainer.tokenize(training_steps.COLUMNS)))
             trainer.apply_gradients()
 
     plain, compiled = (list(losses(dropout=0.0, compile=one)) for one in (False, True))

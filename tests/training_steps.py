@@ -91,6 +91,11 @@ def learner_of(method, folder, supervised=False, *, device="cpu", models=None, *
     return TrainableEncoder(configured, backbone, find_objective(method), models or {})
 
 
+def views_of(learner, columns):
+    """Return the views of examples, given as texts by column."""
+    return learner.objective.views(learner, learner.tokenize(columns), columns)
+
+
 def step_of(learner, *, mixed=False):
     device = learner.backbone.device.type
     return TrainingStep(learner, Processes(device=device, mixed=mixed))
@@ -98,7 +103,8 @@ def step_of(learner, *, mixed=False):
 
 def gradients(learner, number=0, columns=COLUMNS, **options):
     """Return the loss of a step and the gradients, in the processor's memory."""
-    loss = float(step_of(learner, **options).gradients(number, columns))
+    step = step_of(learner, **options)
+    loss = float(step.gradients(number, step.tokenize(columns)))
     return loss, {
         name: one.grad.clone().cpu()
         for name, one in learner.trainable().items()

@@ -92,7 +92,7 @@ def train(
     from promptcli.training import config, run
 
     with without_network(offline):
-        trained = run.train(
+        trained = run.train_and_save(
             config.TrainConfig(
                 method=method,
                 data=data,

@@ -114,11 +114,9 @@ class Trained:
     @property
     def references(self) -> dict[str, dict[str, float]]:
         """The scores by task of the reference encoders, by their names in the printed table."""
-        start = self.untrained_start_scores
-        plain = "plain encoder" if start else self.facts.get("started_from", "untrained")
-        references = {plain: self.untrained_scores}
-        if start:
-            references["untrained start"] = start
+        references = {self.facts.get("started_from", "untrained"): self.untrained_scores}
+        if self.untrained_start_scores:
+            references["untrained start"] = self.untrained_start_scores
         if self.default_model_scores:
             references[DEFAULT_MODEL] = self.default_model_scores
         return references
@@ -153,7 +151,7 @@ class Trained:
         }
 
 
-def train(config: TrainConfig) -> Trained:
+def train_and_save(config: TrainConfig) -> Trained:
     """Train in the processes of this launch; save the model if it has a name.
 
     With ``resume`` an unfinished run continues, and a finished run's result is returned.
@@ -261,7 +259,7 @@ def train_in_folder(
             )
         processes.wait()
         try:
-            entry = run.train(folder, watchers)
+            entry = run.train_and_score(folder, watchers)
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not config.resume:
                 run_folder.discard()
@@ -340,7 +338,7 @@ class Run:
         for name, vectors in self.model_vectors.items():
             self.identity[f"{name}_fingerprint"] = vectors.fingerprint
 
-    def train(self, folder: Path, watchers: Sequence[Watcher]) -> Entry:
+    def train_and_score(self, folder: Path, watchers: Sequence[Watcher]) -> Entry:
         """Train, score the result next to the untrained encoder, and return the entry."""
         start = self.inputs.start
         development = self.inputs.development

@@ -14,6 +14,7 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -251,6 +252,15 @@ OPTIMIZERS: dict[str, OptimizerFactory] = {
 }
 
 
+@dataclass(frozen=True)
+class TokenizedBatch:
+    """A batch as a step reads it."""
+
+    columns: Columns  #: the texts of the complete batch, of all processes
+    own_columns: Columns  #: this process's share of the texts
+    sides: TokenizedSides  #: the sides of that share
+
+
 class TrainingStep:
     """Takes the steps of an encoder's training in one or several processes.
 
@@ -280,24 +290,23 @@ class TrainingStep:
                 {"params": [parameter], "lr": rate, "peak": rate, "weight_decay": 0.0}
             )
 
-    def gradients(
-        self,
-        step: int,
-        columns: Columns,
-        sides: TokenizedSides | None = None,
-    ) -> Tensor:
+    def tokenize(self, columns: Columns) -> TokenizedBatch:
+        """Tokenise this process's share of a batch, given as texts by column."""
+        own_columns = self.processes.share(columns)
+        return TokenizedBatch(columns, own_columns, self.encoder.tokenize(own_columns))
+
+    def gradients(self, step: int, batch: TokenizedBatch) -> Tensor:
         """Compute the gradients of a step (from 0) and return the loss, still on the device.
 
         If memory runs out, a lone process repeats the step with gradient caching and passes half as
-        large, and keeps both; several processes end. ``columns``: the texts of the complete batch
-        of all processes; ``sides``: this process's sides, if already tokenised.
+        large, and keeps both; several processes end.
         """
         encoder = self.encoder
         processes = self.processes
         problem = f"out of memory at step {step + 1}"
         while True:
             try:
-                return self._gradients_once(step, columns, sides)
+                return self._gradients_once(step, batch)
             except Exception as error:
                 if not is_out_of_memory(error):
                     # the classes of the compiler's errors are imported on use
@@ -325,8 +334,9 @@ class TrainingStep:
             encoder.chunk_tokens = tokens
             note(f"{problem}: gradient caching from now on, {tokens} tokens per pass")
 
-    def _gradients_once(self, step: int, columns: Columns, sides: TokenizedSides | None) -> Tensor:
+    def _gradients_once(self, step: int, batch: TokenizedBatch) -> Tensor:
         encoder = self.encoder
+        objective = encoder.objective
         processes = self.processes
         seed = (
             self.settings.seed * RUN_SEED_STRIDE + step + _PROCESS_SEED_STRIDE * processes.rank
@@ -336,11 +346,12 @@ class TrainingStep:
             encoder.train()
         for parameter in self.parameters.values():
             parameter.grad = None
+        encoder.start_batch()
         with processes.autocast():
-            views = encoder(processes.share(columns), sides)
+            views = objective.views(encoder, batch.sides, batch.own_columns)
         # every process has the loss of the complete batch, with gradient through its own vectors
-        joined = [processes.join(view, len(columns[0])) for view in views]
-        loss = encoder.objective.loss(joined, columns)
+        joined = [processes.join(view, len(batch.columns[0])) for view in views]
+        loss: Tensor = objective.loss(joined, batch.columns)
         reported_loss = loss.detach()
         if encoder.mlm_head is not None:
             _, predictions = encoder.mlm_sums

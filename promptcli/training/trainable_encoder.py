@@ -38,7 +38,6 @@ from promptcli.training.objective import (
     Objective,
     TokenizedSide,
     TokenizedSides,
-    Views,
 )
 from promptcli.training.teacher import SentenceVectors
 
@@ -104,7 +103,7 @@ class TrainableEncoder(nn.Module):
                     parameter="mlm_weight",
                 )
             self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
-        #: Sum and number of the masked-LM losses of the last batch; every pass adds to both.
+        #: Sum and number of the masked-LM losses of a batch; every pass adds to both.
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         encoders = {prompt: self._encoder_of(prompt, pooling) for prompt in dict.fromkeys(prompts)}
         #: One encoder per template; they share the learned tensors of prompt and pooling.
@@ -190,15 +189,15 @@ class TrainableEncoder(nn.Module):
         tokenizer = self.backbone.tokenizer
         device = self.backbone.device
         longest = self.backbone.max_tokens
-        states = []
+        pooled = []
         places = []
         for indices in group_by_length(rows.lengths, self.chunk_tokens):
             batch = make_batch(rows.take(indices), slots[indices], tokenizer.pad, device, longest)
-            states.append(self._pass(sides[0].encoder, batch, augment, read))
+            pooled.append(self._pass(sides[0].encoder, batch, augment, read))
             places.append(indices)
         order = to_device(np.argsort(np.concatenate(places)), device)
         # index_select's gradient adds row by row; an index's gradient sorts the numbers first
-        return torch.cat(states).index_select(0, order)
+        return torch.cat(pooled).index_select(0, order)
 
     def _pass(
         self,
@@ -217,19 +216,19 @@ class TrainableEncoder(nn.Module):
             # a prefix's dropout is drawn here, once for both losses
             attached = encoder.prompt.attach(batch)
             augmented = augment(attached) if augment else attached
-            hidden = read(attached, self.backbone.run(augmented, encoder.pooling.needs))
+            pooled = read(attached, self.backbone.run(augmented, encoder.pooling.needs))
             if self.mlm_head is None:
-                return hidden, hidden.new_zeros(2)
-            return hidden, self.mlm_losses(augmented)
+                return pooled, pooled.new_zeros(2)
+            return pooled, self.mlm_losses(augmented)
 
         if self.caching and torch.is_grad_enabled():
             # the random state of a device is kept for the second pass only if an argument is on it
-            hidden, sums = checkpoint(lambda _: run(), batch.ids, use_reentrant=False)
+            pooled, sums = checkpoint(lambda _: run(), batch.ids, use_reentrant=False)
         else:
-            hidden, sums = run()
+            pooled, sums = run()
         self.mlm_sums = self.mlm_sums + sums
-        states: Tensor = hidden
-        return states
+        vectors: Tensor = pooled
+        return vectors
 
     def mlm_losses(self, batch: Batch) -> Tensor:
         """Return the sum and the number of the masked-LM losses of a pass with the learned parts
@@ -274,15 +273,9 @@ class TrainableEncoder(nn.Module):
         rows = [row_of[side.encoder, length] for side in sides for length in side.lengths]
         return torch.cat(passes)[to_device(np.array(rows), self.backbone.device)]
 
-    def forward(self, columns: Columns, sides: TokenizedSides | None = None) -> Views:
-        """Return the objective's views of n examples, given as texts by column.
-
-        ``sides`` are the examples' sides if they are already tokenised.
-        """
+    def start_batch(self) -> None:
+        """Forget the masked-LM losses of the batch before."""
         self.mlm_sums = torch.zeros(2, device=self.backbone.device)
-        if sides is None:
-            sides = self.tokenize(columns)
-        return self.objective.views(self, sides, columns)
 
     def masked_lm_loss(self, step: int, predictions: Tensor) -> Tensor:
         """Return the weighted masked-LM loss of the last batch (DCPCSE 3.3).

@@ -37,9 +37,14 @@ from promptcli.storage.runs import (
 )
 from promptcli.storage.tensors import check_seal, load_tensors, save_tensors
 from promptcli.training.methods.method import ConfiguredMethod, Method, TrainingSettings
-from promptcli.training.objective import TokenizedSide
 from promptcli.training.objectives import find_objective
-from promptcli.training.step import DeferredMetrics, Processes, TrainingStep, start_processes
+from promptcli.training.step import (
+    DeferredMetrics,
+    Processes,
+    TokenizedBatch,
+    TrainingStep,
+    start_processes,
+)
 from promptcli.training.trainable_encoder import TrainableEncoder
 from promptcli.training.watching import DevScore, Watcher
 
@@ -101,7 +106,7 @@ class Trainer:
         first_step = self.progress.step
         with stage(f"train {self.encoder.method.name}", self.steps) as advance:
             advance(first_step)
-            metrics = DeferredMetrics(lambda pair, step: self._record_step(pair, step, advance))
+            metrics = DeferredMetrics(lambda pair, step: self._record_step(pair, *step, advance))
             try:
                 self._take_steps(metrics)
                 metrics.read()
@@ -119,18 +124,19 @@ class Trainer:
     def _take_steps(self, metrics: DeferredMetrics) -> None:
         step_began = last_saved = time.perf_counter()
         # another thread tokenises the next step's examples while this one computes
-        for (number, rows), (columns, sides) in prefetch(self._tokenize, self._batches()):
+        for (number, rows), batch in prefetch(self._tokenize, self._batches()):
             if has_stalled(self.dev_scores, self.settings.patience):
                 break
-            for group in self.step.optimizer.param_groups:
+            groups = self.step.optimizer.param_groups
+            for group in groups:
                 group["lr"] = learning_rate(self.settings, number, self.steps, group["peak"])
-            for truncated in {id(side.texts): side.truncated for side in sides}.values():
+            for truncated in {id(side.texts): side.truncated for side in batch.sides}.values():
                 self.sentence_count += len(truncated)
                 self.truncated_count += int(truncated.sum())
-            loss = self.step.gradients(number, columns, sides)
+            loss = self.step.gradients(number, batch)
             with delay_interrupts():  # weights and progress belong to the same step
                 norm = self.step.apply_gradients()
-                metrics.add(torch.stack([loss, norm]), number)
+                metrics.add(torch.stack([loss, norm]), (number, groups[0]["lr"]))
                 now = time.perf_counter()
                 self.progress = dataclasses.replace(
                     self.progress,
@@ -191,15 +197,15 @@ class Trainer:
         rows = draw_batches(self.settings, self.examples.sizes, lengths)
         return itertools.islice(enumerate(rows), self.progress.step, self.steps)
 
-    def _tokenize(
-        self, batch: tuple[int, np.ndarray]
-    ) -> tuple[list[list[str]], list[TokenizedSide]]:
-        """Return a step's texts by column, and the tokenised sides of this process's share."""
-        rows = batch[1].tolist()
-        columns = [[column[row] for row in rows] for column in self.examples.columns]
-        return columns, self.encoder.tokenize(self.processes.share(columns))
+    def _tokenize(self, numbered_rows: tuple[int, np.ndarray]) -> TokenizedBatch:
+        rows = numbered_rows[1].tolist()
+        return self.step.tokenize(
+            [[column[row] for row in rows] for column in self.examples.columns]
+        )
 
-    def _record_step(self, loss_and_norm: np.ndarray, step: int, advance: Advance) -> None:
+    def _record_step(
+        self, loss_and_norm: np.ndarray, step: int, rate: float, advance: Advance
+    ) -> None:
         """Record the loss and the gradient norm of a step; refuse a loss that is not a number."""
         loss, norm = loss_and_norm.tolist()
         if not math.isfinite(loss):
@@ -211,7 +217,6 @@ class Trainer:
         advance(1)
         best = f"  best {self.best.value:.2f}" if self.dev_scores else ""
         describe(advance, f"loss {loss:.4f}{best}")
-        rate = learning_rate(self.settings, step, self.steps, self.settings.learning_rate)
         for watcher in self.watchers:
             watcher.on_step(step + 1, {"loss": loss, "learning_rate": rate, "gradient_norm": norm})
 

@@ -18,7 +18,7 @@ from promptcli.training import step as step_module
 from tests import training_steps
 from tests.comparing import refusal
 from tests.tiny import SENTENCES
-from tests.training_steps import CERTAIN, COLUMNS, assert_equal, gradients, learner_of, step_of
+from tests.training_steps import CERTAIN, assert_equal, gradients, learner_of
 
 COMPILER = os.environ.get("PROMPTCLI_TEST_COMPILER", "")
 
@@ -141,7 +141,7 @@ def test_gradient_caching_ends_it(bert_folder, counted, monkeypatch):
         return whole(step, *given)
 
     monkeypatch.setattr(step_module.TrainingStep, "_gradients_once", full)
-    step_of(learner).gradients(0, COLUMNS)
+    gradients(learner)
     assert learner.caching and counted.passes == 0
 
 

@@ -22,7 +22,7 @@ from promptcli.training.trainer import draw_batches
 from tests.comparing import gap, refusal
 from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance
 from tests.tiny import SENTENCES
-from tests.training_steps import learner_of, mini_vectors, stopped_at
+from tests.training_steps import learner_of, mini_vectors, stopped_at, views_of
 
 CORPUS = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
 SETTINGS = {"steps": 9, "eval_steps": 3, "batch_size": 16, "learning_rate": 3e-3, "warmup": 0.0}
@@ -40,7 +40,7 @@ def test_the_loss_is_a_loops(target, bert_folder, tmp_path):
     learner = learner_of(
         "distill", bert_folder, models=models, target=target, similarity_weight=3.0
     )
-    student, theirs = learner(columns)
+    student, theirs = views_of(learner, columns)
     assert (student.shape, theirs.shape) == ((5, 16), (5, 16 if target == "vectors" else 256))
     expected = similarities_distance(student.tolist(), theirs.tolist())
     if target == "vectors":
@@ -68,7 +68,7 @@ def test_pairs_add_a_contrastive_loss_that_the_teacher_guides(guide, hard, bert_
         "guide": guide,
     }
     learner = learner_of("distill", bert_folder, supervised=True, models=models, **options)
-    views = learner(columns)
+    views = views_of(learner, columns)
     present = [[row for row, text in enumerate(column) if text] for column in columns]
     student, theirs = (
         [view[rows].tolist() for view, rows in zip(side, present, strict=True)]
@@ -343,7 +343,7 @@ def test_the_teacher_reads_another_column(number, target, bert_folder, tmp_path)
     options = {"target": target, "similarity_weight": 3.0, "target_column": number}
     learner = learner_of("distill", bert_folder, True, models=models, **options)
     assert list(models["teacher"].rows) == columns[-1]
-    student, theirs = learner(columns)
+    student, theirs = views_of(learner, columns)
     alone = learner_of("distill", bert_folder, True, models=models, target=target)
     assert torch.allclose(student, alone.hidden(alone.tokenize(columns[:1])).float(), atol=1e-6)
     vectors = torch.from_numpy(models["teacher"].encode(columns[-1]))
@@ -393,7 +393,7 @@ def test_a_student_whose_pooling_is_narrower_than_its_backbone(tiny_folder, tmp_
     learner = learner_of(
         "distill", tiny_folder("llama"), models={"teacher": vectors}, pool="values/avg"
     )
-    student, theirs = learner(columns)
+    student, theirs = views_of(learner, columns)
     assert student.shape == theirs.shape == (5, 8)
     learner.objective.loss((student, theirs), columns).backward()
     values = [name for name, tensor in learner.trainable().items() if "v_proj" in name]
@@ -410,6 +410,6 @@ def test_a_student_reads_blocks_of_a_text_as_its_encoder_does(tiny_folder, tmp_p
         template=("token-prepending:1-3;sentences:[X]",),
         pool="last/content-avg",
     )
-    student, _ = learner([texts])
+    student, _ = views_of(learner, [texts])
     encoder = learner.template_encoders[0]
     assert gap(student.detach().numpy(), encoder.encode(texts)) < 1e-5

@@ -29,6 +29,7 @@ from tests import training_steps
 from tests.comparing import gap, refusal
 from tests.reference import losses
 from tests.tiny import SENTENCES, save_tiny
+from tests.training_steps import views_of
 
 learner_of = functools.partial(training_steps.learner_of, max_length=60, dropout=0.0)
 PAIRS = [SENTENCES[:5], SENTENCES[5:10], ["1.0", "0.0", "0.5", "1.0", "0.25"]]
@@ -55,7 +56,7 @@ def drawn(texts, width, seed):
 )
 def test_losses_of_graded_pairs_are_the_papers(name, weight, bert_folder):
     learner = learner_of("sbert-regression", bert_folder, True, loss=name, in_batch_weight=weight)
-    first, second = (view.detach().tolist() for view in learner(PAIRS))
+    first, second = (view.detach().tolist() for view in views_of(learner, PAIRS))
     cosines = [losses.cosine(u, v) for u, v in zip(first, second, strict=True)]
     angles = [losses.angle(u, v) for u, v in zip(first, second, strict=True)]
     expected = {
@@ -124,7 +125,7 @@ def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
     backbone, text = learner.backbone, learner.as_encoder().recipe.prompt
     passes, run = [], backbone.run
     backbone.run = lambda batch, needs: passes.append(len(batch.ids)) or run(batch, needs)
-    second, first = learner([SENTENCES[:4]])
+    second, first = views_of(learner, [SENTENCES[:4]])
     backbone.run = run
     assert sum(passes) == 4  # each sentence once
     stage = text[: text.index(",")]
@@ -155,7 +156,7 @@ def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(bert_fold
     }
     learner = learner_of("denosent", bert_folder, **options).eval()
     backbone, columns = learner.backbone, [SENTENCES[:4]]
-    views = learner(columns)
+    views = views_of(learner, columns)
     rows = learner.tokenize(columns)[1].ids
     needs = Needs(layers=frozenset({0, backbone.n_layers}))
     hidden = [

@@ -30,7 +30,7 @@ from tests import training_steps
 from tests.comparing import gap, refusal
 from tests.reference import losses
 from tests.tiny import SENTENCES
-from tests.training_steps import configured_method, gradients
+from tests.training_steps import configured_method, gradients, views_of
 
 LABELS = ["entailment", "contradiction", "neutral", "neutral"]
 PAIRS = [SENTENCES[:4], SENTENCES[4:8], LABELS]
@@ -62,7 +62,7 @@ def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family,
     learner = learner_of("cotbert", tiny_folder(family), max_length=20).eval()
     backbone = learner.backbone
     templates = learner.configured.variant.templates
-    views = learner([SENTENCES[:3]])
+    views = views_of(learner, [SENTENCES[:3]])
     assert len(templates) == len(views) == 3
     assert len({template.count("[MASK]") for template in templates}) == 1
     for template, got in zip(templates, views, strict=True):
@@ -132,7 +132,7 @@ def test_augmentations_reach_every_familys_embedding_layer(family, tiny_folder):
     learner = learner_of(
         "consert", tiny_folder(family), augment_first="none", augment_second="token-cutoff"
     ).eval()
-    first, second = learner([SENTENCES[:4]])
+    first, second = views_of(learner, [SENTENCES[:4]])
     assert gap(first.detach().numpy(), plain_vectors(learner, SENTENCES[:4], "last/avg")) < 1e-5
     assert gap(first, second) > 1e-3
     zero = learner_of(
@@ -171,7 +171,7 @@ def test_the_adversary_moves_embeddings_where_the_loss_grows(bert_folder):
     learner = learner_of(
         "consert", bert_folder, True, augment_second="adversarial", perturbation=0.01
     ).eval()
-    logits, plain, _, moved, _ = learner(PAIRS)
+    logits, plain, _, moved, _ = views_of(learner, PAIRS)
     other = learner_of(
         "consert", bert_folder, True, augment_second="adversarial", perturbation=0.0
     ).eval()
@@ -181,7 +181,7 @@ def test_the_adversary_moves_embeddings_where_the_loss_grows(bert_folder):
         learner.objective.classify,
         super(type(learner.objective), learner.objective),
     )
-    after = classify(torch.cat([learner(PAIRS)[3], learner(PAIRS)[4]]))
+    after = classify(torch.cat([views_of(learner, PAIRS)[3], views_of(learner, PAIRS)[4]]))
     assert objective.loss([after], PAIRS) > objective.loss([logits], PAIRS)
     whole = gradients(learner.train(), columns=PAIRS)
     caching = {
@@ -209,7 +209,7 @@ def test_the_jensen_shannon_estimate_is_the_papers():
 @pytest.mark.parametrize("activation", ["relu", "linear"])
 def test_isberts_features_are_convolutions_over_the_tokens(activation, bert_folder):
     learner = learner_of("isbert", bert_folder, activation=activation)
-    local, lengths = learner([SENTENCES[:3]])
+    local, lengths = views_of(learner, [SENTENCES[:3]])
     numbers = {name.removeprefix("cnn."): one.detach() for name, one in learner.learned.items()}
     view, last = learner.template_encoders[0], learner.backbone.n_layers
     for row, ids in enumerate(view.inputs(SENTENCES[:3]).ids):

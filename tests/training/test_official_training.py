@@ -127,7 +127,8 @@ def test_loss_gradients_and_selection_vectors(official_masks, file, case, method
     values = golden(file)
     learner = make_learner(file, case, method, columns, changes)
     number = 250 if (file, case) == ("dcpcse", "unsup-mlm") else 0
-    loss = float(step_of(learner).gradients(number, texts(columns)))
+    step = step_of(learner)
+    loss = float(step.gradients(number, step.tokenize(texts(columns))))
     assert loss == pytest.approx(float(values[f"{case}/loss"]), rel=1e-5)
     wanted = in_our_layout(values, f"{case}/grad/")
     ours = {
@@ -187,7 +188,8 @@ def test_twenty_steps_move_weights_as_the_official_program_does(
     for number in range(20):
         for group in made.param_groups:
             group["lr"] = rate * (1 - number / 20)
-        losses.append(float(step.gradients(0, [BATCHES[COLUMNS[number % 3]]])))
+        batch = step.tokenize([BATCHES[COLUMNS[number % 3]]])
+        losses.append(float(step.gradients(0, batch)))
         norms.append(float(torch.nn.utils.clip_grad_norm_(trainable.values(), 1.0)))
         made.step()
     assert losses == pytest.approx(values[prefix + "losses"].tolist(), rel=1e-4)

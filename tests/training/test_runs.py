@@ -351,8 +351,8 @@ def test_a_result_worse_than_what_was_not_trained_is_a_warning(small, notes):
         ({"untrained": 40, "begun": 50, "default": 30, "trained": 50}, [], "start has 50.00"),
         (
             {"untrained": 80, "begun": 60, "default": 75, "trained": 70},
-            ["plain encoder", "mini"],
-            "plain encoder has 80.00",
+            ["untrained", "mini"],
+            "untrained has 80.00",
         ),
     ):
         notes.clear()

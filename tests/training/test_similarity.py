@@ -88,7 +88,7 @@ def test_it_learns_at_a_rate_of_its_own_without_decay(bert_folder):
     peaks = {group["peak"]: group["weight_decay"] for group in step.optimizer.param_groups}
     assert peaks == {1e-6: 0.5, 0.02: 0.0}
     before = float(step.encoder.objective.similarity.log_temperature.detach())
-    step.gradients(0, COLUMNS)
+    step.gradients(0, step.tokenize(COLUMNS))
     step.apply_gradients()
     after = float(step.encoder.objective.similarity.log_temperature.detach())
     assert abs(after - before) == pytest.approx(0.02, rel=1e-3)  # a step of Adam
@@ -150,7 +150,7 @@ def test_a_parameter_that_had_no_gradient_in_a_step_has_taken_fewer_after_resumi
 
 def test_a_large_gradient_of_the_temperature_leaves_those_of_the_model(bert_folder):
     step = step_of(learner_of("simcse", bert_folder, temperature_rate=1e-3))
-    step.gradients(0, COLUMNS)
+    step.gradients(0, step.tokenize(COLUMNS))
     tau = step.parameters[TAU]
     tau.grad.fill_(1e6)
     for name, parameter in step.parameters.items():

@@ -85,7 +85,7 @@ def test_the_loss_is_simcses_and_only_the_rows_learn(kind, tiny_folder):
     assert gradient.shape == encoder.tensors()[TENSOR].shape
     assert (gradient.abs().amax(1) > 0).all()
     step = training_steps.step_of(learner)
-    step.gradients(0, columns)
+    step.gradients(0, step.tokenize(columns))
     for tensor in learner.trainable().values():
         tensor.data.sub_(tensor.grad)
     after = learner.backbone.model.state_dict()

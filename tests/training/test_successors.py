@@ -26,7 +26,7 @@ from tests import training_steps
 from tests.comparing import gap, refusal
 from tests.reference import losses
 from tests.tiny import SENTENCES
-from tests.training_steps import assert_equal, gradients
+from tests.training_steps import assert_equal, gradients, views_of
 
 learner_of = functools.partial(training_steps.learner_of, dropout=0.0)
 SENT0, SENT1 = SENTENCES[:5], SENTENCES[5:10]
@@ -81,7 +81,7 @@ def test_promcse_adds_the_hinge_over_the_hard_negatives_that_exist(hard, bert_fo
     options = {"supervised": True, "mask_duplicates": False}
     learner = learner_of("promcse", bert_folder, **options)
     plain = learner_of("promcse", bert_folder, hinge_weight=0.0, **options)
-    views = learner(columns)
+    views = views_of(learner, columns)
     there = [views[2][row] for row in range(5) if hard[row]]
     expected = losses.hinge(
         *[view.tolist() for view in views[:2]],
@@ -242,11 +242,11 @@ def test_sncse_adds_the_bounds_to_infonce(bert_folder):
         'This sentence : " [X] " means [MASK] .',
         'This sentence of " [X] " means [MASK] .',
     ]
-    views = [view.tolist() for view in learner(columns)]
+    views = [view.tolist() for view in views_of(learner, columns)]
     expected = losses.infonce(
         views[0], views[1], [[]] * 5, 0.2, none_excluded(5, 5), [[[]] * 5] * 5
     ) + 0.5 * losses.soft_negative(*views, 0.1, 0.3)
-    assert float(learner.objective.loss(learner(columns), columns)) == pytest.approx(
+    assert float(learner.objective.loss(views_of(learner, columns), columns)) == pytest.approx(
         expected, rel=1e-4
     )
 

@@ -22,7 +22,7 @@ from promptcli.training.objectives.contrastive import Similarity, contrastive_lo
 from promptcli.training.trainer import draw_batches, source_shares
 from tests.comparing import gap, refusal
 from tests.tiny import SENTENCES
-from tests.training_steps import FORMS, family_for, learner_of
+from tests.training_steps import FORMS, family_for, learner_of, views_of
 
 SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert", "mpnet"]
 CONTRASTIVE = [
@@ -153,7 +153,7 @@ def test_the_views_differ_and_only_what_learns_moves(name, supervised, tiny_fold
         name, tiny_folder(family_for(name)), supervised, learning_rate=1e-2
     ).train()
     columns = [SENTENCES[:4]] if not supervised else [SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]]
-    views = learner(columns)
+    views = views_of(learner, columns)
     assert len(views) == (3 if supervised else 2)
     assert gap(views[0], views[1]) > 1e-4  # dropout, or the other sentence
     loss = contrastive_loss(views[0], torch.cat(views[1:]), Similarity(0.05))
@@ -177,7 +177,7 @@ def test_denoised_views_are_h_less_h_hat(family, tiny_folder):
     learner = learner_of("promptbert", tiny_folder(family), dropout=0.0).eval()
     backbone = learner.backbone
     first, second = learner.configured.variant.templates
-    for view, got in zip((first, second), learner([SENTENCES[:4]]), strict=True):
+    for view, got in zip((first, second), views_of(learner, [SENTENCES[:4]]), strict=True):
         recipe = Recipe(
             backbone.name, prompt=view, pooling="last/mask", denoise="hidden", period=False
         )
@@ -187,7 +187,7 @@ def test_denoised_views_are_h_less_h_hat(family, tiny_folder):
 
 def test_supervised_promptbert_subtracts_behind_the_head(bert_folder):
     learner = learner_of("promptbert", bert_folder, True, dropout=0.0).eval()
-    views = learner([SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]])
+    views = views_of(learner, [SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]])
     assert learner.configured.recipe.denoise == "head"
     encoder = learner.as_encoder()
     expected = TorchEncoder(

@@ -42,6 +42,7 @@ from tests.training_steps import (
     learner_of,
     mini_vectors,
     step_of,
+    views_of,
 )
 
 HARD = ["", SENTENCES[9], "", SENTENCES[8], SENTENCES[7], "", SENTENCES[2]]
@@ -168,9 +169,9 @@ def test_every_method_has_a_view_of_each_hard_negative(name, tiny_folder, tmp_pa
     def learner(**changes):
         return learner_of(name, tiny_folder(family), supervised=True, **options, **changes)
 
-    several = learner()(columns)
+    several = views_of(learner(), columns)
     for number in range(2, 5):
-        alone = learner()([*PAIRS, columns[number]])[2]
+        alone = views_of(learner(), [*PAIRS, columns[number]])[2]
         rows = [row for row, text in enumerate(columns[number]) if text]
         assert (several[number] - alone)[rows].abs().max() < 1e-5
     whole = gradients(learner(chunk_tokens=10**6), columns=columns)
@@ -241,7 +242,8 @@ def test_lambda_decays_by_a_twentieth_every_hundred_steps(bert_folder):
     for number, share in ((0, 0.1), (200, 0.1 * 0.95**2)):
         step_loss, grads = gradients(learner, number)
         set_seed(1 * 1_000_003 + number)
-        learner.train()(COLUMNS)
+        learner.start_batch()
+        views_of(learner.train(), COLUMNS)
         total, count = learner.mlm_sums.tolist()
         assert (step_loss - base) / (total / count) == pytest.approx(share, rel=1e-3)
         assert any(name.startswith("mlm.") for name in grads)
@@ -257,7 +259,8 @@ def _one_of_two(folder, out):
     made = {"processes": accelerator.num_processes}
     for name, columns in READ.items():
         learner = learner_of(name, folder, len(columns) > 2, **STILL[name])
-        loss = float(TrainingStep(learner, Processes(accelerator)).gradients(0, columns))
+        step = TrainingStep(learner, Processes(accelerator))
+        loss = float(step.gradients(0, step.tokenize(columns)))
         made[name] = (
             loss,
             {name: one.grad for name, one in learner.trainable().items() if one.grad is not None},
@@ -298,7 +301,7 @@ def test_dropout_is_on_in_the_first_step_and_in_that_after_a_score(bert_folder):
     learner = learner_of("simcse", bert_folder, dropout=0.1)
     step = step_of(learner)
     for _ in range(2):
-        step.gradients(0, COLUMNS)
+        step.gradients(0, step.tokenize(COLUMNS))
         assert all(module.training for module in learner.modules())
         learner.eval()  # as a score does
         assert not any(module.training for module in learner.model.modules())
@@ -384,7 +387,7 @@ def test_two_views_of_a_sentence_differ_on_every_family(name, family, tiny_folde
     """Whatever dropout the family's own configuration says; ALBERT's and ModernBERT's say none."""
     learner = learner_of(name, tiny_folder(family)).train()
     torch.manual_seed(0)
-    first, second = learner(COLUMNS)
+    first, second = views_of(learner, COLUMNS)
     assert gap(first, second) > 1e-4
     loss, grads = gradients(learner)
     assert math.isfinite(loss)

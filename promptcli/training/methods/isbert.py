@@ -32,7 +32,6 @@ ISBERT = Method(
         "IS-BERT: kernels 1, 3 and 5 over token states, mutual information of sentence and tokens"
     ),
     pooling="last/cnn",
-    untrained_pooling="last/avg",
     needs_pooling="last/cnn",
     learns=("backbone", "pooling"),
     variants={"*": Variant(head=None)},

@@ -78,7 +78,7 @@ class TrainingSettings:
     drop_last: bool = setting(False, "Leave out the last batch of an epoch if it is short.")
     data_temperature: float = setting(
         1.0,
-        "Weight of each `data` by n^(1/T), n its rows; 1: by size, 2: by square root.",
+        "T: a data set of n rows is drawn in proportion to n^(1/T); 1: by size, 2: by square root.",
         min=1,
         max=1_000_000,
     )
@@ -96,7 +96,8 @@ class TrainingSettings:
         False, "Compile the backbone with torch.compile, for long runs on a GPU; slower on a CPU."
     )
 
-    # settings of some methods, at the values that have no effect
+    # Settings that only some methods have. Other code reads them from every method; here they are
+    # off.
     dims = ""
     keep_head = False
     mine_margin = 0.0
@@ -336,8 +337,8 @@ class Method:
     name: str  #: as typed
     source: str  #: paper and section
     pooling: str  #: pooling of the sentence vector at test
-    #: ``backbone`` if it is tuned, ``adapter`` for LoRA. ``prompt``, ``pooling`` and ``classifier``
-    #: are for display; like a head, they always learn.
+    #: ``backbone`` if it is tuned, ``adapter`` for LoRA, ``pooling`` if the pooling learns.
+    #: ``prompt`` and ``classifier`` are for display.
     learns: tuple[str, ...] = ("backbone",)
     #: settings for ``mini-bert``, found on development pairs (``training.config``)
     mini_bert_settings: TrainingSettings
@@ -355,7 +356,6 @@ class Method:
     period: bool | None = None
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
     training_pooling: str | None = None  #: pooling in training, if it differs
-    untrained_pooling: str | None = None  #: pooling of the untrained encoder, if pooling is learned
     #: the only pooling that its objective can train, if any
     needs_pooling: str | None = None
 
@@ -465,11 +465,14 @@ class ConfiguredMethod:
     def untrained_recipe(self) -> Recipe:
         """The recipe of the untrained reference, without learned parts."""
         method = self.method
+        pooling = self.pooling
+        if "pooling" in method.learns:
+            pooling = f"{pooling.partition('/')[0]}/avg"
         return Recipe(
             backbone=self.backbone,
             prompt=self.settings.templates(self.variant.templates)[0],
             period=method.period,
-            pooling=method.untrained_pooling or self.pooling,
+            pooling=pooling,
             text_rule=method.text_rule,
         )
 

@@ -48,7 +48,8 @@ class SelectionSettings(TrainingSettings):
 
     selection: str = setting(
         "test",
-        "Reading for the development score: as at test, or as in the code.",
+        "How the development score encodes sentences: as at test time (test), or as the published"
+        " code does (code).",
         choices=("test", "code"),
         published="code",
     )
