@@ -106,7 +106,9 @@ class Trainer:
         first_step = self.progress.step
         with stage(f"train {self.encoder.method.name}", self.steps) as advance:
             advance(first_step)
-            metrics = DeferredMetrics(lambda pair, step: self._record_step(pair, *step, advance))
+            metrics = DeferredMetrics(
+                lambda pair, step: self._record_step(pair, *step, advance=advance)
+            )
             try:
                 self._take_steps(metrics)
                 metrics.read()
@@ -204,7 +206,7 @@ class Trainer:
         )
 
     def _record_step(
-        self, loss_and_norm: np.ndarray, step: int, rate: float, advance: Advance
+        self, loss_and_norm: np.ndarray, step: int, rate: float, *, advance: Advance
     ) -> None:
         """Record the loss and the gradient norm of a step; refuse a loss that is not a number."""
         loss, norm = loss_and_norm.tolist()

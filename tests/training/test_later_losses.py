@@ -96,7 +96,7 @@ def test_rankcses_loss_is_the_papers(ranking, bert_folder):
     learner = learner_of(
         "rankcse", bert_folder, models={"teacher": stored(teacher)}, **options, dropout=0.2
     )
-    views = learner.train()(columns)
+    views = views_of(learner.train(), columns)
     first, second, theirs = (view.detach().tolist() for view in views)
     assert theirs == [row.tolist() for row in teacher.values()]
     expected = float(contrastive_loss(views[0], views[1], Similarity(0.1)).detach())
@@ -188,7 +188,7 @@ def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(bert_fold
     # all of it is discarded
     assert not [name for name in learner.tensors() if not name.startswith("backbone.")]
     noisy = learner_of("denosent", bert_folder, **{**options, "decoder_noise": 0.825})
-    assert float(noisy(columns)[-2].sum()) != pytest.approx(float(expected), rel=1e-3)
+    assert float(views_of(noisy, columns)[-2].sum()) != pytest.approx(float(expected), rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["simcse", "promptbert", "dcpcse", "consert", "cotbert"])

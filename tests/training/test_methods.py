@@ -138,7 +138,7 @@ def test_augmentations_reach_every_familys_embedding_layer(family, tiny_folder):
     zero = learner_of(
         "consert", tiny_folder(family), augment_second="token-cutoff", cutoff_rate=0.0
     ).eval()
-    assert gap(zero([SENTENCES[:4]])[1].detach().numpy(), first.detach().numpy()) < 1e-5
+    assert gap(views_of(zero, [SENTENCES[:4]])[1].detach().numpy(), first.detach().numpy()) < 1e-5
     assert zero.as_encoder().recipe.pooling == "last-two/avg"
     states = zero.as_encoder().encode(SENTENCES[:4])
     last = zero.backbone.n_layers
@@ -175,7 +175,7 @@ def test_the_adversary_moves_embeddings_where_the_loss_grows(bert_folder):
     other = learner_of(
         "consert", bert_folder, True, augment_second="adversarial", perturbation=0.0
     ).eval()
-    assert gap(other(PAIRS)[3], plain) < 1e-6
+    assert gap(views_of(other, PAIRS)[3], plain) < 1e-6
     assert 1e-5 < gap(moved, plain) < 1
     classify, objective = (
         learner.objective.classify,

@@ -20,6 +20,7 @@ from tests.training_steps import (
     learner_of,
     step_of,
     stopped_at,
+    views_of,
 )
 
 TAU = "objective.similarity.log_temperature"
@@ -51,7 +52,7 @@ def test_the_gradient_of_the_temperature_is_that_of_the_plain_loop(bert_folder):
     still = {"dropout": 0.0, "temperature": 0.3, "temperature_rate": 1e-3}
     learner = learner_of("simcse", bert_folder, **still)
     _, found = gradients(learner)
-    view, _ = (part.tolist() for part in learner.eval()(COLUMNS))
+    view, _ = (part.tolist() for part in views_of(learner.eval(), COLUMNS))
     count = len(view)
     none = [[False] * count] * count
 

@@ -393,5 +393,5 @@ def test_two_views_of_a_sentence_differ_on_every_family(name, family, tiny_folde
     assert math.isfinite(loss)
     assert any(grad.abs().max() > 0 for grad in grads.values())
     still = learner_of(name, tiny_folder(family), dropout=0.0).train()
-    first, second = still(COLUMNS)
+    first, second = views_of(still, COLUMNS)
     assert gap(first, second) < 1e-5
