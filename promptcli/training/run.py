@@ -112,11 +112,19 @@ class Trained:
         return dict(self.facts["scores"][name])
 
     @property
-    def references(self) -> dict[str, dict[str, float]]:
-        """The scores by task of the reference encoders, by their names in the printed table."""
+    def untrained_references(self) -> dict[str, dict[str, float]]:
+        """The scores by task of the encoders before training, by their names in the printed
+        table.
+        """
         references = {self.facts.get("started_from", "untrained"): self.untrained_scores}
         if self.untrained_start_scores:
             references["untrained start"] = self.untrained_start_scores
+        return references
+
+    @property
+    def references(self) -> dict[str, dict[str, float]]:
+        """The scores by task of the reference encoders, by their names in the printed table."""
+        references = self.untrained_references
         if self.default_model_scores:
             references[DEFAULT_MODEL] = self.default_model_scores
         return references
@@ -541,11 +549,7 @@ def _note_defaults(inputs: TrainingInputs) -> None:
 def warn_if_worse(trained: Trained) -> None:
     """Warn if the result is not better than the encoder before training."""
     development, value = next(iter(trained.scores.items()))
-    before = {
-        name: scores[development]
-        for name, scores in trained.references.items()
-        if name != DEFAULT_MODEL
-    }
+    before = {name: scores[development] for name, scores in trained.untrained_references.items()}
     best = max(before, key=before.__getitem__)
     if value > before[best] and trained.facts["best_step"]:
         return
