@@ -283,7 +283,7 @@ def test_differences_are_corrected_for_their_number(
     assert all(row["beyond_chance"] == (row["p_holm"] < 0.05) for row in found)
     table = score(*models, *words).out
     heads = next(line for line in table.splitlines() if "points" in line).split("  ")
-    assert "p, Holm" in map(str.strip, heads) and f"Holm's p over {count} " in table
+    assert "p, Holm" in map(str.strip, heads) and f"Holm's p < 0.05 over {count} " in table
     for row in found:  # the interval and p are of the same difference
         low, high = row["ci95"]
         assert (low <= 0 <= high) == (row["p_value"] > 0.05)
