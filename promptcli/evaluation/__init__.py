@@ -105,7 +105,7 @@ def evaluate(
             rows[embedded.label] = score_vectors([embedded], loaded.tasks, settings)
         labels, opened, refused = open_candidates(compared_models)
         baseline = None if compare is None else labels[-1]
-        if baseline is not None and {*labels, *rows} == {baseline}:
+        if baseline is not None and not refused and {*labels, *rows} == {baseline}:
             raise UsageError(
                 f"{baseline} cannot be compared with itself; score another model, too",
                 parameter="compare",
