@@ -26,18 +26,24 @@ def convert_apart(file: Path, target: Path) -> None:
     else:
         if process.returncode == 0:
             return
-        *_, reason = ["no reason given", *process.stderr.strip().splitlines()]
+        *_, last_line = ["no reason given", *process.stderr.strip().splitlines()]
+        reason = last_line.removeprefix("ValueError: ")
     raise UsageError(f"{file} was not converted, and nothing in it was run: {reason[:200]}")
 
 
-def _convert(pickle: Path, target: Path) -> None:
+def _convert(file: Path, target: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
     try:
-        stored = torch.load(pickle, map_location="cpu", weights_only=True, mmap=True)
-    except RuntimeError:  # the format before torch 1.6 cannot be mapped into memory
-        stored = torch.load(pickle, map_location="cpu", weights_only=True)
+        try:
+            stored = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:  # the format before torch 1.6 cannot be mapped into memory
+            stored = torch.load(file, map_location="cpu", weights_only=True)
+    except (MemoryError, OSError, RuntimeError):
+        raise
+    except Exception:  # torch's message advises to run the code of the pickle
+        raise ValueError("it is not a pickle, or it holds more than tensors") from None
     if not isinstance(stored, dict):
         raise ValueError(f"it holds {type(stored).__name__}, not tensors by name")
     tensors = {

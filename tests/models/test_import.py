@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from promptcli.backbones.by_name import load_backbone
+from promptcli.backbones.convert import convert_apart
 from promptcli.backbones.model_folder import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, PromptcliError
@@ -187,6 +188,14 @@ def test_a_pickle_is_refused_then_converted_and_a_malicious_one_never_runs(
     evil = run("models", "import", folder, "--name", "evil", "--convert")
     assert evil.code == 2 and "nothing in it was run" in evil.err and evil.err.count("\n") == 2
     assert not sentinel.exists() and "evil" not in registry.names()
+
+
+@pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1\n"])
+def test_a_file_that_is_not_a_pickle_is_not_converted(content, tmp_path):
+    file = tmp_path / "pytorch_model.bin"
+    file.write_bytes(content)
+    with refusal("nothing in it was run: it is not a pickle, or it holds more than tensors$"):
+        convert_apart(file, tmp_path / "model.safetensors")
 
 
 def test_names_may_have_slashes_after_the_at(monkeypatch):
