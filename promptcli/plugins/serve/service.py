@@ -257,7 +257,9 @@ class Service:
         """Return the index of a name; None: the default."""
         if not self.indexes:
             raise RequestError(
-                404, "no index is served; start the server with --index DIR", code="index_not_found"
+                404,
+                "no index is served; start one with `promptcli serve --index DIR`",
+                code="index_not_found",
             )
         return _look_up("index", name, self.indexes)
 
