@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args
 
 from promptcli.errors import UsageError, short_repr, unknown_name_error
 from promptcli.storage.files import write_text
@@ -116,12 +117,18 @@ def check_bounds(settings: Any) -> None:
 
 def _unmet_requirement(value: Any, item: Field[Any]) -> str | None:
     """Return what the value of a field must be if it is not, e.g. ``above 0``."""
-    import msgspec
+    kind = item.type
+    allowed_types = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    is_exact = value is item.default or type(value) in allowed_types
+    if isinstance(value, tuple):
+        is_exact = is_exact or get_args(kind) == (*set(map(type, value)), ...)
+    if not is_exact:  # exact values need no msgspec, which is too slow to import for ``--help``
+        import msgspec
 
-    try:
-        msgspec.convert(value, item.type)
-    except ValueError:
-        return f"of the type {getattr(item.type, '__name__', item.type)}"
+        try:
+            msgspec.convert(value, kind)
+        except ValueError:
+            return f"of the type {getattr(kind, '__name__', kind)}"
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
     for name, (is_met, words) in _BOUNDS.items():
