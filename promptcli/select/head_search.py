@@ -201,7 +201,7 @@ def search_heads(
         maps=dict(zip(states, values.reshape(shape), strict=True)),
         cross_validation=cross_validate(cosines.heads, cosines.plain, pairs.gold),
     )
-    return search.save(name, force=force)
+    return search if name is None else search.save(name, force=force)
 
 
 def _prompt_with_slot(encoder: TorchEncoder) -> str:

@@ -104,7 +104,7 @@ def search_layers(
         baselines={"own": rows[0]},
         cross_validation=cross_validate(cosines[None], cosines[:1], task.pairs().gold),
     )
-    return search.save(name, force=force)
+    return search if name is None else search.save(name, force=force)
 
 
 def _poolings(encoder: TorchEncoder, weights: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The result of any search for a head, a layer or a template, and its selection bias."""
+"""The result of a search for a head, a layer or a template, and its selection bias."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -90,8 +90,8 @@ class SearchResult:
     ranked: list[ScoredChoice]  #: the reported choices, best first
     compared_in_words: str  #: how many choices were compared, in words
     settings: dict[str, Any]  #: of the search, JSON-ready
-    #: Scores of the baselines: the plain average of each states, the recipe's ``own`` layer, or
-    #: averages
+    #: name of a baseline -> its score: the plain average of each kind of states, the recipe's layer
+    #: (``own``), or the average recipes
     baselines: dict[str, ScoredChoice]
     #: heading of a stage -> its choices
     stages: dict[str, list[ScoredChoice]] = field(default_factory=dict)
@@ -125,12 +125,9 @@ class SearchResult:
             **self.settings,
         }
 
-    def save(self, name: str | None, *, force: bool) -> "SearchResult":
-        """Save the best choice as a model if ``name`` is given; return the search with that
-        name.
-        """
-        if name is not None:
-            open_registry().save(self.entry(name), force=force)
+    def save(self, name: str, *, force: bool) -> "SearchResult":
+        """Save the best choice as a model; return the search with its name."""
+        open_registry().save(self.entry(name), force=force)
         return dataclasses.replace(self, saved_as=name)
 
     def entry(self, name: str) -> Entry:

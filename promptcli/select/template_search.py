@@ -399,7 +399,7 @@ def search_templates(
         },
         score=score,
     )
-    return search.save(name, force=force)
+    return search if name is None else search.save(name, force=force)
 
 
 def search_greedily(

@@ -166,9 +166,9 @@ def synthetic_queries(
     if len(possible) < min_queries:
         source = f"{with_count(len(passages), 'passage')} of {with_count(file_count, 'file')}"
         raise UsageError(
-            f"{len(possible):,} queries can be made from {source}, but telling models apart takes"
-            f" {min_queries}; give more texts, or texts with headings, titles or several"
-            " sentences; a text that occurs in several places is not used as a query"
+            f"only {with_count(len(possible), 'query', 'queries')} can be made from {source};"
+            f" {min_queries} are needed. Give more texts, or texts with headings, titles or several"
+            " sentences (a text that occurs in several places is not used as a query)"
         )
     chosen = possible[:max_queries]
 

@@ -63,8 +63,10 @@ class DenoisingSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class ShiftedBiasSettings(DenoisingSettings):
-    """Settings of PromptBERT's denoising; its bias input is the template with shifted positions."""
+class SupervisedPromptBERTSettings(
+    QuoteSettings, SelectionSettings, DenoisingSettings, TemplateSettings, ContrastiveSettings
+):
+    """Settings of supervised PromptBERT; its bias input is the template with shifted positions."""
 
     bias_positions: str = setting(
         "paper",
@@ -77,13 +79,6 @@ class ShiftedBiasSettings(DenoisingSettings):
         if place == "none" or not self.denoising:
             return "none"
         return f"{place}:code" if self.bias_positions == "code" else place
-
-
-@dataclass(frozen=True)
-class SupervisedPromptBERTSettings(
-    QuoteSettings, SelectionSettings, ShiftedBiasSettings, TemplateSettings, ContrastiveSettings
-):
-    """Settings of supervised PromptBERT."""
 
 
 @dataclass(frozen=True)

@@ -139,5 +139,5 @@ def test_what_cannot_be_compared_is_refused_before_the_work(run, letters, tmp_pa
     refused(run("choose", letters, "-m", "no-such-model", "--offline"), 3, "no-such-model")
     few = tmp_path / "few.txt"
     few.write_text("One line.\nAnother line.\n")
-    refused(run("choose", few), 2, "takes 50")
+    refused(run("choose", few), 2, "50 are needed")
     refused(run("choose", letters, "--queries", "10"), 2, "50")
