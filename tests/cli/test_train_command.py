@@ -28,7 +28,7 @@ def test_a_run_prints_its_scores_and_keeps_what_was_typed(run, options, registry
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     # the shipped model stands beside its own backbone only
-    assert lines[0].split() == ["task", "plain", "encoder", "untrained", "start", "trained"]
+    assert lines[0].split() == ["task", "untrained", "untrained", "start", "trained"]
     assert len(lines[lines.index("") + 2 :]) >= 5  # words and the nearest to them
     assert "step 0/" in ran.err and "examples/s" in ran.err
     facts = registry.load_manifest("soft").provenance["trained"]
