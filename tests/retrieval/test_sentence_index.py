@@ -367,6 +367,8 @@ def test_a_factory_that_is_refused_leaves_no_index(tmp_path, monkeypatch):
     monkeypatch.setattr(sentence_index, "encode_rows", lambda *_: iter([None]))
     with refusal("HNSW0"):  # before a row is encoded
         built(factory="HNSW0")
+    with refusal("FAISS says: could not parse"):
+        built(factory="foo")
 
 
 def test_wrong_arguments_are_refused():
