@@ -61,13 +61,9 @@ CASES = [
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Return a folder where the command lines of a page were run, by page; each page once."""
-    from click.testing import CliRunner
-
-    from promptcli.cli.command_line import command
-
     folders = {}
 
-    def folder(page, monkeypatch):
+    def folder(page, run, monkeypatch):
         made = page not in folders
         if made:
             folders[page] = tmp_path_factory.mktemp("page")
@@ -75,17 +71,17 @@ def prepared(tmp_path_factory):
         commands = [text for _, kind, text in snippets(page) if kind == "console"]
         for text in commands if made else ():
             for line in text.splitlines():
-                ran = CliRunner().invoke(command(), shlex.split(line)[2:])
-                assert ran.exit_code == 0, (line, ran.output, ran.exception)
+                ran = run(*shlex.split(line)[2:])
+                assert ran.code == 0, (line, ran.err)
                 if line == "$ promptcli examples":
                     shorten("sentences.txt", 300)
-            check_shown(page, text, ran.output)
+            check_shown(page, text, f"{ran.out}\n{ran.err}")
 
     return folder
 
 
 @pytest.mark.parametrize(("page", "text"), CASES)
-def test_a_snippet_of_the_page_runs(page, text, prepared, monkeypatch):
+def test_a_snippet_of_the_page_runs(page, text, prepared, run, monkeypatch):
     nodes = [
         node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)
     ]
@@ -93,7 +89,7 @@ def test_a_snippet_of_the_page_runs(page, text, prepared, monkeypatch):
         root = getattr(node, "module", node.names[0].name).partition(".")[0]
         if importlib.util.find_spec(root) is None:
             pytest.skip(f"{INSTALLED.get(root, root)} is not installed")
-    prepared(page, monkeypatch)
+    prepared(page, run, monkeypatch)
     names = {}
     for section, kind, first in snippets(page):
         if not section and kind == "python":

@@ -45,7 +45,7 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
     learner = learner_of(tiny_folder(family))
     randomise(learner)
     learner.train()
-    first, second, hard = learner(TRIPLETS)
+    first, second, hard = training_steps.views_of(learner, TRIPLETS)
     contrastive_loss(first, torch.cat([second, hard]), Similarity(0.05)).backward()
     backbone = load_backbone(str(tiny_folder(family)))
     backbone.tune({name.removeprefix("backbone."): one for name, one in learner.tensors().items()})

@@ -470,7 +470,7 @@ def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, mon
         (
             "encoder.encoder.TorchEncoder.__init__",
             "CUDA out of memory.",
-            "out of memory; take a smaller",
+            "out of memory; use a smaller",
         ),
         (
             "encoder.encoder.TorchEncoder.__init__",

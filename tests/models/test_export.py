@@ -385,7 +385,7 @@ def test_a_prefix_that_peft_would_not_apply_is_refused(family, tiny_backbone, tm
 
 @pytest.mark.parametrize(
     ("recipe", "base", "said"),
-    [(PREFIX, None, "base: OWNER/NAME"), (RECIPES["cls"], "a/b", "no learned keys and values")],
+    [(PREFIX, None, "base=OWNER/NAME"), (RECIPES["cls"], "a/b", "no learned keys and values")],
 )
 def test_what_peft_cannot_hold_is_refused_with_the_reason(
     recipe, base, said, tiny_backbone, tmp_path
