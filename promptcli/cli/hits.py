@@ -116,9 +116,10 @@ class HitPrinter:
     def print_hits(self, hits: "Sequence[Hit]", first_fields: Mapping[str, object]) -> None:
         """Print hits of an index; in JSON and CSV each begins with ``first_fields``."""
         width = max([2, *(len(cut_line(str(hit.id))) for hit in hits)])
+        has_files = any(hit.file is not None for hit in hits)
         for hit in hits:
             document = {**first_fields, **hit.document()}
-            if hit.file is not None:
+            if has_files:
                 document["stale"] = hit.stale
             if hit.columns is not None:
                 document["columns"] = hit.columns

@@ -9,7 +9,7 @@ _AUXILIARIES = frozenset(
 )
 #: Contractions from which more than "n't" is removed.
 _IRREGULAR = {"can't": "can", "won't": "will", "shan't": "shall", "cannot": "can"}
-_WORD = re.compile(r"[^\W\d_]+(?:['\u2019]t)?")
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][tT])?")
 
 
 def negate(sentence: str) -> str:
@@ -26,9 +26,13 @@ def negate(sentence: str) -> str:
             return before + after.lstrip() if before else after.lstrip()
         if spelled in _IRREGULAR:
             affirmed = _IRREGULAR[spelled]
-            if word[0][0].isupper():
+            if word[0].isupper():
+                affirmed = affirmed.upper()
+            elif word[0][0].isupper():
                 affirmed = affirmed.capitalize()
             return before + affirmed + after
+        if spelled == "n't":  # a word by itself in tokenised texts
+            return before + after.lstrip()
         if spelled.endswith("n't"):
             return before + word[0][:-3] + after
     for word in words:

@@ -516,8 +516,8 @@ class Encoder(abc.ABC):
         """
         from promptcli.models.loading import open_encoder
 
-        if params.keys() - {"model"}:
-            raise ValueError(f"invalid parameter {', '.join(params)}; an encoder has model")
+        if unknown := params.keys() - {"model"}:
+            raise ValueError(f"invalid parameter {', '.join(unknown)}; an encoder has model")
         if params.get("model", self) is not self:
             opened = open_encoder(params["model"])
             self.__class__ = type(opened)  # type: ignore[assignment]

@@ -66,7 +66,7 @@ def write_card(
     )
     values = recipe.replace(backbone=without_paths(recipe.backbone)).to_dict()
     fields = "\n".join(
-        f"| {field} | `{json.dumps(value, ensure_ascii=False)}` |"
+        f"| {field} | {_cell(json.dumps(value, ensure_ascii=False))} |"
         for field, value in values.items()
     )
     text = (

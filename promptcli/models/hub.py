@@ -214,8 +214,9 @@ def _hub_errors(repo: str) -> Iterator[None]:
     progress bars unless ours are shown.
     """
     quiet = not shows_bars() and not are_progress_bars_disabled()
-    # the client would warn of a push that changes nothing
-    logging.getLogger("huggingface_hub.hf_api").setLevel(logging.ERROR)
+    client_log = logging.getLogger("huggingface_hub.hf_api")
+    level = client_log.level
+    client_log.setLevel(logging.ERROR)  # it would warn of a push that changes nothing
     try:
         if quiet:
             disable_progress_bars()
@@ -230,5 +231,6 @@ def _hub_errors(repo: str) -> Iterator[None]:
             f" {_LOGIN}"
         ) from None
     finally:
+        client_log.setLevel(level)
         if quiet:
             enable_progress_bars()

@@ -5,6 +5,7 @@ takes half a second to load, so it is used only if the English vocabulary splits
 """
 
 import functools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -91,7 +92,7 @@ def note_unread(encoder: Encoder, texts: Sequence[str]) -> None:
 def sample(texts: Iterable[str]) -> list[str]:
     """Return the beginnings of some texts: spread over a list, but the first of an iterator."""
     if isinstance(texts, Sequence):
-        texts = texts[:: max(1, len(texts) // _SAMPLE_TEXTS)]
+        texts = texts[:: math.ceil(len(texts) / _SAMPLE_TEXTS) or 1]
     return [text[:_SAMPLE_CHARACTERS] for text, _ in zip(texts, range(_SAMPLE_TEXTS), strict=False)]
 
 

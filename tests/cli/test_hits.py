@@ -7,6 +7,7 @@ import json
 import pytest
 from rich.console import Console
 
+import promptcli as pc
 from promptcli.cli import console
 
 #: The fields of a hit that tell its places in the two rankings.
@@ -67,6 +68,13 @@ def test_a_text_of_several_lines_is_one_cell_of_the_csv(end, run, table):
     run("index", "build", "t.csv", "-o", "i", "-m", "mini-static")
     hits = rows(run("index", "search", "i", "a cat", "--format", "csv").out)
     assert {" ".join(row["text"].split()) for row in hits} == {"A cat sleeps", "A dog"}
+
+
+def test_hits_of_files_and_of_added_rows_have_the_same_fields(run, table):
+    pc.SentenceIndex.sync("i", ["notes.md"], model="mini-static")
+    pc.SentenceIndex.open("i").add(["A dog barks."])
+    found = rows(run("index", "search", "i", "a kitten", "--format", "csv").out)
+    assert [(row["id"], row["stale"]) for row in found] == [("notes.md:3", ""), ("1", "")]
 
 
 def test_hits_and_groups_of_an_index_as_csv_and_with_columns(run, table):

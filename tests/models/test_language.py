@@ -40,6 +40,10 @@ def test_most_texts_decide(name):
     assert main_language([*texts(name)[:20], *texts("English")]) == "English"
 
 
+def test_texts_are_sampled_over_a_whole_list():
+    assert main_language(150 * ENGLISH[:1] + 249 * GERMAN[:1]) == "German"
+
+
 def test_english_texts_are_told_without_the_library(monkeypatch):
     monkeypatch.setattr(language, "_identifier", None)
     sentences = [pair[0] for pairs in read_demo("test").values() for pair in pairs]

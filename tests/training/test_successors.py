@@ -185,7 +185,7 @@ def test_a_run_asks_the_guide_that_is_named(bert_folder):
     [
         ({"hinge_weight": 10.0}, PAIRS, "hinge_weight: needs hard negatives, columns sent0, sent"),
         ({"hinge_weight": 10.0}, None, "in.tsv has none; mine finds some for pairs"),
-        ({"mask_false": "guide"}, PAIRS, "requires mask_false=guide"),
+        ({"mask_false": "guide"}, PAIRS, "mask_guide: is missing; name the model"),
         ({"mask_guide": "mini"}, PAIRS, "requires mask_false=guide"),
         ({"hinge_weight": 10.0, "mine": "mini"}, PAIRS, None),
         ({"hinge_weight": 10.0}, TRIPLETS, None),
@@ -230,6 +230,20 @@ def test_the_soft_negative_s_bounds_are_a_loops_in_each_region():
             loss.backward()
             expected.backward()
             assert gap(ours.grad, plain.grad) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("sentence", "negation"),
+    [
+        ("CAN'T go", "CAN go"),
+        ("Can't we go?", "Can we go?"),
+        ("I do n't know.", "I do know."),
+        ("DON'T ask.", "DO ask."),
+        ("It is red.", "It is not red."),
+    ],
+)
+def test_a_contraction_is_negated_in_any_case(sentence, negation):
+    assert negate(sentence) == negation
 
 
 SNCSE_VIEW = 'This sentence : " [X] " means [MASK] .'

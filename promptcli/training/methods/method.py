@@ -268,8 +268,10 @@ class ContrastiveSettings(InBatchSettings):
                 " finds some for pairs",
                 parameter="hinge_weight",
             )
-        if is_guided != bool(self.mask_guide):
-            raise UsageError("requires mask_false=guide; set both", parameter="mask_guide")
+        if is_guided and not self.mask_guide:
+            raise UsageError("is missing; name the model that guides", parameter="mask_guide")
+        if self.mask_guide and not is_guided:
+            raise UsageError("requires mask_false=guide", parameter="mask_guide")
         if is_guided and layout not in (PAIRS, TRIPLETS):
             raise UsageError(
                 f"guide needs {_PAIRED}, but {source} has none; set self", parameter="mask_false"
