@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.arguments import as_texts
 from promptcli.data.layouts import (
     GRADED_PAIRS,
     ID,
@@ -33,6 +34,7 @@ from promptcli.data.vectors.precision import Floats
 from promptcli.errors import UsageError, look_up, unknown_name_error
 from promptcli.models import loading
 from promptcli.notes import stage
+from promptcli.retrieval.files import is_list
 from promptcli.retrieval.new_rows import unit_rows
 from promptcli.retrieval.ranking import NEAR_COSINE, SCORE_ROUNDING, Hit, Ranking, read_hits
 from promptcli.retrieval.sentence_index import SentenceIndex, read_rows
@@ -91,7 +93,7 @@ def find_dups(
 
     Args:
         index: Rows to compare: an index or its folder; or, as for ``find_leaks``, a file of
-            sentences, pairs or triplets, or a stream.
+            sentences, pairs or triplets, a stream, or a list of texts.
         threshold: Cosine from which two rows are near-duplicates, above 0 and at most 1; cosines
             are compared to six decimals. 1: rows are duplicates if their texts are equal.
         links: ``complete``: every two rows of a group are near-duplicates; the nearest are joined
@@ -346,7 +348,9 @@ class _Rows:
         csv: Mapping[str, Any] | None,
         skip_bad: bool,
     ) -> "_Rows":
-        """Return the rows of an index or a file; a file is read like the files of ``index``."""
+        """Return the rows of an index, a file or a list; a file is read like the files of
+        ``index``.
+        """
         if isinstance(source, str | Path) and (Path(source) / DATABASE).is_file():
             source = SentenceIndex.open(source, model)
         if isinstance(source, SentenceIndex):
@@ -354,6 +358,12 @@ class _Rows:
                 source.load_origin().check_same(index.load_origin(), str(source))
             return cls.of_index(source)
         rows = cls([], [])
+        if index is None and is_list(source):
+            for number, text in enumerate(as_texts(source)):
+                if text.strip():
+                    rows.ids.append(number)
+                    rows.texts.append(text)
+            return rows
         if index is None:  # a file of sentences, pairs or triplets
             layouts = (SENTENCES,) if hasattr(source, "read") else _LAYOUTS  # streams hold text
             fields = ColumnChoice(layouts=layouts, remedy="")
@@ -418,7 +428,8 @@ def find_leaks(
     the index; vectors of the index's encoder are allowed.
 
     Args:
-        file: Sentences, pairs or triplets, e.g. the training data; a file, a stream or an index.
+        file: Sentences, pairs or triplets, e.g. the training data; a file, a stream, a list of
+            texts or an index.
         against: Sentences to look up in ``file``, e.g. the test set.
         threshold: Cosine from which a row is near; 1: only texts are compared, without a model.
         model: An encoder, or an argument of ``load``; None: the index's, or ``mini-multi``.

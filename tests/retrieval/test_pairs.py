@@ -154,6 +154,19 @@ def test_leaks_by_text_and_by_cosine(tmp_path, encoder):
     assert [(leak.id, leak.source.id) for leak in turned.found] == [(0, 0), (1, 2), (3, 1), (4, 0)]
 
 
+def test_a_list_of_texts_is_compared_like_a_file(encoder):
+    texts = ["A cat sleeps.", " ", "Rain falls.", "A cat sleeps."]
+    [group] = pc.find_dups(texts, model=encoder)
+    assert [hit.id for hit in group] == [0, 3]
+    for source in (texts, pc.SentenceIndex.build(texts, encoder)):
+        leaks = pc.find_leaks(source, ["Dogs run.", "rain  falls."], model=encoder)
+        assert [(leak.kind, leak.id, leak.source.id) for leak in leaks.found] == [
+            ("normalised", 1, 2)
+        ]
+    with refusal("sentence 1 is int"):
+        pc.find_dups(["a", 1], model=encoder)
+
+
 @given(text=st.text(max_size=40))
 def test_normalising_twice_changes_nothing(text):
     assert normalise(normalise(text)) == normalise(text)
