@@ -116,6 +116,12 @@ def _listed_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
         raise UsageError("the list of sentences is empty")
     row_ids = range(len(texts)) if ids is None else as_ids(ids)
     table: dict[str, list[Any]] = {}
+    if not (columns is None or isinstance(columns, Mapping) or hasattr(columns, "columns")):
+        raise UsageError(
+            "must be a dictionary of names and lists of values, or a DataFrame, got"
+            f" {columns!r:.40}",
+            parameter="columns",
+        )
     for name in () if columns is None else columns:
         # NumPy's and pandas' values become Python's
         table[str(name)] = [

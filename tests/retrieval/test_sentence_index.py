@@ -610,3 +610,9 @@ def test_ids_may_look_like_parts_in_an_index_without_parts(encoder, tmp_path):
     with refusal("list"):
         index.delete("issue#1")
     assert len(index) == 2
+
+
+@pytest.mark.parametrize("columns", [["x"], [1], "x", 3])
+def test_columns_that_are_no_table_are_refused(columns):
+    with refusal("^columns: must be a dictionary of names and lists of values, or a DataFrame"):
+        built(texts=TEXTS[:2], columns=columns)
