@@ -133,6 +133,13 @@ def _listed_rows(sentences: Any, ids: Any, columns: Any) -> NewRows:
                 f"has {len(values):,} values for {with_count(len(texts), 'sentence')}",
                 parameter="ids" if name == "ids" else "columns",
             )
+    # blank sentences are left out, so their ids do not count
+    counts = Counter(str(name) for name, text in zip(row_ids, texts, strict=True) if text.strip())
+    for name, count in counts.items():
+        if count > 1:
+            raise UsageError(
+                f"the id {name!r} is given twice; give each sentence its own", parameter="ids"
+            )
     cells, types = _read_cells(table, are_texts=False)
     return NewRows(row_ids, texts, columns=cells, types=types, are_numbered=ids is None)
 

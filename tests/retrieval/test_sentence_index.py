@@ -616,3 +616,13 @@ def test_ids_may_look_like_parts_in_an_index_without_parts(encoder, tmp_path):
 def test_columns_that_are_no_table_are_refused(columns):
     with refusal("^columns: must be a dictionary of names and lists of values, or a DataFrame"):
         built(texts=TEXTS[:2], columns=columns)
+
+
+def test_a_repeated_id_of_a_list_is_a_fault_of_its_ids():
+    for ids in ([1, 1], [1, "1"]):
+        with refusal("^ids: the id '1' is given twice"):
+            built(texts=TEXTS[:2], ids=ids)
+    index = built(texts=TEXTS[:2])
+    with refusal("^ids: the id 'a' is given twice"):
+        index.add(TEXTS[2:], ids=["a", "a"])
+    assert len(index) == 2
