@@ -45,7 +45,7 @@ def check_query(query: Any) -> None:
             parameter="query",
         )
     if not query.strip():
-        raise UsageError("the query is empty; give a few words, or a sentence", parameter="query")
+        raise UsageError("is empty; give a few words, or a sentence", parameter="query")
 
 
 def as_folder(folder: Any) -> Path:

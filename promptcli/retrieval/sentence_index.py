@@ -8,7 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
-from promptcli.data.arguments import as_folder, as_ids, as_texts
+from promptcli.data.arguments import as_folder, as_ids, as_texts, check_query
 from promptcli.data.csv_options import stored_options
 from promptcli.data.layouts import ColumnChoice
 from promptcli.embedding.passages import AUTO
@@ -499,8 +499,8 @@ class SentenceIndex:
             UsageError: ``k`` below 1, an invalid condition, or no words in the index.
         """
         texts = as_texts(query)
-        if not all(map(str.strip, texts)):
-            raise UsageError("a query must not be empty", parameter="query")
+        for text in texts:
+            check_query(text)
         answers = list(
             self.answer(texts, k, where=where, by=by, min_score=min_score, explain=explain)
         )

@@ -626,3 +626,13 @@ def test_a_repeated_id_of_a_list_is_a_fault_of_its_ids():
     with refusal("^ids: the id 'a' is given twice"):
         index.add(TEXTS[2:], ids=["a", "a"])
     assert len(index) == 2
+
+
+def test_an_empty_query_is_refused_in_one_wording(tmp_path):
+    (tmp_path / "t.txt").write_text("A cat sleeps.\n")
+    said = "^query: is empty; give a few words, or a sentence$"
+    for query in (" ", ["cat", ""]):
+        with refusal(said):
+            built().search(query)
+    with refusal(said):
+        pc.search(" ", tmp_path / "t.txt", model=static())
