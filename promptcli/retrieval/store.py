@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.vectors.precision import Floats
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.notes import note
 from promptcli.retrieval.array_files import VECTOR_FILE_NAME, VectorFile, damage_error
 from promptcli.retrieval.new_rows import NewRows, displayed_id
 from promptcli.storage.files import check_output_name, is_writable, sync, temporary_folder
@@ -270,6 +271,8 @@ class Store:
                 self.sql.execute(f"ALTER TABLE columns ADD {quote_name(name)} {sql_type}")
                 types[name] = new_type
             elif new_type != types[name] and any(value is not None for value in values):
+                if types[name] != "text":
+                    note(f"column {name!r} becomes text: it held the type {types[name]} before")
                 self._convert_to_text(name, types[name])
                 types[name] = "text"
             if types[name] == "text":

@@ -636,3 +636,12 @@ def test_an_empty_query_is_refused_in_one_wording(tmp_path):
             built().search(query)
     with refusal(said):
         pc.search(" ", tmp_path / "t.txt", model=static())
+
+
+def test_a_column_that_becomes_text_is_noted(notes):
+    index = built(texts=TEXTS[:2], columns={"year": [2020, 2021]})
+    index.add(TEXTS[2:3], columns={"year": [2022]})
+    assert "becomes text" not in notes.text
+    index.add(TEXTS[3:], columns={"year": ["abc"]})
+    assert "column 'year' becomes text: it held the type number before" in notes.text
+    assert index.info().columns == {"year": "text"}
