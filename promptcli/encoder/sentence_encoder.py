@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from numbers import Integral
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
@@ -375,8 +376,8 @@ class Encoder(abc.ABC):
                 parameter="precision",
             )
         for name, value in {"batch_size": batch_size, "truncate_dim": truncate_dim}.items():
-            if value is not None and value < 1:
-                raise UsageError(f"must be at least 1, got {value}", parameter=name)
+            if value is not None and (not isinstance(value, Integral) or value < 1):
+                raise UsageError(f"must be a whole number from 1, got {value}", parameter=name)
         truncate_dim = truncate_dim or self.width
         if truncate_dim > self.width:
             raise UsageError(

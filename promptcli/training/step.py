@@ -37,9 +37,8 @@ from promptcli.training.trainable_encoder import TrainableEncoder
 
 #: Factor of a run's seed; runs with different seeds do not draw the same dropout in any step.
 RUN_SEED_STRIDE = 1_000_003
-_PROCESS_SEED_STRIDE = (
-    7_919  # difference between the seeds of two processes; they share none in 7,919 steps
-)
+#: Difference between the seeds of two processes; they share none in 7,919 steps.
+_PROCESS_SEED_STRIDE = 7_919
 _MIN_CHUNK_TOKENS = 64  # fewest tokens per pass when memory runs out
 _COMPILER_MESSAGE_CHARS = 160
 MAX_GRADIENT_NORM = 1.0  #: largest global norm of the gradient
@@ -183,10 +182,10 @@ def start_processes(device: str | None, dtype: str | None) -> Processes:
 class OlderAdamW(torch.optim.Optimizer):
     """AdamW of transformers until 4.2.1.
 
-    With m and v the running means of g and g^2 at step t, a parameter moves by -lr sqrt(1 - b2^t) /
-    (1 - b1^t) m / (sqrt(v) + eps), so epsilon is added before the bias correction; torch has
-    -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction it
-    moves by -lr m / (sqrt(v) + eps). Decay follows: p -= lr wd p.
+    With m and v the running means of g and g^2 at step t, a parameter moves by
+    -lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps), so epsilon is added before the bias
+    correction; torch has -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction
+    it moves by -lr m / (sqrt(v) + eps). Decay follows: p -= lr wd p.
     """
 
     def __init__(

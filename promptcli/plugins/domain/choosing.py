@@ -66,9 +66,8 @@ class ScoredRanking:
 class ChoiceReport:
     """Ways of ranking, compared on queries made from texts."""
 
-    rankings: Sequence[
-        ScoredRanking
-    ]  #: words alone, and two rankings by each model; the best is first
+    #: words alone, and two rankings by each model; the best is first
+    rankings: Sequence[ScoredRanking]
     queries: SyntheticCollection
 
     @property
