@@ -38,8 +38,8 @@ from tests import network, unsynced  # noqa: F401
 # a garbage collection walks over all that torch and transformers have made: none until then
 gc.disable()
 network.block()
-# an example may take any time on a busy machine; `make fuzz` draws many
-hypothesis.settings.register_profile("suite", deadline=None, max_examples=50)
+# an example may take any time on a busy machine
+hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
 
 

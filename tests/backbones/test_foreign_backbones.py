@@ -462,7 +462,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     field=st.sampled_from([("config.json", field) for field in CONFIG])
     | st.sampled_from([("tokenizer_config.json", field) for field in TOKENIZER]),

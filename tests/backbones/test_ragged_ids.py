@@ -10,7 +10,7 @@ ROWS = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=8)
 COUNTS = st.lists(st.integers(0, 6), min_size=8, max_size=8)
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(rows=ROWS, counts=COUNTS)
 def test_what_is_taken_from_rows_is_what_is_taken_from_lists(rows, counts):
     held = RaggedIds.of(rows)
@@ -29,7 +29,7 @@ def test_what_is_taken_from_rows_is_what_is_taken_from_lists(rows, counts):
     assert held.to_bytes() == [np.array(row, np.intc).tobytes() for row in rows]
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(rows=ROWS)
 def test_rows_are_put_together_as_lists_are(rows):
     held = RaggedIds.of(rows)

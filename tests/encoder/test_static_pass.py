@@ -46,7 +46,7 @@ def tokens_of(tiny_backbone):
 
 
 @pytest.mark.parametrize("name", ["tiny", "mini-bert", "mini-multi"])
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(pieces=st.lists(TEXT, max_size=4))
 @example(pieces=["a ｜ b", "c", "＾"])
 def test_the_ids_of_words_are_those_of_the_text(name, pieces, tokens_of):

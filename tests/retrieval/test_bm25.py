@@ -54,7 +54,7 @@ def bm25_of(texts, counted, gone=()):
     return Bm25([file, newer], lambda some: [texts[i] for i in some], live_mask)
 
 
-@settings(max_examples=80)
+@settings(max_examples=150)
 @given(
     texts=TEXTS, query=st.lists(WORD, min_size=1, max_size=4).map(" ".join), share=st.floats(0, 1)
 )
@@ -72,7 +72,7 @@ def test_scores_are_those_of_the_formula_however_many_rows_are_new(texts, query,
 COMMON = st.sampled_from("tree cat the the the of of and and rain".split())
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(
     texts=st.lists(st.lists(COMMON, min_size=1, max_size=9).map(" ".join), min_size=4, max_size=40),
     query=st.lists(COMMON, min_size=2, max_size=6).map(" ".join),

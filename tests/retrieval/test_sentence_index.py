@@ -65,7 +65,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=40)
 @given(changes=CHANGES, few=st.sampled_from([0, 2, 1000]), in_folder=st.booleans())
 def test_any_changes_leave_the_answers_of_brute_force(
     tmp_path_factory, encoder, changes, few, in_folder
