@@ -314,7 +314,7 @@ class Backbone:
             prefix_length = batch.prefix[0][0].size(-2)
         positions = batch.position_ids
         if positions is not None:
-            self.require_positions("this")
+            self.require_positions("this computation")
         elif self._has_typed_padding(batch):
             # RoBERTa does not count padding tokens
             is_counted = (batch.ids != self._pad_id).long()

@@ -24,7 +24,7 @@ from promptcli.backbones.attention_hook import (
 )
 from promptcli.backbones.by_name import load_backbone
 from promptcli.backbones.families import FAMILIES as ROWS
-from promptcli.backbones.states import Needs
+from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.template import Template
 from promptcli.errors import NotFoundError, PromptcliError
@@ -118,6 +118,10 @@ def test_positions_change_the_states_or_moving_them_is_refused(family, tiny_back
     if family == "deberta-v2":  # its attention reads distances alone
         with refusal(r"denoise 'hidden' moves tokens.*'deberta-v2' ignores position ids"):
             build_encoder(recipe, backbone=tiny_backbone(family))
+        ids = torch.tensor([[5, 6, 7]])
+        shuffled = Batch(ids, torch.tensor([3]), position_ids=ids.flip(1) - 5)  # as by ConSERT
+        with refusal(r"this computation moves tokens.*'deberta-v2' ignores position ids"):
+            tiny_backbone(family).run(shuffled, Needs(frozenset({1})))
         return
     short, long = build_encoder(recipe, backbone=tiny_backbone(family)).biases(np.array([1, 8]))
     assert not torch.allclose(short, long, atol=1e-4)
